@@ -20,8 +20,8 @@ use tollgate_config::raw;
 use tollgate_core::diagnostic::Location;
 use tollgate_gateway::snapshot::{CurrentSnapshot, Loader};
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, Cache};
-use tollgate_policy::applications::Applications;
+use tollgate_plugin::credential::cache::{self, CredentialCache};
+use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
@@ -114,7 +114,7 @@ fn applications(criterion: &mut Criterion) {
     let before = resident();
     let mut resources = resources();
     let with_objects = resident();
-    let index = Applications::build(&resources, &rules, enforce, None);
+    let index = ApplicationIndex::build(&resources, &rules, enforce, None);
     let with_index = resident();
     eprintln!(
         "memory of {APPLICATIONS} Applications: objects {} KiB, index {} KiB",
@@ -130,12 +130,12 @@ fn applications(criterion: &mut Criterion) {
         bench.iter(|| {
             let name = names.next().expect("it never ends");
             let governed = index.find(black_box("argocd"), black_box(name)).expect("it is there");
-            black_box(&governed.acting.as_ref().expect("it is found").impersonation);
+            black_box(&governed.derived_account.as_ref().expect("it is found").impersonation);
         });
     });
     group.sample_size(20);
     group.bench_function("first index", |bench| {
-        bench.iter(|| Applications::build(black_box(&resources), &rules, enforce, None));
+        bench.iter(|| ApplicationIndex::build(black_box(&resources), &rules, enforce, None));
     });
     let mut turn = 0;
     group.bench_function("next index, one Application changed", |bench| {
@@ -148,7 +148,7 @@ fn applications(criterion: &mut Criterion) {
                 resources.applications.insert(changed.name.clone(), changed);
                 resources.clone()
             },
-            |resources| Applications::build(resources, &rules, enforce, Some(&index)),
+            |resources| ApplicationIndex::build(resources, &rules, enforce, Some(&index)),
             criterion::BatchSize::PerIteration,
         );
     });
@@ -211,7 +211,11 @@ fn reload(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _inside = runtime.enter();
     let clock: Arc<dyn cache::clock::Clock> = Arc::new(cache::clock::SystemClock::start());
-    let credentials = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+    let credentials = Arc::new(CredentialCache::new(
+        cache::Settings::default(),
+        clock,
+        runtime.handle().clone(),
+    ));
     let checker = Checker::new(env!("CARGO_BIN_EXE_tollgate").into());
     let metrics = Arc::new(Metrics::new());
     let loader = Loader::new(config, checker, metrics, (credentials, Clock::default())).expect("a loader");

@@ -19,17 +19,17 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{
-    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputError, Inputs, Params, Plan, PluginGenerators,
-    Repositories, Tree, generate,
+    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, GitTree, InputError, Inputs, Params, Plan,
+    PluginGenerators, Repositories, generate,
 };
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
-use tollgate_gateway::applicationsets::permit::{Desk, Operation, ResolvedInputs, SetRequest};
+use tollgate_gateway::applicationsets::permit::{Operation, ResolvedInputs, SetAuthorizer, SetRequest};
 use tollgate_gateway::caller::Caller;
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
@@ -47,7 +47,7 @@ const GROUP: &str = "argoproj.io/v1alpha1";
 struct Nothing;
 
 impl Repositories for Nothing {
-    fn open(&self, url: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         Err(InputError(format!("`{url}` is not asked for here")))
     }
 }
@@ -161,7 +161,11 @@ fn snapshot(root: &Path, runtime: &tokio::runtime::Runtime) -> Snapshot {
     let config = raw::parse(&settings.to_string(), "tollgate.yaml", root);
     let config = Arc::new(config.value.expect("settings"));
     let clock: Arc<dyn cache::clock::Clock> = Arc::new(cache::clock::SystemClock::start());
-    let credentials = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+    let credentials = Arc::new(CredentialCache::new(
+        cache::Settings::default(),
+        clock,
+        runtime.handle().clone(),
+    ));
     let checker = Checker::new(env!("CARGO_BIN_EXE_tollgate").into());
     let loader = Loader::new(
         config,
@@ -184,14 +188,14 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
 }
 
 /// One request, step by step.
-struct Walk<'a> {
-    desk: Desk<'a>,
+struct Scenario<'a> {
+    authorizer: SetAuthorizer<'a>,
     clusters: Vec<ClusterInput>,
     existing: StoredState,
 }
 
-impl Walk<'_> {
-    fn asked<'s>(&self, set: &'s ApplicationSet, owned: &'s [&'s Value]) -> SetRequest<'s> {
+impl Scenario<'_> {
+    fn set_request<'s>(&self, set: &'s ApplicationSet, owned: &'s [&'s Value]) -> SetRequest<'s> {
         SetRequest {
             operation: Operation::Create,
             name: &set.name,
@@ -203,26 +207,27 @@ impl Walk<'_> {
     }
 
     fn authorize_operation(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
-        self.desk
-            .authorize_operation(&self.asked(set, &[]), &mut Vec::new())
+        self.authorizer
+            .authorize_operation(&self.set_request(set, &[]), &mut Vec::new())
             .expect("alice may")
     }
 
-    fn made(&self, set: &ApplicationSet) -> Vec<Value> {
-        let cleared = self.authorize_operation(set);
+    fn generate(&self, set: &ApplicationSet) -> Vec<Value> {
+        let permit = self.authorize_operation(set);
         let inputs = Inputs {
             clusters: &self.clusters,
-            gate: &self.desk.gate(&cleared),
+            authorizer: &self.authorizer.input_authorizer(&permit),
             repositories: &Nothing,
-            guests: &Nothing,
+            plugin_generators: &Nothing,
         };
-        let made = generate(set, &inputs, &GenerationBudget::new(GenerationLimits::default())).expect("Applications");
-        assert_eq!(made.len(), APPLICATIONS);
-        made
+        let applications =
+            generate(set, &inputs, &GenerationBudget::new(GenerationLimits::default())).expect("Applications");
+        assert_eq!(applications.len(), APPLICATIONS);
+        applications
     }
 
-    fn plan(&self, set: &ApplicationSet, made: Vec<Value>) -> Plan {
-        let plan = Plan::new(set, self.existing.clone(), made);
+    fn plan(&self, set: &ApplicationSet, applications: Vec<Value>) -> Plan {
+        let plan = Plan::new(set, self.existing.clone(), applications);
         assert_eq!(plan.changes.len(), APPLICATIONS);
         plan
     }
@@ -238,8 +243,8 @@ fn applicationsets(criterion: &mut Criterion) {
     let _inside = runtime.enter();
     let snapshot = snapshot(folder.path(), &runtime);
     let caller = caller(&snapshot, &runtime);
-    let walk = Walk {
-        desk: Desk::new(&snapshot, &caller).expect("an open front"),
+    let scenario = Scenario {
+        authorizer: SetAuthorizer::new(&snapshot, &caller).expect("an open front"),
         clusters: ClusterInput::all(&snapshot.resources),
         existing: StoredState::default(),
     };
@@ -248,26 +253,27 @@ fn applicationsets(criterion: &mut Criterion) {
     for (engine, go_template) in [("fasttemplate", false), ("Go templates", true)] {
         let set = set(go_template, "main");
         group.bench_function(format!("check before, {engine}"), |bench| {
-            bench.iter(|| walk.authorize_operation(black_box(&set)))
+            bench.iter(|| scenario.authorize_operation(black_box(&set)))
         });
         group.bench_function(format!("generate and render 1,000, {engine}"), |bench| {
-            bench.iter(|| walk.made(black_box(&set)));
+            bench.iter(|| scenario.generate(black_box(&set)));
         });
-        let made = walk.made(&set);
+        let applications = scenario.generate(&set);
         group.bench_function(format!("plan and diff 1,000, {engine}"), |bench| {
             bench.iter_batched(
-                || made.clone(),
-                |made| differences(&walk.plan(&set, made)),
+                || applications.clone(),
+                |applications| differences(&scenario.plan(&set, applications)),
                 BatchSize::PerIteration,
             );
         });
-        let cleared = walk.authorize_operation(&set);
+        let permit = scenario.authorize_operation(&set);
         group.bench_function(format!("check each of 1,000, {engine}"), |bench| {
             bench.iter_batched(
-                || walk.plan(&set, made.clone()),
+                || scenario.plan(&set, applications.clone()),
                 |plan| {
-                    walk.desk
-                        .authorize_plan(&cleared, plan, &mut Vec::new())
+                    scenario
+                        .authorizer
+                        .authorize_plan(&permit, plan, &mut Vec::new())
                         .expect("alice may")
                 },
                 BatchSize::PerIteration,
@@ -275,12 +281,13 @@ fn applicationsets(criterion: &mut Criterion) {
         });
         group.bench_function(format!("all of it, 1,000, {engine}"), |bench| {
             bench.iter(|| {
-                let cleared = walk.authorize_operation(&set);
-                let plan = walk.plan(&set, walk.made(&set));
+                let permit = scenario.authorize_operation(&set);
+                let plan = scenario.plan(&set, scenario.generate(&set));
                 let size = differences(&plan);
                 (
-                    walk.desk
-                        .authorize_plan(&cleared, plan, &mut Vec::new())
+                    scenario
+                        .authorizer
+                        .authorize_plan(&permit, plan, &mut Vec::new())
                         .expect("alice may"),
                     size,
                 )

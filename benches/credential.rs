@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tollgate_config::EgressEntry;
-use tollgate_config::{Grant, Plugins};
+use tollgate_config::{PluginGrant, Plugins};
 use tollgate_plugin::credential::cache::clock::SystemClock;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
-use tollgate_plugin::credential::cache::{Cache, Settings};
-use tollgate_plugin::credential::{Mint as _, MintRequest, Reason};
+use tollgate_plugin::credential::cache::{CredentialCache, Settings};
+use tollgate_plugin::credential::{Mint as _, MintReason, MintRequest};
 use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 /// Clusters of the cold start.
@@ -47,13 +47,13 @@ fn load(root: &Path) -> PluginSet {
     for file in ["aws-eks.wasm", "aws-eks.yaml"] {
         std::fs::copy(guests().join(file), directory.join(file)).expect("a guest");
     }
-    let grant = Grant {
+    let grant = PluginGrant {
         imports: ["clock", "crypto", "ambient", "memo"].map(str::to_owned).to_vec(),
         hosts: vec![EgressEntry {
             host: "sts.us-west-2.amazonaws.com".to_owned(),
             ..EgressEntry::default()
         }],
-        ..Grant::default()
+        ..PluginGrant::default()
     };
     let settings = Plugins {
         directory: Some(directory),
@@ -76,7 +76,7 @@ fn source(set: &PluginSet, cluster: &str) -> ProviderMint {
         ("secretAccessKey", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
     ];
     let values = values.map(|(name, value)| (name.to_owned(), value.to_owned().into()));
-    let material = SecretValues {
+    let secret_values = SecretValues {
         values: values.into_iter().collect(),
         ..SecretValues::default()
     };
@@ -85,11 +85,11 @@ fn source(set: &PluginSet, cluster: &str) -> ProviderMint {
         server: format!("https://{cluster}.example:6443"),
     };
     let provider = set.provider("aws-eks").expect("loaded");
-    provider.source(name, &config(cluster), material)
+    provider.mint_for(name, &config(cluster), secret_values)
 }
 
 fn key(cluster: &str) -> CredentialKey {
-    CredentialKey::of(&KeyInputs {
+    CredentialKey::from_inputs(&KeyInputs {
         abi: "tollgate:plugin@0.1.0",
         plugin: "aws-eks",
         config: &config(cluster),
@@ -116,7 +116,7 @@ fn credential(criterion: &mut Criterion) {
     let clock = Arc::new(SystemClock::start());
     let mut group = criterion.benchmark_group("credential");
 
-    let cache = Cache::new(Settings::default(), clock.clone(), runtime.handle().clone());
+    let cache = CredentialCache::new(Settings::default(), clock.clone(), runtime.handle().clone());
     let slot = cache.slot(key("one"), Arc::new(source(&set, "one")));
     runtime.block_on(slot.get(later())).expect("a credential");
     group.bench_function("cached", |bencher| {
@@ -125,7 +125,7 @@ fn credential(criterion: &mut Criterion) {
 
     let one = source(&set, "one");
     let request = MintRequest {
-        reason: Reason::Initial,
+        reason: MintReason::Initial,
         previous_expiry: None,
         budget: Duration::from_secs(10),
     };
@@ -145,7 +145,7 @@ fn credential(criterion: &mut Criterion) {
             let mut taken = Duration::ZERO;
             for _ in 0..rounds {
                 let handle = tokio::runtime::Handle::current();
-                let cache = Cache::new(Settings::default(), clock.clone(), handle);
+                let cache = CredentialCache::new(Settings::default(), clock.clone(), handle);
                 let slots: Vec<_> = sources
                     .iter()
                     .map(|(name, source)| cache.slot(key(name), Arc::clone(source) as _))

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::Runtime;
-use tollgate_config::{Grant, Plugins};
+use tollgate_config::{PluginGrant, Plugins};
 use tollgate_plugin::{FilterContext, HeaderFilter, PluginSet};
 
 /// A browser's request with a dozen fields.
@@ -66,9 +66,9 @@ fn settings(root: &Path) -> Plugins {
     let config = serde_json::json!({ "groups": { "team-a": "a" } });
     let grants = BTreeMap::from([(
         "tenant-router".to_owned(),
-        Grant {
+        PluginGrant {
             config,
-            ..Grant::default()
+            ..PluginGrant::default()
         },
     )]);
     Plugins {

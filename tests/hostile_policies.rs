@@ -11,7 +11,9 @@ use regorus::Value;
 use serde_json::json;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_policy::cel::{self, Expression};
-use tollgate_policy::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, STACK_BYTES, TIME, WorkerLimits};
+use tollgate_policy::rego::{
+    Bundle, Checker, DECISION_TIME_LIMIT, Error, Front, MAX_CALL_DEPTH, MAX_STACK_BYTES, WorkerLimits,
+};
 
 fn checker() -> Checker {
     let limits = WorkerLimits {
@@ -265,11 +267,11 @@ fn the_deepest_chain_there_can_be_fits_the_stack() {
             .collect::<String>()
             + &format!("f{length}(n) := n\n")
     };
-    let loaded = load(&policy("f0(1) == 1", &chain(CALL_DEPTH - 2)), &[]);
+    let loaded = load(&policy("f0(1) == 1", &chain(MAX_CALL_DEPTH - 2)), &[]);
     let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let decide = move || bundle.decide(input("GET", &[])).unwrap().allow;
     let thread = std::thread::Builder::new()
-        .stack_size(STACK_BYTES)
+        .stack_size(MAX_STACK_BYTES)
         .spawn(decide)
         .unwrap();
     assert!(thread.join().unwrap());
@@ -490,7 +492,7 @@ fn a_check_that_is_held_up_refuses_nothing() {
                 if signal("-STOP", pid.trim()) {
                     stops.fetch_add(1, Ordering::Relaxed);
                     // What is tried is time that passes.
-                    std::thread::sleep(TIME * 3 / 2);
+                    std::thread::sleep(DECISION_TIME_LIMIT * 3 / 2);
                     signal("-CONT", pid.trim());
                 }
             }

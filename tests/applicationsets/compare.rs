@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tollgate_applicationset::generate::generate;
 use tollgate_applicationset::inputs::{InputError, Metadata};
 use tollgate_applicationset::{
-    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputAuthorizer, Inputs, Params, PluginGenerators,
-    Refusal,
+    ApplicationSet, ClusterInput, Denial, GenerationBudget, GeneratorKind, InputAuthorizer, Inputs, Params,
+    PluginGenerators,
 };
 use tollgate_config::GenerationLimits;
 
@@ -31,15 +31,15 @@ pub(crate) struct World {
 struct Open;
 
 impl InputAuthorizer for Open {
-    fn cluster(&self, _: &ClusterInput) -> Result<(), Refusal> {
+    fn check_cluster(&self, _: &ClusterInput) -> Result<(), Denial> {
         Ok(())
     }
 
-    fn repository(&self, _: &str) -> Result<(), Refusal> {
+    fn check_repository(&self, _: &str) -> Result<(), Denial> {
         Ok(())
     }
 
-    fn guest(&self, _: GeneratorKind) -> Result<(), Refusal> {
+    fn check_plugin(&self, _: GeneratorKind) -> Result<(), Denial> {
         Ok(())
     }
 }
@@ -97,9 +97,9 @@ impl World {
         let set = ApplicationSet::read(in_namespace(set)).map_err(|error| error.to_string())?;
         let inputs = Inputs {
             clusters: &self.clusters,
-            gate: &Open,
+            authorizer: &Open,
             repositories: &self.repositories,
-            guests: &Nobody,
+            plugin_generators: &Nobody,
         };
         generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).map_err(|error| error.to_string())
     }

@@ -60,8 +60,8 @@ impl Pair {
 
     fn ours(&self) -> Result<String, Error> {
         let engine = match self.is_fast {
-            true => TemplateEngine::Fast,
-            false => TemplateEngine::Go {
+            true => TemplateEngine::FastTemplate,
+            false => TemplateEngine::GoTemplate {
                 missing_key: self.missing_key,
             },
         };
@@ -99,7 +99,7 @@ fn compared(pair: &Pair, theirs: &Value) -> Outcome {
     match (pair.ours(), theirs) {
         (Ok(ours), Ok(theirs)) if ours == theirs && !is_broken => Outcome::Same,
         (Err(Error::Divergent { what, .. }), _) => Outcome::Refused(reason(&what)),
-        (Err(Error::Bound { message, .. }), _) => Outcome::Refused(format!("bound: {}", reason(&message))),
+        (Err(Error::TemplateLimit { message, .. }), _) => Outcome::Refused(format!("bound: {}", reason(&message))),
         (Err(Error::Exceeded(bound)), _) => Outcome::Refused(format!("bound: {}", reason(&bound.to_string()))),
         (Err(Error::Execute { .. } | Error::MissingKey { .. } | Error::Syntax { .. }), Err(_)) => Outcome::Wrong,
         (ours, theirs) => Outcome::Unexplained(format!("ours   {ours:?}\n    theirs {theirs:?}")),

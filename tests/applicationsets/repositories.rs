@@ -10,7 +10,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use tollgate_applicationset::inputs::InputError;
 use tollgate_applicationset::repository::RepositoryStore;
-use tollgate_applicationset::{GenerationBudget, Repositories, Tree};
+use tollgate_applicationset::{GenerationBudget, GitTree, Repositories};
 use tollgate_config::GitLimits;
 use tollgate_state::Resources;
 
@@ -66,11 +66,11 @@ impl Local {
 }
 
 impl Repositories for Local {
-    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         let Some(folder) = self.folders.get(url) else {
             return Err(InputError(format!("no test has the repository `{url}`")));
         };
-        let reader = self.store.with(&self.resources, "");
+        let reader = self.store.reader(&self.resources, "");
         reader.open(&format!("file://{}", folder.display()), revision, budget)
     }
 }

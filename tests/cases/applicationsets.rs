@@ -239,7 +239,7 @@ fn render(case: &Render) -> Result<(), String> {
             .fold(json!(case.value), |inner, part| json!({part: inner}));
         scene::merge(&mut spec, leaf);
     }
-    let compiled = CompiledTemplate::value(TemplateEngine::Fast, &spec).map_err(|error| error.to_string())?;
+    let compiled = CompiledTemplate::value(TemplateEngine::FastTemplate, &spec).map_err(|error| error.to_string())?;
     let made = compiled.render(&case.params, &GenerationBudget::new(GenerationLimits::default()));
     let made = made.map_err(|error| error.to_string())?;
     for field in &case.fields {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tollgate_gateway::extensions::call::{Error, Subject, read};
+use tollgate_gateway::extensions::call::{CallObject, Error, read};
 use tollgate_gateway::extensions::registry::Registry;
 use tollgate_gateway::rejection::{ErrorFormat, Rejection};
 
@@ -65,9 +65,9 @@ fn validate(case: Validation) -> Result<(), String> {
     }
     let expected = case.expected;
     match read("extension", &Registry::default(), &headers) {
-        Ok((asked, _)) if expected.valid => {
-            let Subject::Application { application, project } = asked.subject else {
-                return Err(format!("read as {:?}", asked.subject));
+        Ok((attributes, _)) if expected.valid => {
+            let CallObject::Application { application, project } = attributes.object else {
+                return Err(format!("read as {:?}", attributes.object));
             };
             same(&expected.application_namespace, &Some(application.namespace))?;
             same(&expected.application_name, &Some(application.name))?;

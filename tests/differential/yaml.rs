@@ -61,8 +61,8 @@ impl Case {
         let text = std::str::from_utf8(&bytes).map_err(|_| "is not UTF-8 text".to_owned())?;
         let yaml = |twice| {
             read(text, twice, &mut |_| Ok::<_, ()>(())).map_err(|error| match error {
-                Error::Text(what) => what,
-                Error::Bound(()) => panic!("nothing bounds it"),
+                Error::Syntax(what) => what,
+                Error::Limit(()) => panic!("nothing bounds it"),
             })
         };
         let other = || Err("has another shape".to_owned());

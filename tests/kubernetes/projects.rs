@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_config::raw;
 use tollgate_gateway::projects::update::change;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{Error, Kind, ObjectKey, Writer};
+use tollgate_state::write::{Error, ObjectKey, WritableKind, Writer};
 
 use crate::support::cluster::Cluster;
 
@@ -81,7 +81,7 @@ impl State {
 
     fn key(&self, name: &str) -> ObjectKey {
         ObjectKey {
-            kind: Kind::AppProject,
+            kind: WritableKind::AppProject,
             name: ObjectName {
                 namespace: self.namespace.clone(),
                 name: name.to_owned(),
@@ -183,7 +183,7 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
     let error = writer.delete(&key, &stored.version).await.unwrap_err();
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
     let exists = writer.create(&key, won.object.clone()).await.unwrap_err();
-    assert!(matches!(exists, Error::Exists(_)), "{exists}");
+    assert!(matches!(exists, Error::AlreadyExists(_)), "{exists}");
     // What the definition does not allow is the cluster's to refuse.
     let mut wrong = won.object.clone();
     wrong["spec"]["destinationServiceAccounts"] = json!([{"server": 1}]);

@@ -12,27 +12,27 @@ use crate::support::{LOOP_MS, Place, call, filter, headers, lines, same};
 /// A refusal or failure, without the plugin's name, as it should be.
 fn expected(behavior: &str, error: &CallError) -> bool {
     let forbidden = |name: &'static str| InvalidOutput::ForbiddenHeader(HeaderName::from_static(name));
-    let lie = |wanted: InvalidOutput| matches!(error, CallError::InvalidOutput { lie, .. } if *lie == wanted);
+    let invalid = |wanted: InvalidOutput| matches!(error, CallError::InvalidOutput { output, .. } if *output == wanted);
     let trap = |wanted: TrapCause| matches!(error, CallError::Trap { cause, .. } if *cause == wanted);
     match behavior {
         "loop" => matches!(error, CallError::Timeout { allowed_ms, .. } if *allowed_ms == u128::from(LOOP_MS)),
         "trap" | "panic" => trap(TrapCause::Guest),
         "recurse" => trap(TrapCause::Stack) || trap(TrapCause::Guest),
         "memoryBomb" => matches!(error, CallError::Memory { .. }),
-        "forbiddenHeader" => lie(forbidden("argocd-username")),
-        "forbiddenRemoval" => lie(forbidden("authorization")),
-        "badHeaderName" => lie(InvalidOutput::HeaderName),
-        "badHeaderValue" => lie(InvalidOutput::HeaderValue),
-        "tooManyEdits" => lie(InvalidOutput::TooManyEdits {
+        "forbiddenHeader" => invalid(forbidden("argocd-username")),
+        "forbiddenRemoval" => invalid(forbidden("authorization")),
+        "badHeaderName" => invalid(InvalidOutput::HeaderName),
+        "badHeaderValue" => invalid(InvalidOutput::HeaderValue),
+        "tooManyEdits" => invalid(InvalidOutput::TooManyEdits {
             observed: 1000,
             allowed: 128,
         }),
-        "tooManyBytes" => lie(InvalidOutput::TooManyBytes {
+        "tooManyBytes" => invalid(InvalidOutput::TooManyBytes {
             observed: 100_006,
             allowed: 32_768,
         }),
         "gigabyte" => trap(TrapCause::HostData),
-        "refuseWithOk" => lie(InvalidOutput::Status(200)),
+        "refuseWithOk" => invalid(InvalidOutput::Status(200)),
         "refuse" => {
             let (status, reason) = (StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "for  legal  reasons");
             matches!(error, CallError::Refused { status: s, reason: r, .. } if *s == status && r == reason)

@@ -125,9 +125,9 @@ async fn grants_and_secrets_of_the_page_are_good() {
             "webapi" => webapi_public_values(&config),
             _ => std::collections::BTreeSet::new(),
         };
-        let source: ProviderMint = provider.source(cluster, &config, SecretValues { values, public });
+        let source: ProviderMint = provider.mint_for(cluster, &config, SecretValues { values, public });
         assert_eq!(source.check().await, Ok(Vec::new()), "{name}");
-        for value in source.material().values.values() {
+        for value in source.secret_values().values.values() {
             assert!(!value.expose_secret().is_empty(), "{name}");
         }
     }

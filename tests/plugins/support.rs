@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use tollgate_config::{Grant, Plugins};
+use tollgate_config::{PluginGrant, Plugins};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_plugin::{CallError, FilterContext, HeaderFilter, PluginSet, Runtime};
 
@@ -66,11 +66,11 @@ impl Place {
         let imports = imports.iter().map(|import| (*import).to_owned()).collect();
         // Loops end soon; everything else may wait for a busy machine.
         let time = Duration::from_millis(if config["request"] == "loop" { LOOP_MS } else { 10_000 });
-        let grant = Grant {
+        let grant = PluginGrant {
             imports,
             config,
             time: Some(time),
-            ..Grant::default()
+            ..PluginGrant::default()
         };
         self.plugins.grants.insert(name.to_owned(), grant);
     }

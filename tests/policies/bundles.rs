@@ -1,7 +1,7 @@
 //! Which bundles are used, and what their decisions mean.
 
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{Bundle, Error, ExtensionFacts, Front, Principal};
+use tollgate_policy::rego::{Bundle, Error, ExtensionFacts, Front, PrincipalFacts};
 
 use crate::checker;
 use crate::input::{input, principal, verdicts};
@@ -227,21 +227,21 @@ fn conditions_in_cel_can_only_deny() {
         .value
         .unwrap();
     let prepared = ExtensionFacts::new("e", "global");
-    let good = Principal::new("a", "a", &[], "i", "oidc");
+    let good = PrincipalFacts::new("a", "a", &[], "i", "oidc");
     assert!(
         bundle
             .decide(input(&good, &prepared, &verdicts(true, &[])).to_value())
             .unwrap()
             .allow
     );
-    let bad = Principal::new("a", "a", &[], "j", "oidc");
+    let bad = PrincipalFacts::new("a", "a", &[], "j", "oidc");
     let denied = bundle
         .decide(input(&bad, &prepared, &verdicts(true, &[])).to_value())
         .unwrap();
     assert!(!denied.allow);
     assert_eq!(denied.reason, "only from our issuer");
     // Cannot be evaluated: denied as well.
-    let failing = Principal::new("a", "a", &[], "i", "oidc");
+    let failing = PrincipalFacts::new("a", "a", &[], "i", "oidc");
     let folder = write(&files(
         "matchConditions:\n  - {name: n, expression: \"!has(input.project) || input.project.nothing == 'x'\", message: m}\n",
     ));

@@ -2,11 +2,12 @@
 
 use tollgate_core::diagnostic::Location;
 use tollgate_policy::rego::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, Principal, Rbac, RbacFacts, RbacRow, RbacVerdict,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, PrincipalFacts, RbacFacts, RbacRow,
+    RbacVerdict,
 };
 
-pub(crate) fn principal(groups: &[String]) -> Principal {
-    Principal::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
+pub(crate) fn principal(groups: &[String]) -> PrincipalFacts {
+    PrincipalFacts::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
 }
 
 pub(crate) fn prepared(permitted: bool) -> ExtensionFacts {
@@ -58,7 +59,7 @@ pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> RbacFact
         rule: None,
         why: "no-rule",
     };
-    RbacFacts::new(&Rbac {
+    RbacFacts::new(&ExtensionVerdicts {
         applications_get: Some(if applications_get { allowed } else { denied }),
         projects_get: None,
         extensions_invoke: allowed,
@@ -67,7 +68,7 @@ pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> RbacFact
 }
 
 pub(crate) fn input<'a>(
-    principal: &'a Principal,
+    principal: &'a PrincipalFacts,
     prepared: &'a ExtensionFacts,
     verdicts: &'a RbacFacts,
 ) -> ExtensionInput<'a> {
@@ -79,8 +80,8 @@ pub(crate) fn input<'a>(
             query: Some("a=b"),
             project: Some("payments"),
         },
-        prepared,
-        verdicts,
+        facts: prepared,
+        rbac: verdicts,
     }
 }
 

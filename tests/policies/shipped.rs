@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate_policy::rego::{Bundle, CaseOutcome, Coverage, Error, Front, Source};
+use tollgate_policy::rego::{Bundle, BundleSource, CaseOutcome, Coverage, Error, Front};
 
 use crate::checker;
 use crate::input::{ROW, input, prepared, principal, verdicts};
@@ -27,7 +27,7 @@ fn bundles() -> Vec<(PathBuf, Front)> {
 #[test]
 fn every_shipped_case_passes() {
     for (directory, front) in bundles() {
-        let source = Source::read(&directory, front).value.unwrap();
+        let source = BundleSource::read(&directory, front).value.unwrap();
         let report = checker().check(&source, Coverage::On);
         assert_eq!(report.diagnostics, vec![], "{}", directory.display());
         assert!(report.cases.len() > 10);
@@ -85,7 +85,7 @@ fn many_threads_decide_at_once_on_small_stacks() {
                         .allow
                 })
             };
-            let stack = tollgate_policy::rego::STACK_BYTES;
+            let stack = tollgate_policy::rego::MAX_STACK_BYTES;
             let thread = std::thread::Builder::new()
                 .stack_size(stack)
                 .spawn_scoped(scope, work)

@@ -7,7 +7,7 @@ use rcgen::PublicKeyData as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, Reason};
+use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
 use crate::stage::{RSA_KEY, Stage, form, mint, token, unbase64url};
 
@@ -36,8 +36,8 @@ async fn a_certificate_of_entra_id_signs_with_ps256() {
     let config = json!({"tenantId": "t", "clientId": "c", "credentials": "certificate"});
     let source = stage.cluster("azure-aks", &config, &[("tls.crt", &certificate), ("tls.key", RSA_KEY)]);
     stage.answers([granted(), granted()]);
-    let credential = mint(&source, Reason::Initial).await.unwrap();
-    mint(&source, Reason::Refresh).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
+    mint(&source, MintReason::Refresh).await.unwrap();
     assert_eq!(token(&credential), "AT");
 
     let seen = stage.seen();
@@ -70,7 +70,7 @@ async fn a_client_of_oauth_signs_with_es256() {
     });
     let source = stage.cluster("oauth2", &config, &[("privateKey", &key.serialize_pem())]);
     stage.answers([granted()]);
-    mint(&source, Reason::Initial).await.unwrap();
+    mint(&source, MintReason::Initial).await.unwrap();
     let seen = stage.seen();
     assert_eq!(seen[0].url, "https://as.example.com/token?tenant=a%20b");
     let jwt = form(&seen[0], "client_assertion").remove(0);
@@ -83,7 +83,7 @@ async fn a_client_of_oauth_signs_with_es256() {
     // A key of another kind signs nothing, and nothing is sent.
     let source = stage.cluster("oauth2", &config, &[("privateKey", RSA_KEY)]);
     stage.answers([granted()]);
-    let error = mint(&source, Reason::Initial).await.unwrap_err();
+    let error = mint(&source, MintReason::Initial).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
         (MintErrorClass::Config, "secret.bad-format")
@@ -105,7 +105,7 @@ async fn a_key_file_of_google_leads_to_google_or_nowhere() {
     let good = file("https://oauth2.googleapis.com/token");
     stage.answers([granted()]);
     let source = stage.cluster("gcp-gke", &config, &[("credentials.json", &good)]);
-    assert_eq!(token(&mint(&source, Reason::Initial).await.unwrap()), "AT");
+    assert_eq!(token(&mint(&source, MintReason::Initial).await.unwrap()), "AT");
     let seen = stage.seen();
     let assertion = form(&seen[0], "assertion").remove(0);
     let (header, claims, ..) = parts(&assertion);
@@ -120,7 +120,7 @@ async fn a_key_file_of_google_leads_to_google_or_nowhere() {
     ] {
         stage.answers([granted()]);
         let source = stage.cluster("gcp-gke", &config, &[("credentials.json", &file(evil))]);
-        let error = mint(&source, Reason::Initial).await.unwrap_err();
+        let error = mint(&source, MintReason::Initial).await.unwrap_err();
         assert_eq!(error.class, MintErrorClass::Config, "{evil}");
         assert!(error.code.starts_with("egress."), "{evil}: {}", error.code);
         assert_eq!(stage.seen().len(), 0, "{evil}");

@@ -1,7 +1,7 @@
 //! Answers that are no credential, and their class.
 
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, Reason};
+use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
 use crate::stage::{Stage, mint, token};
 use crate::world::Reply;
@@ -169,7 +169,7 @@ async fn what_is_said_decides_before_the_status() {
     ];
     for (provider, config, status, body, class, code) in cases {
         stage.answers([(status, body.clone())]);
-        let error = mint(&stage.cluster(provider, &config, &values), Reason::Initial)
+        let error = mint(&stage.cluster(provider, &config, &values), MintReason::Initial)
             .await
             .unwrap_err();
         assert_eq!(
@@ -205,7 +205,7 @@ async fn issuers_say_how_long_to_wait() {
             headers: headers.collect(),
             body: body.to_string().into_bytes(),
         }]);
-        let error = mint(&source, Reason::Initial).await.unwrap_err();
+        let error = mint(&source, MintReason::Initial).await.unwrap_err();
         let seconds = error.retry_after.map(|wait| wait.as_secs());
         assert_eq!((error.class, seconds), (MintErrorClass::Retryable, expected), "{body}");
     }
@@ -220,13 +220,13 @@ async fn transport_and_missing_values_have_their_class() {
         (Reply::Untrusted, MintErrorClass::Config, "egress.tls"),
     ] {
         stage.replies([reply]);
-        let error = mint(&stage.cluster("oauth2", &oauth2(), &values), Reason::Initial)
+        let error = mint(&stage.cluster("oauth2", &oauth2(), &values), MintReason::Initial)
             .await
             .unwrap_err();
         assert_eq!((error.class, error.code.as_str()), (class, code));
     }
     stage.answers([]);
-    let error = mint(&stage.cluster("oauth2", &oauth2(), &[]), Reason::Initial)
+    let error = mint(&stage.cluster("oauth2", &oauth2(), &[]), MintReason::Initial)
         .await
         .unwrap_err();
     assert_eq!(
@@ -240,7 +240,7 @@ async fn transport_and_missing_values_have_their_class() {
         "roleArn": "arn:aws:iam::123456789012:role/gw",
     });
     *stage.world.pod.given.lock().unwrap() = json!({});
-    let error = mint(&stage.cluster("aws-eks", &eks, &[]), Reason::Initial)
+    let error = mint(&stage.cluster("aws-eks", &eks, &[]), MintReason::Initial)
         .await
         .unwrap_err();
     assert_eq!(
@@ -259,13 +259,13 @@ async fn an_error_shows_no_secret_even_when_the_issuer_does() {
         (400, json!({"error": "invalid_request", "error_description": said})),
         (200, json!({"access_token": "AT", "token_type": "bearer"})),
     ]);
-    let error = mint(&source, Reason::Initial).await.unwrap_err();
+    let error = mint(&source, MintReason::Initial).await.unwrap_err();
     assert!(
         !error.message.contains(secret) && error.message.contains("cannot read"),
         "{}",
         error.message
     );
-    let credential = mint(&source, Reason::Initial).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
     assert_eq!(
         (token(&credential), credential.expires_at, credential.cacheable),
         ("AT", None, true)
@@ -291,7 +291,7 @@ async fn the_minimum_of_status_and_jwt_is_the_end_of_a_service_account_token() {
         );
         let status = json!({"token": jwt, "expirationTimestamp": "2026-01-02T04:04:05Z"});
         stage.answers([(201, json!({"kind": "TokenRequest", "status": status}))]);
-        let credential = mint(&source, Reason::Initial).await.unwrap();
+        let credential = mint(&source, MintReason::Initial).await.unwrap();
         assert_eq!(credential.expires_at.unwrap().to_string(), expected);
     }
 }

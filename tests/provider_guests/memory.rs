@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Mint as _, MintErrorClass, Reason};
+use tollgate_plugin::credential::{Mint as _, MintErrorClass, MintReason};
 
 use crate::stage::{Stage, end, field, mint, token};
 
@@ -35,13 +35,13 @@ async fn a_login_serves_several_mints_for_half_its_life() {
     stage.pod_tokens("vault", &["sa.jwt.v"]);
     let source = stage.cluster("vault", &vault(), &[]);
     stage.answers([login("one", 3600), lease()]);
-    let credential = mint(&source, Reason::Initial).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
     assert_eq!(credential.warnings, ["Vault: capped"]);
     assert_eq!(end(&credential), "2026-01-02T03:34:05Z");
 
     stage.at("2026-01-02T03:30:00Z");
     stage.answers([lease()]);
-    mint(&source, Reason::Refresh).await.unwrap();
+    mint(&source, MintReason::Refresh).await.unwrap();
     let seen = stage.seen();
     assert_eq!(
         (seen.len(), field(&seen[0], "x-vault-token")),
@@ -51,7 +51,7 @@ async fn a_login_serves_several_mints_for_half_its_life() {
     stage.at("2026-01-02T03:34:05Z");
     // Leases end with the login they hang on.
     stage.answers([login("two", 600), lease()]);
-    let credential = mint(&source, Reason::Refresh).await.unwrap();
+    let credential = mint(&source, MintReason::Refresh).await.unwrap();
     assert_eq!(
         (stage.seen().len(), end(&credential).as_str()),
         (2, "2026-01-02T03:44:05Z")
@@ -64,12 +64,12 @@ async fn a_remembered_login_that_is_refused_is_made_anew_once() {
     stage.pod_tokens("vault", &["sa.jwt.v"]);
     let source = stage.cluster("vault", &vault(), &[]);
     stage.answers([login("one", 3600), lease()]);
-    mint(&source, Reason::Initial).await.unwrap();
+    mint(&source, MintReason::Initial).await.unwrap();
     stage.answers([denied(), login("two", 3600), lease()]);
-    assert_eq!(token(&mint(&source, Reason::Refresh).await.unwrap()), "tok.en");
+    assert_eq!(token(&mint(&source, MintReason::Refresh).await.unwrap()), "tok.en");
     assert_eq!(stage.seen().len(), 3);
     stage.answers([denied(), login("three", 3600), denied()]);
-    let error = mint(&source, Reason::Refresh).await.unwrap_err();
+    let error = mint(&source, MintReason::Refresh).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str(), stage.seen().len()),
         (MintErrorClass::Denied, "vault.403", 3)
@@ -78,7 +78,7 @@ async fn a_remembered_login_that_is_refused_is_made_anew_once() {
     let source = stage.cluster("vault", &vault(), &[]);
     stage.answers([login("four", 3600), denied()]);
     assert_eq!(
-        mint(&source, Reason::Initial).await.unwrap_err().class,
+        mint(&source, MintReason::Initial).await.unwrap_err().class,
         MintErrorClass::Denied
     );
     assert_eq!(stage.seen().len(), 2);
@@ -91,7 +91,7 @@ async fn a_lease_is_revoked() {
     config.as_object_mut().unwrap().remove("authRole");
     let source = stage.cluster("vault", &config, &[("token", "hvs.static\n")]);
     stage.answers([lease(), (204, json!(null)), denied()]);
-    let credential = mint(&source, Reason::Initial).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
     let lease = credential.revocation.unwrap();
     assert!(lease.expose_secret().ends_with("\nkubernetes/creds/deployer/1"));
     source.revoke(lease.clone()).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_federated_token_impersonates_again_until_it_is_refused() {
         )
     };
     stage.answers([federated("one"), account()]);
-    let credential = mint(&source, Reason::Initial).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
     assert_eq!(end(&credential), "2026-01-02T03:14:05Z");
     let body: Value = serde_json::from_slice(&stage.seen()[1].body).unwrap();
     assert_eq!(
@@ -143,7 +143,7 @@ async fn a_federated_token_impersonates_again_until_it_is_refused() {
     assert_eq!(body["lifetime"], "600s");
 
     stage.answers([account()]);
-    mint(&source, Reason::Refresh).await.unwrap();
+    mint(&source, MintReason::Refresh).await.unwrap();
     let seen = stage.seen();
     assert_eq!(
         (seen.len(), field(&seen[0], "authorization")),
@@ -155,6 +155,6 @@ async fn a_federated_token_impersonates_again_until_it_is_refused() {
         json!({"error": {"code": 401, "status": "UNAUTHENTICATED", "message": "no"}}),
     );
     stage.answers([unknown, federated("two"), account()]);
-    mint(&source, Reason::Refresh).await.unwrap();
+    mint(&source, MintReason::Refresh).await.unwrap();
     assert_eq!(field(&stage.seen()[2], "authorization"), Some("Bearer federated-two"));
 }

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{MintErrorClass, Reason};
+use tollgate_plugin::credential::{MintErrorClass, MintReason};
 
 use crate::stage::{NOW, Stage, end, field, form, mint, token, unbase64url};
 use crate::world::{Reply, Seen};
@@ -78,7 +78,7 @@ async fn each_role_signs_for_the_next_and_the_last_for_the_token() {
         (200, session("ONE", &json!(1_767_326_645.0))),
         (200, session("TWO", &json!("2026-01-02T03:14:05Z"))),
     ]);
-    let credential = mint(&source, Reason::Initial).await.unwrap();
+    let credential = mint(&source, MintReason::Initial).await.unwrap();
     let seen = stage.seen();
     assert_eq!(seen.len(), 2);
     assert!(
@@ -110,12 +110,17 @@ async fn a_session_is_remembered_until_the_cluster_refuses_or_it_ends() {
     let source = stage.cluster("aws-eks", &config, &STATIC);
     let hour = || (200, session("ONE", &json!("2026-01-02T04:04:05Z")));
     for (now, reason, requests, expected) in [
-        (NOW, Reason::Initial, 1, "2026-01-02T03:19:05Z"),
-        ("2026-01-02T03:16:00Z", Reason::Refresh, 0, "2026-01-02T03:31:00Z"),
-        ("2026-01-02T03:17:00Z", Reason::Unauthorized, 1, "2026-01-02T03:32:00Z"),
+        (NOW, MintReason::Initial, 1, "2026-01-02T03:19:05Z"),
+        ("2026-01-02T03:16:00Z", MintReason::Refresh, 0, "2026-01-02T03:31:00Z"),
+        (
+            "2026-01-02T03:17:00Z",
+            MintReason::Unauthorized,
+            1,
+            "2026-01-02T03:32:00Z",
+        ),
         // Fifteen minutes before its end it is let go.
-        ("2026-01-02T03:49:04Z", Reason::Refresh, 0, "2026-01-02T04:04:04Z"),
-        ("2026-01-02T03:49:05Z", Reason::Refresh, 1, "2026-01-02T04:04:05Z"),
+        ("2026-01-02T03:49:04Z", MintReason::Refresh, 0, "2026-01-02T04:04:04Z"),
+        ("2026-01-02T03:49:05Z", MintReason::Refresh, 1, "2026-01-02T04:04:05Z"),
     ] {
         stage.at(now);
         stage.answers([hour()]);
@@ -128,7 +133,7 @@ async fn a_session_is_remembered_until_the_cluster_refuses_or_it_ends() {
     }
     // Another cluster has its own memory.
     stage.answers([hour()]);
-    mint(&stage.cluster("aws-eks", &config, &STATIC), Reason::Initial)
+    mint(&stage.cluster("aws-eks", &config, &STATIC), MintReason::Initial)
         .await
         .unwrap();
     assert_eq!(stage.seen().len(), 1);
@@ -162,7 +167,7 @@ async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
         stage.pod_tokens("sts.amazonaws.com", tokens);
         let minted = replies.len() == sent.len();
         stage.answers(replies);
-        let result = mint(&source, Reason::Initial).await;
+        let result = mint(&source, MintReason::Initial).await;
         let seen: Vec<String> = stage
             .seen()
             .iter()
@@ -192,7 +197,7 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
         200,
         "<AssumeRoleResponse><SecretAccessKey>leaked</SecretAccessKey></AssumeRoleResponse>",
     )]);
-    let error = mint(&source, Reason::Initial).await.unwrap_err();
+    let error = mint(&source, MintReason::Initial).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
         (MintErrorClass::Permanent, "answer.not-json")
@@ -207,7 +212,7 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
         400,
         "<ErrorResponse><Error><Code>Throttling</Code><Message>slow</Message></Error></ErrorResponse>",
     )]);
-    let error = mint(&source, Reason::Initial).await.unwrap_err();
+    let error = mint(&source, MintReason::Initial).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
         (MintErrorClass::Retryable, "aws.Throttling")
@@ -233,7 +238,7 @@ async fn tokens_of_eks_are_the_known_ones_byte_for_byte() {
     ];
     for (values, known) in [(&keys[..], OF_KEYS), (&session[..], OF_A_SESSION)] {
         let source = stage.cluster("aws-eks", &config, values);
-        let credential = mint(&source, Reason::Initial).await.unwrap();
+        let credential = mint(&source, MintReason::Initial).await.unwrap();
         assert_eq!(token(&credential), known);
         assert_eq!(end(&credential), "2026-01-02T03:19:05Z");
     }

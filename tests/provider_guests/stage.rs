@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
@@ -72,7 +72,7 @@ impl Stage {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: values.collect(),
             ..SecretValues::default()
         };
@@ -80,7 +80,10 @@ impl Stage {
             name: "prod".to_owned(),
             server: "https://prod.example.com".to_owned(),
         };
-        self.set.provider(provider).unwrap().source(name, config, material)
+        self.set
+            .provider(provider)
+            .unwrap()
+            .mint_for(name, config, secret_values)
     }
 
     /// Says what the next requests are answered.
@@ -114,7 +117,7 @@ impl Stage {
 }
 
 /// Mints.
-pub(crate) async fn mint(source: &ProviderMint, reason: Reason) -> Result<Credential, MintError> {
+pub(crate) async fn mint(source: &ProviderMint, reason: MintReason) -> Result<Credential, MintError> {
     let request = MintRequest {
         reason,
         previous_expiry: None,

@@ -33,12 +33,12 @@ fn configured() -> Value {
 /// What is loaded with a grant of this configuration, and what was said.
 async fn load(world: &World, config: Value) -> (PluginSet, Vec<String>, tempfile::TempDir) {
     let folder = guests(&["plugin-generator"]);
-    let grant = tollgate_config::Grant {
+    let grant = tollgate_config::PluginGrant {
         hosts: vec![world.entry("teams.example")],
         imports: vec!["clock".to_owned()],
         config,
         secret: Some("servers".to_owned()),
-        ..tollgate_config::Grant::default()
+        ..tollgate_config::PluginGrant::default()
     };
     let grants = BTreeMap::from([("plugin-generator".to_owned(), grant)]);
     let (set, findings) = world.load_granted(folder.path(), grants);
@@ -74,7 +74,7 @@ impl Stage {
             ..Script::default()
         });
         let secret = |(name, value): &(&str, &str)| ((*name).to_owned(), SecretString::from((*value).to_owned()));
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: values.iter().map(secret).collect(),
             public: BTreeSet::new(),
         };
@@ -84,7 +84,7 @@ impl Stage {
         };
         let bounds = (2, Duration::from_secs(5));
         self.generator
-            .generate((GeneratorKind::Plugin, settings), &set, material, bounds)
+            .generate((GeneratorKind::Plugin, settings), &set, secret_values, bounds)
             .await
     }
 }

@@ -18,8 +18,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintErrorClass, MintRequest, Reason};
-use tollgate_plugin::{EgressRecord, PluginSet, Provider, ProviderCluster, ProviderMint, SecretValues};
+use tollgate_plugin::credential::{Credential, MintError, MintErrorClass, MintReason, MintRequest};
+use tollgate_plugin::{CredentialProvider, EgressRecord, PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -36,7 +36,7 @@ const MINTED: &str = "minted-token-0123456789";
 /// The guest, loaded in a world of its own.
 struct Stage {
     world: World,
-    provider: Arc<Provider>,
+    provider: Arc<CredentialProvider>,
     _set: PluginSet,
     _guests: tempfile::TempDir,
 }
@@ -90,7 +90,7 @@ impl Stage {
             ("not-in-the-manifest", "hidden-from-everybody"),
         ];
         let values = values.map(|(name, value)| (name.to_owned(), value.to_owned().into()));
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: values.into(),
             ..SecretValues::default()
         };
@@ -98,15 +98,16 @@ impl Stage {
             name: cluster.to_owned(),
             server: "https://cluster.example:6443".to_owned(),
         };
-        self.provider.source(cluster, config, material)
+        self.provider.mint_for(cluster, config, secret_values)
     }
 
     /// A mint for the cluster `c`.
     async fn mint(&self, config: &Value, script: Script) -> Outcome {
-        self.mint_for(&self.source("c", config), Reason::Initial, script).await
+        self.mint_for(&self.source("c", config), MintReason::Initial, script)
+            .await
     }
 
-    async fn mint_for(&self, source: &ProviderMint, reason: Reason, script: Script) -> Outcome {
+    async fn mint_for(&self, source: &ProviderMint, reason: MintReason, script: Script) -> Outcome {
         self.world.endpoint.play(script);
         let request = MintRequest {
             reason,

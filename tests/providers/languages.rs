@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Credential, Mint as _, MintError, MintErrorClass, MintRequest, Reason};
+use tollgate_plugin::credential::{Credential, Mint as _, MintError, MintErrorClass, MintReason, MintRequest};
 use tollgate_plugin::{Allocation, PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
@@ -62,7 +62,7 @@ impl Stage {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: values.collect(),
             ..SecretValues::default()
         };
@@ -70,7 +70,10 @@ impl Stage {
             name: "prod \"eu\"".to_owned(),
             server: "https://prod.example.com:6443".to_owned(),
         };
-        self.set.provider(name).unwrap().source(cluster, config, material)
+        self.set
+            .provider(name)
+            .unwrap()
+            .mint_for(cluster, config, secret_values)
     }
 
     /// Mints for the guest `name` against one reply.
@@ -93,7 +96,7 @@ impl Stage {
 
 async fn mint(source: &ProviderMint) -> Result<Credential, MintError> {
     let request = MintRequest {
-        reason: Reason::Initial,
+        reason: MintReason::Initial,
         previous_expiry: None,
         budget: Duration::from_secs(10),
     };

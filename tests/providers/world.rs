@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tollgate_config::EgressEntry;
 use tollgate_plugin::egress::{EgressClient, Network, Stream};
 use tollgate_plugin::{
-    Allocation, Ambient, AmbientError, AwsCredentials, Bearer, PluginSet, ProviderEnvironment, Runtime, WallClock,
+    Allocation, Ambient, AmbientError, AwsCredentials, BearerToken, PluginSet, ProviderEnvironment, Runtime, WallClock,
 };
 
 /// A public address every name leads to unless a script says otherwise.
@@ -295,14 +295,14 @@ impl Pod {
             .ok_or_else(|| AmbientError::Unavailable(format!("no `{key}` here")))
     }
 
-    fn bearer(&self, key: &str) -> Result<Bearer, AmbientError> {
+    fn bearer(&self, key: &str) -> Result<BearerToken, AmbientError> {
         let given = self.get(key)?;
         let now = self.now.lock().unwrap().unwrap_or_else(Timestamp::now);
         let seconds = match &given["expires_in"] {
             serde_json::Value::String(text) => text.parse().ok(),
             other => other.as_i64(),
         };
-        Ok(Bearer {
+        Ok(BearerToken {
             token: secret(&given["access_token"]),
             expires_at: seconds.map(|seconds| now + jiff::SignedDuration::from_secs(seconds)),
         })
@@ -314,7 +314,7 @@ fn secret(value: &serde_json::Value) -> SecretString {
 }
 
 impl Ambient for Pod {
-    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
             let given = self.get("sa-token")?;
             if given["audience"] != audience.as_str() {
@@ -326,7 +326,7 @@ impl Ambient for Pod {
                 serde_json::Value::Array(tokens) => tokens[0].clone(),
                 token => token.clone(),
             };
-            Ok(Bearer {
+            Ok(BearerToken {
                 token: secret(&token),
                 expires_at: None,
             })
@@ -345,11 +345,11 @@ impl Ambient for Pod {
         })
     }
 
-    fn gce_metadata_token(&self, _: Vec<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    fn gce_metadata_token(&self, _: Vec<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move { self.bearer("gce-metadata") })
     }
 
-    fn azure_imds_token(&self, _: String, _: Option<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    fn azure_imds_token(&self, _: String, _: Option<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move { self.bearer("azure-imds") })
     }
 }
@@ -394,11 +394,11 @@ impl World {
     ) -> (PluginSet, Vec<String>) {
         let mut grants = BTreeMap::new();
         for (name, imports) in manifests(folder) {
-            let grant = tollgate_config::Grant {
+            let grant = tollgate_config::PluginGrant {
                 hosts: hosts.to_vec(),
                 audiences: audiences.to_vec(),
                 imports,
-                ..tollgate_config::Grant::default()
+                ..tollgate_config::PluginGrant::default()
             };
             grants.insert(name, grant);
         }
@@ -409,7 +409,7 @@ impl World {
     pub(crate) fn load_granted(
         &self,
         folder: &Path,
-        grants: BTreeMap<String, tollgate_config::Grant>,
+        grants: BTreeMap<String, tollgate_config::PluginGrant>,
     ) -> (PluginSet, Vec<String>) {
         self.load_all(Allocation::OnDemand, folder, grants)
     }
@@ -418,7 +418,7 @@ impl World {
         &self,
         allocation: Allocation,
         folder: &Path,
-        grants: BTreeMap<String, tollgate_config::Grant>,
+        grants: BTreeMap<String, tollgate_config::PluginGrant>,
     ) -> (PluginSet, Vec<String>) {
         let settings = tollgate_config::Plugins {
             directory: Some(folder.to_owned()),
@@ -426,14 +426,14 @@ impl World {
             grants,
             ..tollgate_config::Plugins::default()
         };
-        let world = ProviderEnvironment {
-            sender: Arc::new(EgressClient::with_network(
+        let environment = ProviderEnvironment {
+            egress_client: Arc::new(EgressClient::with_network(
                 Arc::clone(&self.endpoint) as Arc<dyn Network>
             )),
             ambient: Arc::clone(&self.pod) as Arc<dyn Ambient>,
             clock: Arc::clone(&self.clock) as Arc<dyn WallClock>,
         };
-        let runtime = Runtime::with_world(&settings, allocation, world).unwrap();
+        let runtime = Runtime::with_environment(&settings, allocation, environment).unwrap();
         let (set, findings) = runtime.load(None);
         (set, findings.iter().map(ToString::to_string).collect())
     }

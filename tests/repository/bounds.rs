@@ -29,7 +29,7 @@ fn short() -> GitLimits {
 
 fn refused(store: &RepositoryStore, url: &str, budget: &GenerationBudget) -> String {
     let begun = tokio::time::Instant::now();
-    let opened = store.with(&Resources::default(), "").open(url, "main", budget);
+    let opened = store.reader(&Resources::default(), "").open(url, "main", budget);
     let took = begun.elapsed();
     assert!(took < SOON, "{took:?}");
     opened.unwrap_err().to_string()
@@ -94,7 +94,7 @@ fn packs_beyond_the_bytes_are_refused() {
     );
     let enough = store(limits(), &[server.pattern()]);
     let opened = enough
-        .with(&Resources::default(), "")
+        .reader(&Resources::default(), "")
         .open(&server.url("git"), "main", &budget());
     assert_eq!(opened.unwrap().directories(&budget()).unwrap(), ["app"]);
 }
@@ -107,7 +107,7 @@ fn files_too_large_to_be_read_are_not_even_sent() {
     let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let tree = store
-        .with(&Resources::default(), "")
+        .reader(&Resources::default(), "")
         .open(&server.url("git"), "main", &budget())
         .unwrap();
     assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
@@ -163,7 +163,7 @@ fn one_slow_repository_holds_up_no_other() {
                 let url = slow
                     .url("silent")
                     .replace("app.git", &format!("app{}.git", revision % 20));
-                let opened = store.with(resources, "").open(&url, &revision.to_string(), &budget);
+                let opened = store.reader(resources, "").open(&url, &revision.to_string(), &budget);
                 let refused = opened.unwrap_err().to_string();
                 let known = refused.contains("takes longer") || refused.contains("other repositories at the moment");
                 assert!(known, "{refused}");
@@ -173,7 +173,7 @@ fn one_slow_repository_holds_up_no_other() {
             std::thread::yield_now();
         }
         let tree = store
-            .with(&resources, "")
+            .reader(&resources, "")
             .open(&quick.url("git"), "main", &budget())
             .unwrap();
         assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
@@ -188,7 +188,7 @@ fn what_was_fetched_goes_with_the_store() {
     let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
     let store = store(limits(), &[server.pattern()]);
     let tree = store
-        .with(&Resources::default(), "")
+        .reader(&Resources::default(), "")
         .open(&server.url("git"), "main", &budget())
         .unwrap();
     let folder = store.folder().to_owned();
@@ -272,7 +272,7 @@ fn a_small_pack_that_takes_gigabytes_is_not_unpacked() {
 }
 
 fn kept(cache: &GitCache, server: &Server) -> RepositoryStore {
-    RepositoryStore::kept(limits(), cache, &[server.pattern()]).unwrap()
+    RepositoryStore::with_cache(limits(), cache, &[server.pattern()]).unwrap()
 }
 
 fn bytes_of(folder: &std::path::Path) -> u64 {
@@ -311,13 +311,13 @@ fn what_was_asked_for_longest_ago_makes_room() {
         ..GitCache::default()
     };
     let patterns: Vec<String> = servers.iter().map(Server::pattern).collect();
-    let store = RepositoryStore::kept(limits(), &cache, &patterns).unwrap();
+    let store = RepositoryStore::with_cache(limits(), &cache, &patterns).unwrap();
     assert!(store.folder().starts_with(parent.path()));
     let resources = Resources::default();
     for _ in 0..2 {
         for server in &servers {
             let tree = store
-                .with(&resources, "")
+                .reader(&resources, "")
                 .open(&server.url("git"), "main", &budget())
                 .unwrap();
             assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
@@ -338,7 +338,7 @@ fn what_was_asked_for_longest_ago_makes_room() {
     let larger = origins[0].commit(&[]);
     let open = |server: &Server, revision: &str| {
         store
-            .with(&resources, "")
+            .reader(&resources, "")
             .open(&server.url("git"), revision, &budget())
             .map(drop)
     };
@@ -354,20 +354,24 @@ fn what_nobody_asks_for_goes() {
     let second = origin.commit(&[("web/x", "")]);
     let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
     let resources = Resources::default();
-    for (keep, left) in [(Duration::from_secs(3600), 2), (Duration::ZERO, 1)] {
+    for (unused_ttl, left) in [(Duration::from_secs(3600), 2), (Duration::ZERO, 1)] {
         let store = kept(
             &GitCache {
-                keep,
+                unused_ttl,
                 ..GitCache::default()
             },
             &server,
         );
         for commit in [&first, &second] {
             store
-                .with(&resources, "")
+                .reader(&resources, "")
                 .open(&server.url("git"), commit, &budget())
                 .unwrap();
         }
-        assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), left, "{keep:?}");
+        assert_eq!(
+            std::fs::read_dir(store.folder()).unwrap().count(),
+            left,
+            "{unused_ttl:?}"
+        );
     }
 }

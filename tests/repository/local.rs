@@ -1,15 +1,15 @@
 //! Repositories of this machine.
 
-use tollgate_applicationset::{File, Repositories as _, Tree};
+use tollgate_applicationset::{GitTree, Repositories as _, RepositoryFile};
 use tollgate_state::Resources;
 
 use crate::support::{Origin, budget, git, limits, store};
 
-fn open(origin: &Origin, revision: &str) -> Result<Box<dyn Tree>, String> {
+fn open(origin: &Origin, revision: &str) -> Result<Box<dyn GitTree>, String> {
     let patterns = [format!("{}/*", origin.root().display())];
     let url = format!("file://{}", origin.path().display());
     let (store, resources) = (store(limits(), &patterns), Resources::default());
-    let opened = store.with(&resources, "").open(&url, revision, &budget());
+    let opened = store.reader(&resources, "").open(&url, revision, &budget());
     opened.map_err(|error| error.to_string())
 }
 
@@ -17,7 +17,7 @@ fn directories(origin: &Origin, revision: &str) -> Vec<String> {
     open(origin, revision).unwrap().directories(&budget()).unwrap()
 }
 
-fn paths(files: &[File]) -> Vec<&str> {
+fn paths(files: &[RepositoryFile]) -> Vec<&str> {
     files.iter().map(|file| file.path.as_str()).collect()
 }
 
@@ -177,7 +177,7 @@ fn a_link_out_of_what_is_listed_is_not_opened() {
     let patterns = [format!("{}/*", origin.root().display())];
     let (store, resources) = (store(limits(), &patterns), Resources::default());
     let url = origin.root().join("link.git").display().to_string();
-    let refused = store.with(&resources, "").open(&url, "", &budget()).unwrap_err();
+    let refused = store.reader(&resources, "").open(&url, "", &budget()).unwrap_err();
     assert!(refused.to_string().contains("may not read"), "{refused}");
 }
 
@@ -187,12 +187,12 @@ fn what_is_not_listed_or_not_there_is_refused_alike_or_told() {
     let resources = Resources::default();
     let url = format!("file://{}", origin.path().display());
     let nobody = store(limits(), &["*".to_owned(), "https://**".to_owned()]);
-    let refused = nobody.with(&resources, "").open(&url, "", &budget()).unwrap_err();
+    let refused = nobody.reader(&resources, "").open(&url, "", &budget()).unwrap_err();
     assert!(refused.to_string().contains("may not read"), "{refused}");
     let patterns = [format!("{}/*", origin.root().display())];
     let listed = store(limits(), &patterns);
     let absent = origin.root().join("absent").display().to_string();
-    let refused = listed.with(&resources, "").open(&absent, "", &budget()).unwrap_err();
+    let refused = listed.reader(&resources, "").open(&absent, "", &budget()).unwrap_err();
     assert!(refused.to_string().contains("there is no git repository"), "{refused}");
 }
 
@@ -204,7 +204,7 @@ fn bare_repositories_and_bounds_of_a_path() {
     let (store, resources) = (store(limits(), &patterns), Resources::default());
     for name in ["bare.git", "bare"] {
         let url = origin.root().join(name).display().to_string();
-        let tree = store.with(&resources, "").open(&url, "main", &budget()).unwrap();
+        let tree = store.reader(&resources, "").open(&url, "main", &budget()).unwrap();
         assert_eq!(tree.directories(&budget()).unwrap(), ["app"], "{name}");
     }
     let deep = format!("{}x", "d/".repeat(70));

@@ -18,7 +18,7 @@ fn directories(
     resources: &Resources,
     (url, revision): (&str, &str),
 ) -> Result<Vec<String>, String> {
-    let opened = store.with(resources, "").open(url, revision, &budget());
+    let opened = store.reader(resources, "").open(url, revision, &budget());
     let tree = opened.map_err(|error| error.to_string())?;
     Ok(tree.directories(&budget()).unwrap())
 }
@@ -33,7 +33,7 @@ fn a_repository_is_fetched_once_and_read_often() {
         let found = directories(&store, &none, (&url, "main")).unwrap();
         assert_eq!(found, ["app", "web"]);
     }
-    let tree = store.with(&none, "").open(&url, "main", &budget()).unwrap();
+    let tree = store.reader(&none, "").open(&url, "main", &budget()).unwrap();
     let files = tree.files(&|path| path == "web/deploy.yaml", &budget()).unwrap();
     assert_eq!(files[0].content.as_ref(), b"kind: B");
     assert_eq!(store.fetches(), 1);
@@ -71,8 +71,14 @@ fn what_moved_is_seen_when_it_is_no_longer_fresh() {
     let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
     let (url, none) = (server.url("git"), Resources::default());
     let kept = store(limits(), &[server.pattern()]);
-    let fresh = Duration::ZERO;
-    let never = store(GitLimits { fresh, ..limits() }, &[server.pattern()]);
+    let revision_ttl = Duration::ZERO;
+    let never = store(
+        GitLimits {
+            revision_ttl,
+            ..limits()
+        },
+        &[server.pattern()],
+    );
     for store in [&kept, &never] {
         assert_eq!(directories(store, &none, (&url, "main")).unwrap(), ["first"]);
     }

@@ -390,7 +390,7 @@ pub(crate) fn limits() -> GitLimits {
     GitLimits {
         time: Duration::from_secs(20),
         bytes: 8 * 1024 * 1024,
-        fresh: Duration::from_secs(3600),
+        revision_ttl: Duration::from_secs(3600),
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tollgate_applicationset::{
-    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputAuthorizer, InputError, Inputs, Params,
-    PluginGenerators, Refusal, Repositories, Tree, generate,
+    ApplicationSet, ClusterInput, Denial, GenerationBudget, GeneratorKind, GitTree, InputAuthorizer, InputError,
+    Inputs, Params, PluginGenerators, Repositories, generate,
 };
 use tollgate_config::GenerationLimits;
 use tollgate_core::diagnostic::Loaded;
 use tollgate_state::write::batch::Write;
-use tollgate_state::write::{self, Kind, ObjectKey, Writer};
+use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 use tollgate_state::{Application, ObjectName, Project, Resources};
 
 use crate::world::{
@@ -103,15 +103,15 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
 struct Clusters;
 
 impl InputAuthorizer for Clusters {
-    fn cluster(&self, _: &ClusterInput) -> Result<(), Refusal> {
+    fn check_cluster(&self, _: &ClusterInput) -> Result<(), Denial> {
         Ok(())
     }
 
-    fn repository(&self, _: &str) -> Result<(), Refusal> {
+    fn check_repository(&self, _: &str) -> Result<(), Denial> {
         panic!("no repository is asked for")
     }
 
-    fn guest(&self, _: GeneratorKind) -> Result<(), Refusal> {
+    fn check_plugin(&self, _: GeneratorKind) -> Result<(), Denial> {
         panic!("no plugin is asked for")
     }
 }
@@ -123,7 +123,7 @@ impl PluginGenerators for Clusters {
 }
 
 impl Repositories for Clusters {
-    fn open(&self, _: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, _: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         panic!("no repository is asked for")
     }
 }
@@ -146,9 +146,9 @@ fn generated(resources: &Resources) -> Vec<String> {
     let set = ApplicationSet::read(set).unwrap();
     let inputs = Inputs {
         clusters: &ClusterInput::all(resources),
-        gate: &Clusters,
+        authorizer: &Clusters,
         repositories: &Clusters,
-        guests: &Clusters,
+        plugin_generators: &Clusters,
     };
     let made = generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).unwrap();
     let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
@@ -231,7 +231,7 @@ async fn writes_belong_together(world: &impl World) {
     let reader = Reader::of(&world.config()).await;
     reader.good().await;
     let writer = Writer::for_target(reader.source.write_target().unwrap(), world.namespace());
-    let key = |kind: Kind, name: &str| ObjectKey {
+    let key = |kind: WritableKind, name: &str| ObjectKey {
         kind,
         name: app(world, name),
     };
@@ -244,25 +244,31 @@ async fn writes_belong_together(world: &impl World) {
     );
     let writes = |names: &[&str]| {
         let first = Write::Create {
-            key: key(Kind::ApplicationSet, "several"),
+            key: key(WritableKind::ApplicationSet, "several"),
             object: set.clone(),
         };
         let others = names.iter().map(|name| Write::Create {
-            key: key(Kind::Application, name),
+            key: key(WritableKind::Application, name),
             object: application(world, name, "default"),
         });
         std::iter::once(first).chain(others).collect::<Vec<_>>()
     };
     // `web` is there already, and nobody's.
     let failed = writer.batch(writes(&["first", "web"])).await.unwrap_err();
-    assert_eq!(failed.key, key(Kind::Application, "web"));
-    assert!(failed.left.is_empty(), "{:?}", failed.left);
-    for (kind, name) in [(Kind::ApplicationSet, "several"), (Kind::Application, "first")] {
+    assert_eq!(failed.key, key(WritableKind::Application, "web"));
+    assert!(failed.not_undone.is_empty(), "{:?}", failed.not_undone);
+    for (kind, name) in [
+        (WritableKind::ApplicationSet, "several"),
+        (WritableKind::Application, "first"),
+    ] {
         let error = writer.read(&key(kind, name)).await.unwrap_err();
         assert!(matches!(error, write::Error::NotFound(_)), "{error}");
     }
     writer.batch(writes(&["first", "second"])).await.unwrap();
-    let stored = writer.read(&key(Kind::ApplicationSet, "several")).await.unwrap();
+    let stored = writer
+        .read(&key(WritableKind::ApplicationSet, "several"))
+        .await
+        .unwrap();
     assert_eq!(stored.object["spec"]["template"], set["spec"]["template"]);
     let mut reader = reader;
     let name = app(world, "several");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_state::Resources;
-use tollgate_state::kubernetes::Kubernetes;
+use tollgate_state::kubernetes::KubernetesSource;
 use tollgate_state::source::{Source, WriteTarget};
 
 use crate::line::Line;
@@ -21,8 +21,8 @@ use crate::world::{ARGO, Namespace, Reader, World, application, fill, object, of
 const BOUND: Duration = Duration::from_secs(5);
 
 /// The first load of a source that is given little time.
-async fn first(settings: KubernetesState, namespace: &str) -> (Kubernetes, Loaded<Arc<Resources>>) {
-    let source = Kubernetes::start_within(settings, namespace, BOUND);
+async fn first(settings: KubernetesState, namespace: &str) -> (KubernetesSource, Loaded<Arc<Resources>>) {
+    let source = KubernetesSource::start_within(settings, namespace, BOUND);
     tokio::task::spawn_blocking(move || {
         let loaded = source.load();
         (source, loaded)

@@ -2,7 +2,7 @@
 
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_identity::store::{
-    ActiveSession, AuditFilter, BrowserSession, Error, Owned, Page, SessionOwner, Store, Token, bounds,
+    ActiveSession, AuditFilter, BrowserSession, CredentialFilter, Error, Page, SessionOwner, Store, Token, bounds,
 };
 use uuid::Uuid;
 
@@ -25,17 +25,17 @@ fn too_long(field: &'static str, allowed: usize) -> Result<(), Error> {
 }
 
 async fn is_empty(store: &Store) -> bool {
-    let owned = Owned::default();
-    store.tokens(&owned, &Page::default()).await.unwrap().is_empty()
+    let filter = CredentialFilter::default();
+    store.tokens(&filter, &Page::default()).await.unwrap().is_empty()
         && store
-            .browser_sessions(&owned, None, &Page::default())
+            .browser_sessions(&filter, None, &Page::default())
             .await
             .unwrap()
             .is_empty()
         && all_events(store, AuditFilter::default()).await.is_empty()
         && store.revocations_after(0).await.unwrap().is_empty()
         && store
-            .active((at(0), at(0)), &owned, &Page::default())
+            .active_sessions((at(0), at(0)), &filter, &Page::default())
             .await
             .unwrap()
             .is_empty()
@@ -167,8 +167,13 @@ async fn seen_sessions_are_bounded(backend: Backend) {
         open_streams: 0,
         expires_at: None,
     };
-    let done = store.seen(&[with_client(1), with_client(bounds::CLIENT + 1)]).await;
+    let done = store
+        .upsert_active_sessions(&[with_client(1), with_client(bounds::CLIENT + 1)])
+        .await;
     assert_eq!(done, too_long("client", bounds::CLIENT));
     assert!(is_empty(&store).await);
-    store.seen(&[with_client(bounds::CLIENT)]).await.unwrap();
+    store
+        .upsert_active_sessions(&[with_client(bounds::CLIENT)])
+        .await
+        .unwrap();
 }

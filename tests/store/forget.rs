@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{ActiveSession, AuditFilter, Owned, Page, SessionOwner};
+use tollgate_identity::store::{ActiveSession, AuditFilter, CredentialFilter, Page, SessionOwner};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -57,7 +57,7 @@ async fn is_done_by_age(backend: Backend) {
         expires_at: None,
     };
     store
-        .seen(&[
+        .upsert_active_sessions(&[
             seen("pat:old", at(now - LATER / 2 - 1)),
             seen("pat:new", at(now - LATER / 2)),
         ])
@@ -66,10 +66,10 @@ async fn is_done_by_age(backend: Backend) {
 
     store.delete_expired(at(audit), at(now)).await.unwrap();
 
-    let owned = Owned::default();
-    assert_eq!(store.tokens(&owned, &Page::default()).await.unwrap(), [kept_token]);
+    let filter = CredentialFilter::default();
+    assert_eq!(store.tokens(&filter, &Page::default()).await.unwrap(), [kept_token]);
     assert_eq!(
-        store.browser_sessions(&owned, None, &Page::default()).await.unwrap(),
+        store.browser_sessions(&filter, None, &Page::default()).await.unwrap(),
         [kept_session]
     );
     let of_seven = AuditFilter {
@@ -80,7 +80,10 @@ async fn is_done_by_age(backend: Backend) {
     let revocations = store.revocations_after(0).await.unwrap();
     assert_eq!(revocations.len(), 1);
     assert_eq!(revocations[0].until, at(now));
-    let active = store.active((at(0), at(0)), &owned, &Page::default()).await.unwrap();
+    let active = store
+        .active_sessions((at(0), at(0)), &filter, &Page::default())
+        .await
+        .unwrap();
     assert_eq!(active.len(), 1);
     assert_eq!(active[0].session, "pat:new");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate_identity::store::{AuditEvent, AuditFilter, Owned, Page, SessionOwner, Store, Token};
+use tollgate_identity::store::{AuditEvent, AuditFilter, CredentialFilter, Page, SessionOwner, Store, Token};
 use uuid::Uuid;
 
 use crate::support::postgres::Server;
@@ -178,11 +178,11 @@ impl Drop for Gateway {
 
 /// Compares all there is of a round with what was said, and with itself.
 async fn check(store: &Store, round: i64, said: &HashSet<Said>) {
-    let owned = Owned {
+    let credential_filter = CredentialFilter {
         user_id: Some(round),
-        ..Owned::default()
+        ..CredentialFilter::default()
     };
-    let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
+    let tokens = store.tokens(&credential_filter, &Page::default()).await.unwrap();
     let filter = AuditFilter {
         user_id: Some(round),
         ..AuditFilter::default()

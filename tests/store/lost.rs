@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, Error, Owned, Page, SessionOwner, Store};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
 
 use crate::support::relay::{Mode, Relay};
 use crate::support::{Backend, actor, all_events, at, create, event, hash, token, user};
@@ -54,8 +54,8 @@ async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
         .await
         .unwrap();
     // As many as there are connections, of both kinds.
-    let (owned, page) = (Owned::default(), Page::default());
-    let lists = join_all((0..4).map(|_| store.tokens(&owned, &page)));
+    let (filter, page) = (CredentialFilter::default(), Page::default());
+    let lists = join_all((0..4).map(|_| store.tokens(&filter, &page)));
     let lookups = join_all((0..4).map(|_| store.token(made.id)));
     let vanish = async {
         waiting(url, 8).await;
@@ -69,7 +69,7 @@ async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
     relay.set(Mode::Pass);
     let found = recovered(async || store.token(made.id).await).await;
     assert_eq!(found.as_ref(), Some(&made));
-    let listed = recovered(async || store.tokens(&owned, &page).await).await;
+    let listed = recovered(async || store.tokens(&filter, &page).await).await;
     assert_eq!(listed, [made]);
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use secrecy::SecretString;
 use sqlx::Connection as _;
-use tollgate_identity::store::{Error, Owned, Page, Store};
+use tollgate_identity::store::{CredentialFilter, Error, Page, Store};
 
 use crate::support::postgres::{PASSWORD, USER, shared};
 use crate::support::{Backend, create, on_both, token};
@@ -32,7 +32,10 @@ async fn may_be_done_by_replicas_at_once(backend: Backend) {
     create(&stores[0], &made).await;
     for store in &stores {
         assert_eq!(
-            store.tokens(&Owned::default(), &Page::default()).await.unwrap(),
+            store
+                .tokens(&CredentialFilter::default(), &Page::default())
+                .await
+                .unwrap(),
             std::slice::from_ref(&made)
         );
     }

@@ -1,7 +1,7 @@
 //! Revocations: what they mark, their order, their audit events.
 
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{AuditFilter, Owned, Page, Revocation, SessionOwner, Store};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Page, Revocation, SessionOwner, Store};
 
 use crate::support::{
     Backend, actor, agent, all_events, at, browser_session, create, hash, on_both, session_of, token, user,
@@ -143,7 +143,7 @@ async fn never_reuse_a_number(backend: Backend) {
     assert!(next.sequence > first.sequence);
     assert!(
         store
-            .tokens(&Owned::default(), &Page::default())
+            .tokens(&CredentialFilter::default(), &Page::default())
             .await
             .unwrap()
             .is_empty()

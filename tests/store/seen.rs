@@ -1,6 +1,6 @@
 //! Sessions at work, as several replicas see them.
 
-use tollgate_identity::store::{ActiveSession, Owned, Page, Store};
+use tollgate_identity::store::{ActiveSession, CredentialFilter, Page, Store};
 use uuid::Uuid;
 
 use crate::support::{Backend, agent, at, on_both, user};
@@ -35,20 +35,23 @@ fn seen(session: &str, replica: usize, last: i64) -> ActiveSession {
 
 async fn active(store: &Store, since: i64) -> Vec<ActiveSession> {
     store
-        .active((at(since), at(since)), &Owned::default(), &Page::default())
+        .active_sessions((at(since), at(since)), &CredentialFilter::default(), &Page::default())
         .await
         .unwrap()
 }
 
 async fn replace_what_a_replica_said_before(backend: Backend) {
     let store = backend.open().await;
-    store.seen(&[]).await.unwrap();
+    store.upsert_active_sessions(&[]).await.unwrap();
     let first = seen("pat:a", 0, 20);
-    store.seen(std::slice::from_ref(&first)).await.unwrap();
+    store
+        .upsert_active_sessions(std::slice::from_ref(&first))
+        .await
+        .unwrap();
     assert_eq!(active(&store, 0).await, std::slice::from_ref(&first));
     let mut next = seen("pat:a", 0, 90);
     (next.requests, next.open_streams, next.expires_at) = (9, 0, None);
-    store.seen(std::slice::from_ref(&next)).await.unwrap();
+    store.upsert_active_sessions(std::slice::from_ref(&next)).await.unwrap();
     let expected = ActiveSession {
         first_at: first.first_at,
         ..next
@@ -61,8 +64,11 @@ async fn of_several_replicas_are_put_together(backend: Backend) {
     let (mut one, mut other) = (seen("pat:a", 0, 50), seen("pat:a", 1, 40));
     (one.requests, one.open_streams) = (5, 2);
     (other.requests, other.open_streams, other.expires_at) = (7, 4, Some(at(2_000)));
-    store.seen(std::slice::from_ref(&one)).await.unwrap();
-    store.seen(std::slice::from_ref(&other)).await.unwrap();
+    store.upsert_active_sessions(std::slice::from_ref(&one)).await.unwrap();
+    store
+        .upsert_active_sessions(std::slice::from_ref(&other))
+        .await
+        .unwrap();
     let expected = ActiveSession {
         first_at: at(30),
         requests: 12,
@@ -77,7 +83,10 @@ async fn of_a_silent_replica_do_not_count(backend: Backend) {
     let store = backend.open().await;
     let alive = seen("pat:a", 0, 50);
     let (dead, gone) = (seen("pat:a", 1, 20), seen("pat:b", 1, 20));
-    store.seen(&[alive.clone(), dead, gone]).await.unwrap();
+    store
+        .upsert_active_sessions(&[alive.clone(), dead, gone])
+        .await
+        .unwrap();
     assert_eq!(active(&store, 30).await, [alive]);
     // The very time counts.
     assert_eq!(active(&store, 50).await.len(), 1);
@@ -89,7 +98,10 @@ async fn are_one_row_for_each_agent(backend: Backend) {
     let first = seen("cookie:a", 0, 40);
     let mut second = seen("cookie:a", 0, 50);
     second.agent_id = agent(2);
-    store.seen(&[first.clone(), second.clone()]).await.unwrap();
+    store
+        .upsert_active_sessions(&[first.clone(), second.clone()])
+        .await
+        .unwrap();
     assert_eq!(active(&store, 0).await, [first, second]);
 }
 
@@ -100,14 +112,17 @@ async fn are_filtered_by_person_and_agent(backend: Backend) {
     second.user = user(8);
     let mut third = seen("pat:c", 0, 60);
     third.agent_id = agent(2);
-    store.seen(&[first, second, third]).await.unwrap();
+    store.upsert_active_sessions(&[first, second, third]).await.unwrap();
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
-        let owned = Owned {
+        let filter = CredentialFilter {
             user_id,
             agents: agent_id.map(|id| vec![agent(id)]),
-            ..Owned::default()
+            ..CredentialFilter::default()
         };
-        let rows = store.active((at(0), at(0)), &owned, &Page::default()).await.unwrap();
+        let rows = store
+            .active_sessions((at(0), at(0)), &filter, &Page::default())
+            .await
+            .unwrap();
         rows.into_iter().map(|row| row.session).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None).await, ["pat:a", "pat:b", "pat:c"]);
@@ -122,7 +137,7 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
     let rows: Vec<_> = (0..1_001)
         .map(|number| seen(&format!("pat:{number}"), 0, number))
         .collect();
-    store.seen(&rows).await.unwrap();
+    store.upsert_active_sessions(&rows).await.unwrap();
     let mut listed = active(&store, 0).await;
     assert_eq!(listed.len(), 1_000);
     let last = listed.last().unwrap();
@@ -130,7 +145,10 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
         after: Some((last.session.clone(), last.agent_id)),
         ..Page::default()
     };
-    let more = store.active((at(0), at(0)), &Owned::default(), &next).await.unwrap();
+    let more = store
+        .active_sessions((at(0), at(0)), &CredentialFilter::default(), &next)
+        .await
+        .unwrap();
     listed.extend(more);
     let keys: Vec<_> = listed.iter().map(|row| row.session.as_bytes()).collect();
     assert!(keys.is_sorted() && keys.len() == 1_001, "each once, by its bytes");
@@ -139,10 +157,10 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
 async fn streams_of_a_silent_replica_are_closed(backend: Backend) {
     let store = backend.open().await;
     let (alive, silent) = (seen("pat:a", 0, 50), seen("pat:a", 1, 20));
-    store.seen(&[alive, silent]).await.unwrap();
+    store.upsert_active_sessions(&[alive, silent]).await.unwrap();
     let of = async |silent: i64| {
         let rows = store
-            .active((at(0), at(silent)), &Owned::default(), &Page::default())
+            .active_sessions((at(0), at(silent)), &CredentialFilter::default(), &Page::default())
             .await;
         let rows = rows.unwrap();
         (rows[0].requests, rows[0].open_streams)
@@ -159,15 +177,15 @@ async fn are_filtered_before_they_are_counted(backend: Backend) {
     let mut mine = seen("oidc:b", 0, 5);
     (mine.user, mine.agent_id) = (user(8), agent(2));
     rows.push(mine.clone());
-    store.seen(&rows).await.unwrap();
+    store.upsert_active_sessions(&rows).await.unwrap();
     let listed = async |username: Option<&str>, agents: Option<i64>| {
-        let owned = Owned {
+        let filter = CredentialFilter {
             username: username.map(str::to_owned),
             agents: agents.map(|id| vec![agent(id)]),
-            ..Owned::default()
+            ..CredentialFilter::default()
         };
         let page = Page::default();
-        store.active((at(0), at(0)), &owned, &page).await.unwrap()
+        store.active_sessions((at(0), at(0)), &filter, &page).await.unwrap()
     };
     assert_eq!(listed(None, Some(2)).await, std::slice::from_ref(&mine));
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Browser sessions: made, found, listed.
 
-use tollgate_identity::store::{AuditFilter, Error, Owned, Page};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, hash, on_both};
@@ -35,12 +35,12 @@ async fn is_listed_by_person(backend: Backend) {
             .unwrap();
     }
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
-        let owned = Owned {
+        let filter = CredentialFilter {
             user_id,
             agents: agent_id.map(|id| vec![agent(id)]),
-            ..Owned::default()
+            ..CredentialFilter::default()
         };
-        let sessions = store.browser_sessions(&owned, None, &Page::default()).await.unwrap();
+        let sessions = store.browser_sessions(&filter, None, &Page::default()).await.unwrap();
         sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None).await, [made[2].id, made[1].id, made[0].id]);
@@ -64,7 +64,10 @@ async fn is_listed_while_it_is_open(backend: Backend) {
     };
     let listed = async |open_at: Option<i64>| {
         let open_at = open_at.map(at);
-        let sessions = store.browser_sessions(&Owned::default(), open_at, &page).await.unwrap();
+        let sessions = store
+            .browser_sessions(&CredentialFilter::default(), open_at, &page)
+            .await
+            .unwrap();
         sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(Some(49)).await, [made[1].id]);

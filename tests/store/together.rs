@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use sqlx::{Connection as _, PgConnection};
-use tollgate_identity::store::{AuditFilter, Error, Owned, Page};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
 
 use crate::support::postgres::Server;
 use crate::support::{Backend, actor, all_events, create, event, hash, on_both, token};
@@ -34,7 +34,11 @@ async fn one_that_fails_fails_alone(backend: Backend) {
         assert_eq!(done, expected, "token {number}");
     }
     assert_eq!(
-        store.tokens(&Owned::default(), &Page::default()).await.unwrap().len(),
+        store
+            .tokens(&CredentialFilter::default(), &Page::default())
+            .await
+            .unwrap()
+            .len(),
         181
     );
     assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 181);

@@ -1,6 +1,6 @@
 //! Tokens: made, found, listed, used.
 
-use tollgate_identity::store::{AuditFilter, Error, Owned, Page, Store, Token};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};
@@ -38,12 +38,12 @@ async fn is_listed_by_person_and_agent_newest_first(backend: Backend) {
         create(&store, made).await;
     }
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
-        let owned = Owned {
+        let filter = CredentialFilter {
             user_id,
             agents: agent_id.map(|id| vec![agent(id)]),
-            ..Owned::default()
+            ..CredentialFilter::default()
         };
-        let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
+        let tokens = store.tokens(&filter, &Page::default()).await.unwrap();
         tokens.into_iter().map(|token| token.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None).await, [second.id, third.id, first.id]);
@@ -57,7 +57,10 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
     let store = backend.open().await;
     let made: Vec<_> = (0..1_001).map(|second| token(7, 1, second)).collect();
     import(&store, &made).await;
-    let listed = store.tokens(&Owned::default(), &Page::default()).await.unwrap();
+    let listed = store
+        .tokens(&CredentialFilter::default(), &Page::default())
+        .await
+        .unwrap();
     assert_eq!(listed.len(), 1_000);
     assert_eq!(listed[0], made[1_000]);
     assert!(!listed.contains(&made[0]));
@@ -68,7 +71,10 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
         after: Some((last.created_at, last.id)),
         ..Page::default()
     };
-    assert_eq!(store.tokens(&Owned::default(), &next).await.unwrap(), made[..1]);
+    assert_eq!(
+        store.tokens(&CredentialFilter::default(), &next).await.unwrap(),
+        made[..1]
+    );
 }
 
 /// A page is full of what is asked for, however many newer tokens others have.
@@ -79,12 +85,12 @@ async fn are_filtered_before_they_are_counted(backend: Backend) {
     import(&store, &mine).await;
     import(&store, &others[..1_000]).await;
     let listed = async |username: Option<&str>, agents: Option<&[i64]>| {
-        let owned = Owned {
+        let filter = CredentialFilter {
             username: username.map(str::to_owned),
             agents: agents.map(|ids| ids.iter().copied().map(agent).collect()),
-            ..Owned::default()
+            ..CredentialFilter::default()
         };
-        let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
+        let tokens = store.tokens(&filter, &Page::default()).await.unwrap();
         tokens.into_iter().map(|token| token.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, Some(&[2])).await, [mine[1].id, mine[0].id]);
@@ -117,7 +123,7 @@ async fn one_person_has_at_most_a_thousand(backend: Backend) {
         store.create_token(token, hash(token.id.to_string()), &by)
     });
     let outcomes = futures_util::future::join_all(attempts).await;
-    let full = Error::Full {
+    let full = Error::LimitReached {
         what: "token",
         observed: 1_000,
         allowed: 1_000,
@@ -147,7 +153,13 @@ async fn is_made_once(backend: Backend) {
     let again = store.create_token(&token(7, 1, 0), hash(secret.clone()), &by).await;
     assert_eq!(again, Err(exists.clone()));
     assert_eq!(store.import_token(&token(7, 1, 0), hash(secret)).await, Err(exists));
-    assert_eq!(store.tokens(&Owned::default(), &Page::default()).await.unwrap(), [made]);
+    assert_eq!(
+        store
+            .tokens(&CredentialFilter::default(), &Page::default())
+            .await
+            .unwrap(),
+        [made]
+    );
     assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the fuzz targets of `host/fuzz.rs` under libFuzzer.
+//! `cargo xtask fuzz`: the fuzz targets of `host/gateway/src/fuzz.rs` and of the crates below it under libFuzzer.
 //!
 //! Only the gateway's own libraries are built anew, with coverage counters and optimized;
 //! every other crate is the one the tests use. Corpora and failing inputs are kept in `target/fuzz`.

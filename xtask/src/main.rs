@@ -42,7 +42,7 @@ enum Task {
     Differential(differential::Differential),
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
-    /// Run the fuzz targets of host/fuzz.rs under libFuzzer.
+    /// Run the fuzz targets under libFuzzer.
     Fuzz(fuzz::Fuzz),
     /// Formatting, lints, documentation, licences and sources.
     Lint(lint::Lint),

@@ -50,27 +50,27 @@ pub enum Exceeded {
         /// Allowed.
         allowed: Duration,
     },
-    /// Nobody waits for the result any more.
+    /// The caller no longer waits for the result.
     #[error("nobody waits for what is generated any more")]
     Cancelled,
 }
 
 /// A slot that work on a set occupies while it runs.
-pub trait Place: std::fmt::Debug + Send + Sync {
+pub trait WorkSlot: std::fmt::Debug + Send + Sync {
     /// Releases the slot.
     fn release(&self);
 
-    /// Waits for a slot. Returns false if none is free by `until`, or if nobody waits for the work
-    /// any more. Blocks.
-    fn reacquire(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
+    /// Waits for a slot. Returns false if none is free by `until`, or if the work is
+    /// cancelled. Blocks.
+    fn reacquire(&self, until: Instant, is_cancelled: &dyn Fn() -> bool) -> bool;
 }
 
-/// The remaining budget of one set, shared by all who work on it.
+/// The remaining budget of one set, shared by all work on it.
 #[derive(Debug)]
 pub struct GenerationBudget {
     limits: GenerationLimits,
-    place: Option<Box<dyn Place>>,
-    ends: Instant,
+    slot: Option<Box<dyn WorkSlot>>,
+    deadline: Instant,
     applications: AtomicU64,
     parameters: AtomicU64,
     generators: AtomicU64,
@@ -83,8 +83,8 @@ impl GenerationBudget {
     pub fn new(limits: GenerationLimits) -> Self {
         Self {
             limits,
-            place: None,
-            ends: Instant::now() + limits.time,
+            slot: None,
+            deadline: Instant::now() + limits.time,
             applications: AtomicU64::new(0),
             parameters: AtomicU64::new(0),
             generators: AtomicU64::new(0),
@@ -93,10 +93,10 @@ impl GenerationBudget {
         }
     }
 
-    /// Makes the work release `place` whenever it waits for other work.
+    /// Makes the work release `slot` whenever it waits for other work.
     #[must_use]
-    pub fn with_slot(mut self, place: Box<dyn Place>) -> Self {
-        self.place = Some(place);
+    pub fn with_slot(mut self, slot: Box<dyn WorkSlot>) -> Self {
+        self.slot = Some(slot);
         self
     }
 
@@ -105,15 +105,15 @@ impl GenerationBudget {
     /// # Errors
     /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: no slot was free again in time.
     pub fn release_while<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
-        let Some(place) = &self.place else {
+        let Some(slot) = &self.slot else {
             return Ok(wait());
         };
-        place.release();
+        slot.release();
         let done = wait();
-        if place.reacquire(self.ends, &|| self.cancelled.load(Ordering::Relaxed)) {
+        if slot.reacquire(self.deadline, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
-        self.time()?;
+        self.check_deadline()?;
         Err(Exceeded::Time {
             allowed: self.limits.time,
         })
@@ -131,7 +131,7 @@ impl GenerationBudget {
 
     /// The deadline.
     pub fn deadline(&self) -> Instant {
-        self.ends
+        self.deadline
     }
 
     /// Charges `count` Applications.
@@ -141,17 +141,17 @@ impl GenerationBudget {
     pub fn charge_applications(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.applications;
         spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
-        self.time()
+        self.check_deadline()
     }
 
     /// Charges `count` sets of parameters.
     ///
     /// # Errors
     /// [`Exceeded::Parameters`], [`Exceeded::Time`].
-    pub fn parameters(&self, count: u64) -> Result<(), Exceeded> {
+    pub fn charge_parameters(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.parameters;
         spend(&self.parameters, count, allowed).map_err(|observed| Exceeded::Parameters { observed, allowed })?;
-        self.time()
+        self.check_deadline()
     }
 
     /// Charges `count` generators.
@@ -161,7 +161,7 @@ impl GenerationBudget {
     pub fn charge_generators(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.generators;
         spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
-        self.time()
+        self.check_deadline()
     }
 
     /// Charges `count` bytes.
@@ -182,11 +182,11 @@ impl GenerationBudget {
     ///
     /// # Errors
     /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
-    pub fn time(&self) -> Result<(), Exceeded> {
+    pub fn check_deadline(&self) -> Result<(), Exceeded> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Exceeded::Cancelled);
         }
-        if Instant::now() < self.ends {
+        if Instant::now() < self.deadline {
             return Ok(());
         }
         Err(Exceeded::Time {
@@ -209,7 +209,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Exceeded, GenerationBudget, Place};
+    use super::{Exceeded, GenerationBudget, WorkSlot};
     use tollgate_config::GenerationLimits;
 
     #[test]
@@ -228,7 +228,10 @@ mod tests {
             budget.charge_applications(1),
             Err(Exceeded::Applications { observed, allowed })
         );
-        assert_eq!(budget.parameters(3), Err(Exceeded::Parameters { observed, allowed }));
+        assert_eq!(
+            budget.charge_parameters(3),
+            Err(Exceeded::Parameters { observed, allowed })
+        );
         assert_eq!(
             budget.charge_generators(3),
             Err(Exceeded::Generators { observed, allowed })
@@ -238,14 +241,14 @@ mod tests {
         assert_eq!(budget.bytes_left(), 0);
     }
 
-    /// Counts how often it is released; `is_free` says whether it can be taken again.
+    /// Counts how often it is released; `is_free` says whether it can be reacquired.
     #[derive(Debug)]
     struct Counted {
         left: Arc<AtomicU64>,
         is_free: bool,
     }
 
-    impl Place for Counted {
+    impl WorkSlot for Counted {
         fn release(&self) {
             self.left.fetch_add(1, Ordering::Relaxed);
         }
@@ -259,11 +262,11 @@ mod tests {
     fn who_waits_has_no_place() {
         for (is_free, expected) in [(true, Ok(1)), (false, Err(()))] {
             let left = Arc::new(AtomicU64::new(0));
-            let place = Counted {
+            let slot = Counted {
                 left: Arc::clone(&left),
                 is_free,
             };
-            let budget = GenerationBudget::new(GenerationLimits::default()).with_slot(Box::new(place));
+            let budget = GenerationBudget::new(GenerationLimits::default()).with_slot(Box::new(slot));
             assert_eq!(left.load(Ordering::Relaxed), 0);
             let seen = budget.release_while(|| left.load(Ordering::Relaxed));
             assert_eq!(seen.map_err(|_| ()), expected);
@@ -282,11 +285,11 @@ mod tests {
             time: allowed,
             ..GenerationLimits::default()
         });
-        assert_eq!(over.time(), Err(Exceeded::Time { allowed }));
-        assert_eq!(over.parameters(1), Err(Exceeded::Time { allowed }));
+        assert_eq!(over.check_deadline(), Err(Exceeded::Time { allowed }));
+        assert_eq!(over.charge_parameters(1), Err(Exceeded::Time { allowed }));
         let budget = GenerationBudget::new(GenerationLimits::default());
-        assert_eq!(budget.time(), Ok(()));
+        assert_eq!(budget.check_deadline(), Ok(()));
         budget.cancel();
-        assert_eq!(budget.time(), Err(Exceeded::Cancelled));
+        assert_eq!(budget.check_deadline(), Err(Exceeded::Cancelled));
     }
 }

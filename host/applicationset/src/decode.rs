@@ -133,16 +133,16 @@ fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
             None => None,
         },
         engine: engine(spec)?,
-        sync: sync_policy(spec)?,
-        preserved: preserved(spec)?,
+        sync_policy: sync_policy(spec)?,
+        preserved_fields: preserved_fields(spec)?,
     })
 }
 
 fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
     let raw = entry::pruned(raw, NestingLevel::Top, path)?;
     let entry = GeneratorEntry::read(&raw, NestingLevel::Top, path)?;
-    let kinds = entry.kinds.iter().map(|(name, settings)| TypedGenerator {
-        name: *name,
+    let kinds = entry.kinds.iter().map(|(kind, settings)| TypedGenerator {
+        kind: *kind,
         settings: (*settings).clone(),
     });
     Ok(Generator {
@@ -156,7 +156,7 @@ fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
 fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
     let options = texts(spec, "goTemplateOptions", "spec")?;
     if !flag(spec, "goTemplate", "spec")? {
-        return Ok(TemplateEngine::Fast);
+        return Ok(TemplateEngine::FastTemplate);
     }
     let mut missing_key = MissingKey::default();
     for (index, option) in options.into_iter().enumerate() {
@@ -173,7 +173,7 @@ fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
             }
         };
     }
-    Ok(TemplateEngine::Go { missing_key })
+    Ok(TemplateEngine::GoTemplate { missing_key })
 }
 
 fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
@@ -201,7 +201,7 @@ fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
     })
 }
 
-fn preserved(spec: &Map<String, Value>) -> Result<PreservedFields, Error> {
+fn preserved_fields(spec: &Map<String, Value>) -> Result<PreservedFields, Error> {
     let Some(preserved) = member(spec, "preservedFields") else {
         return Ok(PreservedFields::default());
     };

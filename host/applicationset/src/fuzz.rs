@@ -154,24 +154,24 @@ fn rendered(engine: TemplateEngine, template: &str) {
 fn go_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
-        rendered(TemplateEngine::Go { missing_key }, template);
+        rendered(TemplateEngine::GoTemplate { missing_key }, template);
     }
 }
 
-/// The rendering that authorization depends on is the one that is written later.
+/// A template that is accepted for authorization renders as it does without that check.
 #[expect(clippy::expect_used, reason = "a property that must hold")]
 fn judged_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
-        let engine = TemplateEngine::Go { missing_key };
-        let Ok(judged) = CompiledTemplate::for_authorization(engine, &Value::String(template.to_owned())) else {
+        let engine = TemplateEngine::GoTemplate { missing_key };
+        let Ok(checked) = CompiledTemplate::for_authorization(engine, &Value::String(template.to_owned())) else {
             continue;
         };
         let plain = CompiledTemplate::text(engine, template).expect("what is judged is a template");
-        let judged = judged.render(&parameters(), &budget());
-        if let Ok(judged) = judged {
+        let rendered = checked.render(&parameters(), &budget());
+        if let Ok(rendered) = rendered {
             assert_eq!(
-                Some(judged),
+                Some(rendered),
                 plain.render(&parameters(), &budget()).ok(),
                 "{template:?}"
             );
@@ -190,7 +190,7 @@ fn fast_templates() -> Vec<Vec<u8>> {
 
 fn fasttemplate(data: &[u8]) {
     let Some(template) = text(data) else { return };
-    rendered(TemplateEngine::Fast, template);
+    rendered(TemplateEngine::FastTemplate, template);
 }
 
 fn documents() -> Vec<Vec<u8>> {
@@ -208,7 +208,7 @@ fn documents() -> Vec<Vec<u8>> {
 /// [`DuplicateKeys::LastWins`] parses everything that [`DuplicateKeys::Refused`] accepts.
 fn yaml(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    let read = |twice| yaml::read(text, twice, &mut |_| Ok::<_, ()>(()));
+    let read = |duplicate_keys| yaml::read(text, duplicate_keys, &mut |_| Ok::<_, ()>(()));
     if let Ok(value) = read(DuplicateKeys::Refused) {
         assert_eq!(read(DuplicateKeys::LastWins), Ok(value), "{text:?}");
     }

@@ -11,24 +11,24 @@
 //! Invariant: the result is complete or an error, and the budget is charged before memory is
 //! allocated.
 //!
-//! Security: nothing that the gate refuses is read.
+//! Security: nothing is read that the `InputAuthorizer` denies.
 //!
 //! Source: Argo CD, `applicationset/generators` and `controllers/template`.
 
 use serde_json::Value;
 
-use super::decode::fields::{below, member};
+use super::decode::fields::{child_path, member};
 use super::inputs::InputError;
-use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, heap_size, selector, template};
+use super::{ApplicationSet, Denial, Exceeded, Inputs, Params, Spec, decode, heap_size, selector, template};
 
 mod clusters;
 mod flatten;
+mod generator_run;
 mod git;
-mod guest;
 mod list;
 mod matrix;
 mod merge;
-mod run;
+mod plugin_generator;
 mod static_inputs;
 #[cfg(test)]
 mod tests;
@@ -38,14 +38,14 @@ mod values;
 pub use static_inputs::{ClusterSelection, StaticInputs, static_inputs};
 
 use super::GenerationBudget;
-use run::GeneratorRun;
+use generator_run::GeneratorRun;
 
 /// Why a set generates nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Generators would read what the caller may not; everything refused that was found.
+    /// The caller may not read all inputs of the generators. Contains the denials found.
     #[error("generators may not read {} of what they name", .0.len())]
-    Refused(Vec<Refusal>),
+    Denied(Vec<Denial>),
     /// A limit was exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
@@ -86,7 +86,7 @@ pub enum Error {
 ///   may be empty or duplicated; the plan checks that.
 ///
 /// # Errors
-/// The first [`Error`] found. [`Error::Refused`] takes precedence over other errors of running the
+/// The first [`Error`] found. [`Error::Denied`] takes precedence over other errors of running the
 /// generators, but not over those of parsing the templates.
 pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<Value>, Error> {
     let templates = templates(set, budget)?;
@@ -117,11 +117,13 @@ pub struct GeneratedParams {
 /// As [`generate`].
 pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<GeneratedParams>, Error> {
     let run = GeneratorRun::new(spec.engine, inputs, budget);
-    let made = run.all(spec).and_then(|made| run.clear(spec).map(|()| made));
-    // A refusal takes precedence: it may have caused the other error.
-    match run.refused() {
-        refused if refused.is_empty() => made,
-        refused => Err(Error::Refused(refused)),
+    let made = run
+        .all(spec)
+        .and_then(|made| run.check_type_ambiguity(spec).map(|()| made));
+    // Denials take precedence: they may have caused the other error.
+    match run.denials() {
+        denials if denials.is_empty() => made,
+        denials => Err(Error::Denied(denials)),
     }
 }
 
@@ -135,13 +137,13 @@ fn templates(
     let shared = heap_size::of(&set.spec.template).saturating_add(patch);
     let mut templates = Vec::new();
     for (index, generator) in set.spec.generators.iter().enumerate() {
-        for kind in &generator.kinds {
-            let path = below(&format!("spec.generators[{index}]"), kind.name.as_str());
-            let own = kind
+        for typed in &generator.kinds {
+            let path = child_path(&format!("spec.generators[{index}]"), typed.kind.as_str());
+            let own = typed
                 .settings
                 .as_object()
                 .and_then(|settings| member(settings, "template"));
-            budget.time()?;
+            budget.check_deadline()?;
             let bytes = own.map_or(0, heap_size::of).saturating_add(shared);
             budget.charge_bytes(bytes.saturating_mul(2))?;
             let template = template::ApplicationTemplate::new(&set.spec, own, &set.name.namespace);
@@ -171,6 +173,6 @@ fn invalid(path: &str, what: impl AsRef<str>) -> Error {
 
 impl Error {
     fn selector(path: &str, error: &selector::Error) -> Self {
-        invalid(&below(path, "selector"), error.to_string())
+        invalid(&child_path(path, "selector"), error.to_string())
     }
 }

@@ -50,8 +50,8 @@ pub(super) fn of_members(members: &Map<String, Value>) -> u64 {
 
 /// Heap size of a mapping with the members of both, in bytes.
 pub(super) fn of_both(one: &Map<String, Value>, other: &Map<String, Value>) -> u64 {
-    let map_overhead = map_overhead(one.len().saturating_add(other.len()));
-    map_overhead.saturating_add(inside(one)).saturating_add(inside(other))
+    let overhead = map_overhead(one.len().saturating_add(other.len()));
+    overhead.saturating_add(inside(one)).saturating_add(inside(other))
 }
 
 /// Heap size of a string in bytes; an empty one takes none.
@@ -71,7 +71,7 @@ pub(super) fn map_overhead(members: usize) -> u64 {
 }
 
 /// What one more member adds to [`map_overhead`].
-pub(super) fn slot(members: usize) -> u64 {
+pub(super) fn map_growth(members: usize) -> u64 {
     map_overhead(members.saturating_add(1)).saturating_sub(map_overhead(members))
 }
 
@@ -88,7 +88,7 @@ fn count(length: usize) -> u64 {
 mod tests {
     use serde_json::{Map, Value, json};
 
-    use super::{LEAF, MEMBER, STRING_OVERHEAD_BYTES, VALUE_BYTES, map_overhead, of, of_both, of_members, slot};
+    use super::{LEAF, MEMBER, STRING_OVERHEAD_BYTES, VALUE_BYTES, map_growth, map_overhead, of, of_both, of_members};
 
     #[test]
     fn small_values_count_as_well() {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(of_both(&few, &more), LEAF + 5 * MEMBER + 16 * each);
         assert_eq!(of_both(&few, &Map::new()), of_members(&few));
         assert_eq!(of(&Value::Object(more.clone())), VALUE_BYTES + of_members(&more));
-        assert_eq!((0..30).map(slot).sum::<u64>(), map_overhead(30));
+        assert_eq!((0..30).map(map_growth).sum::<u64>(), map_overhead(30));
     }
 
     #[test]

@@ -19,12 +19,12 @@ mod clusters;
 pub struct Inputs<'a> {
     /// The clusters of the control plane, its own one (`in-cluster`) last.
     pub clusters: &'a [ClusterInput],
-    /// Decides what the caller may see of them; asked before each read.
-    pub gate: &'a dyn InputAuthorizer,
+    /// Decides what generators may read for the caller; called before each read.
+    pub authorizer: &'a dyn InputAuthorizer,
     /// Repositories.
     pub repositories: &'a dyn Repositories,
-    /// Generators in plugins.
-    pub guests: &'a dyn PluginGenerators,
+    /// Generators that plugins provide.
+    pub plugin_generators: &'a dyn PluginGenerators,
 }
 
 /// A cluster as the cluster generator sees it.
@@ -56,19 +56,19 @@ pub trait InputAuthorizer: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The reason if not.
-    fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal>;
+    fn check_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial>;
 
     /// Checks whether the caller may read this repository, and the gateway may contact it.
     ///
     /// # Errors
     /// The reason if not.
-    fn repository(&self, url: &str) -> Result<(), Refusal>;
+    fn check_repository(&self, url: &str) -> Result<(), Denial>;
 
     /// Checks whether the caller may run a plugin's generator.
     ///
     /// # Errors
     /// The reason if not.
-    fn guest(&self, kind: GeneratorKind) -> Result<(), Refusal>;
+    fn check_plugin(&self, kind: GeneratorKind) -> Result<(), Denial>;
 }
 
 /// Opens repositories. Blocks; call it off the runtime.
@@ -78,11 +78,11 @@ pub trait Repositories: fmt::Debug + Sync {
     /// # Errors
     /// The tree is not available within the budget. The message contains neither credentials nor
     /// paths of this machine.
-    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError>;
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError>;
 }
 
 /// The files of one commit.
-pub trait Tree: fmt::Debug {
+pub trait GitTree: fmt::Debug {
     /// All directories, as paths from the root with `/` between the parts. Each comes before those
     /// in it, and those of one directory are sorted by name. The root and hidden directories (a
     /// part begins with `.`) are not included. A submodule is included as an empty directory.
@@ -105,19 +105,23 @@ pub trait Tree: fmt::Debug {
     ///
     /// # Errors
     /// As [`Repositories::open`].
-    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &GenerationBudget) -> Result<Vec<File>, InputError>;
+    fn files(
+        &self,
+        matches: &dyn Fn(&str) -> bool,
+        budget: &GenerationBudget,
+    ) -> Result<Vec<RepositoryFile>, InputError>;
 }
 
 /// A file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct RepositoryFile {
     /// Path from the root.
     pub path: String,
     /// Its content.
     pub content: Bytes,
 }
 
-/// Runs generators in plugins. Blocks; call it off the runtime.
+/// Runs generators that plugins provide. Blocks; call it off the runtime.
 pub trait PluginGenerators: fmt::Debug + Sync {
     /// Generates the sets of parameters of a generator of `kind` with these settings.
     ///
@@ -138,18 +142,18 @@ pub struct InputError(pub String);
 
 /// Something the caller may not do, and the rule that forbids it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// What was refused.
-    pub about: RefusedResource,
+pub struct Denial {
+    /// The resource that was denied.
+    pub about: DeniedResource,
     /// `file:line: text` of a row of `policy.csv`, or the name of a check.
     pub rule: Option<String>,
     /// A sentence for the caller.
     pub reason: String,
 }
 
-/// What a refusal refers to.
+/// The resource that a [`Denial`] is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RefusedResource {
+pub enum DeniedResource {
     /// The set itself, by its RBAC object.
     Set(String),
     /// A repository, by its URL.
@@ -162,34 +166,34 @@ pub enum RefusedResource {
     Application(String),
 }
 
-/// Maximum length of a name or a rule in a refusal, in bytes. Templates can make names of any
+/// Maximum length of a name or a rule in a denial, in bytes. Templates can make names of any
 /// length, and an answer lists many.
 const MAX_NAME_BYTES: usize = 512;
 
-impl Refusal {
+impl Denial {
     /// Shortens names and rules to a length that fits in a list.
     #[must_use]
     pub fn truncated(self) -> Self {
-        let short = |text: String| match text.len() > MAX_NAME_BYTES {
+        let shortened = |text: String| match text.len() > MAX_NAME_BYTES {
             true => format!("{}…", one_line(&text, MAX_NAME_BYTES)),
             false => text,
         };
         let about = match self.about {
-            RefusedResource::Set(object) => RefusedResource::Set(short(object)),
-            RefusedResource::Repository(url) => RefusedResource::Repository(short(url)),
-            RefusedResource::Cluster(name) => RefusedResource::Cluster(short(name)),
-            RefusedResource::Application(object) => RefusedResource::Application(short(object)),
-            RefusedResource::Generator(kind) => RefusedResource::Generator(kind),
+            DeniedResource::Set(object) => DeniedResource::Set(shortened(object)),
+            DeniedResource::Repository(url) => DeniedResource::Repository(shortened(url)),
+            DeniedResource::Cluster(name) => DeniedResource::Cluster(shortened(name)),
+            DeniedResource::Application(object) => DeniedResource::Application(shortened(object)),
+            DeniedResource::Generator(kind) => DeniedResource::Generator(kind),
         };
         Self {
             about,
-            rule: self.rule.map(short),
+            rule: self.rule.map(shortened),
             reason: self.reason,
         }
     }
 }
 
-impl fmt::Display for RefusedResource {
+impl fmt::Display for DeniedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Set(object) => write!(f, "applicationset `{object}`"),
@@ -201,7 +205,7 @@ impl fmt::Display for RefusedResource {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.about, self.reason)?;
         match &self.rule {

@@ -13,50 +13,50 @@ use super::heap_size;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Error<E> {
     /// Invalid JSON.
-    Text(String),
-    /// The byte counter refused.
-    Bound(E),
+    Syntax(String),
+    /// `charge` returned this error.
+    Limit(E),
 }
 
 /// Parses a text that is one JSON value.
 ///
-/// - `take`: charges bytes before they are allocated.
+/// - `charge`: charges bytes before they are allocated.
 ///
 /// # Errors
 /// [`Error`].
-pub(super) fn read<E>(text: &str, take: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
-    let mut bound = None;
+pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
+    let mut limit = None;
     let mut reader = serde_json::Deserializer::from_str(text);
     let mut seed = Seed {
-        take,
-        bound: &mut bound,
+        charge,
+        limit: &mut limit,
     };
     let read = seed.again().deserialize(&mut reader);
-    match (read.and_then(|value| reader.end().map(|()| value)), bound) {
-        (_, Some(bound)) => Err(Error::Bound(bound)),
+    match (read.and_then(|value| reader.end().map(|()| value)), limit) {
+        (_, Some(limit)) => Err(Error::Limit(limit)),
         (Ok(value), None) => Ok(value),
-        (Err(error), None) => Err(Error::Text(error.to_string())),
+        (Err(error), None) => Err(Error::Syntax(error.to_string())),
     }
 }
 
 /// Parses one value.
 struct Seed<'s, E> {
-    take: &'s mut dyn FnMut(u64) -> Result<(), E>,
-    /// The counter's error, which does not fit into the parser's own error type.
-    bound: &'s mut Option<E>,
+    charge: &'s mut dyn FnMut(u64) -> Result<(), E>,
+    /// The error of `charge`, which does not fit into the parser's own error type.
+    limit: &'s mut Option<E>,
 }
 
 impl<E> Seed<'_, E> {
     fn again(&mut self) -> Seed<'_, E> {
         Seed {
-            take: self.take,
-            bound: self.bound,
+            charge: self.charge,
+            limit: self.limit,
         }
     }
 
-    fn take<D: serde::de::Error>(&mut self, bytes: u64) -> Result<(), D> {
-        (self.take)(bytes).map_err(|bound| {
-            *self.bound = Some(bound);
+    fn charge<D: serde::de::Error>(&mut self, bytes: u64) -> Result<(), D> {
+        (self.charge)(bytes).map_err(|limit| {
+            *self.limit = Some(limit);
             D::custom("it is too large")
         })
     }
@@ -66,7 +66,7 @@ impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(mut self, reader: D) -> Result<Value, D::Error> {
-        self.take(heap_size::VALUE_BYTES)?;
+        self.charge(heap_size::VALUE_BYTES)?;
         reader.deserialize_any(self)
     }
 }
@@ -99,7 +99,7 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
     }
 
     fn visit_str<D: serde::de::Error>(mut self, text: &str) -> Result<Value, D> {
-        self.take(heap_size::text(text))?;
+        self.charge(heap_size::text(text))?;
         Ok(Value::String(text.to_owned()))
     }
 
@@ -114,8 +114,8 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let bytes = heap_size::slot(members.len()).saturating_add(heap_size::text(&key));
-            self.take(bytes)?;
+            let bytes = heap_size::map_growth(members.len()).saturating_add(heap_size::text(&key));
+            self.charge(bytes)?;
             let value = entries.next_value_seed(self.again())?;
             members.insert(key, value);
         }
@@ -148,11 +148,11 @@ mod tests {
             let wanted: Value = serde_json::from_str(text).unwrap();
             let bytes = heap_size::of(&wanted);
             assert_eq!(within(text, bytes), Ok(wanted), "{text}");
-            assert_eq!(within(text, bytes - 1), Err(Error::Bound(bytes)), "{text}");
+            assert_eq!(within(text, bytes - 1), Err(Error::Limit(bytes)), "{text}");
         }
         assert_eq!(within("{\"a\": 1, \"a\": 2}", 10_000), Ok(json!({"a": 2})));
         for text in ["", "{", "1 2", "{\"a\": b}", "{1: 2}"] {
-            assert!(matches!(within(text, 10_000), Err(Error::Text(_))), "{text}");
+            assert!(matches!(within(text, 10_000), Err(Error::Syntax(_))), "{text}");
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
         assert!(within(&zeros, 1_000_000).is_ok());
         let deep = format!("{}{}", "{\"a\":[".repeat(40), "]}".repeat(40));
         assert!(within(&deep, 1_000_000).is_ok());
-        assert!(matches!(within(&zeros, 100_000), Err(Error::Bound(_))));
-        assert!(matches!(within(&deep, 20_000), Err(Error::Bound(_))));
+        assert!(matches!(within(&zeros, 100_000), Err(Error::Limit(_))));
+        assert!(matches!(within(&deep, 20_000), Err(Error::Limit(_))));
     }
 }

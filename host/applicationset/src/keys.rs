@@ -15,11 +15,11 @@ use serde_json::Value;
 
 use super::template::truncated;
 
-mod known;
+mod field_names;
 #[cfg(test)]
 mod tests;
 
-use known::FIELD_NAMES;
+use field_names::FIELD_NAMES;
 
 /// What is wrong with a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,17 +42,17 @@ pub enum Error {
 
 impl Error {
     fn within(self, parent: &str) -> Self {
-        let below = |path: String| match (parent.is_empty(), path.starts_with('[')) {
+        let joined = |path: String| match (parent.is_empty(), path.starts_with('[')) {
             (true, _) => path,
             (false, true) => format!("{parent}{path}"),
             (false, false) => format!("{parent}.{path}"),
         };
         match self {
             Self::CaseVariant { path, known } => Self::CaseVariant {
-                path: below(path),
+                path: joined(path),
                 known,
             },
-            Self::Template { path } => Self::Template { path: below(path) },
+            Self::Template { path } => Self::Template { path: joined(path) },
         }
     }
 
@@ -73,14 +73,14 @@ impl Error {
 /// The first [`Error`] found.
 pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
-    let judged = members.iter().try_for_each(|(key, value)| {
+    let checked = members.iter().try_for_each(|(key, value)| {
         check_key(key, "", TemplatedKeys::Refused)?;
         if key == "spec" {
-            return below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key));
+            return check_below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key));
         }
         Ok(())
     });
-    judged.map_err(Error::truncated)
+    checked.map_err(Error::truncated)
 }
 
 /// Checks the keys of a rendered patch of an Application, in which no key is a template any more.
@@ -88,7 +88,7 @@ pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
 /// # Errors
 /// [`Error::CaseVariant`].
 pub(super) fn check_patch(patch: &Value) -> Result<(), Error> {
-    below(patch, "", TemplatedKeys::Text).map_err(Error::truncated)
+    check_below(patch, "", TemplatedKeys::Text).map_err(Error::truncated)
 }
 
 /// How `{{` in a key is treated.
@@ -99,19 +99,19 @@ enum TemplatedKeys {
 }
 
 /// Checks everything below the key `parent`.
-fn below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
+fn check_below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| {
-            let judged = below(item, parent, templates);
-            judged.map_err(|error| error.within(&format!("[{index}]")))
+            let checked = check_below(item, parent, templates);
+            checked.map_err(|error| error.within(&format!("[{index}]")))
         }),
         Value::Object(members) => members.iter().try_for_each(|(key, value)| {
             check_key(key, parent, templates)?;
             if is_user_defined(key, value) {
                 return Ok(());
             }
-            below(value, key, templates).map_err(|error| error.within(key))
+            check_below(value, key, templates).map_err(|error| error.within(key))
         }),
     }
 }
@@ -120,7 +120,7 @@ fn check_key(key: &str, parent: &str, templates: TemplatedKeys) -> Result<(), Er
     if templates == TemplatedKeys::Refused && key.contains("{{") {
         return Err(Error::Template { path: key.to_owned() });
     }
-    match known(key, parent) {
+    match matching_field(key, parent) {
         Some(known) if known != key => Err(Error::CaseVariant {
             path: key.to_owned(),
             known,
@@ -136,7 +136,7 @@ fn is_user_defined(key: &str, value: &Value) -> bool {
 }
 
 /// The field that Argo CD takes a key for.
-fn known(key: &str, parent: &str) -> Option<&'static str> {
+fn matching_field(key: &str, parent: &str) -> Option<&'static str> {
     static FOLDED: LazyLock<BTreeMap<String, &'static str>> =
         LazyLock::new(|| FIELD_NAMES.iter().map(|known| (folded(known), *known)).collect());
     let known = *FOLDED.get(&folded(key))?;

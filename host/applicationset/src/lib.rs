@@ -30,8 +30,8 @@ pub mod yaml;
 pub use budget::{Exceeded, GenerationBudget};
 pub use generate::generate;
 pub use inputs::{
-    ClusterInput, File, InputAuthorizer, InputError, Inputs, PluginGenerators, Refusal, RefusedResource, Repositories,
-    Tree,
+    ClusterInput, Denial, DeniedResource, GitTree, InputAuthorizer, InputError, Inputs, PluginGenerators, Repositories,
+    RepositoryFile,
 };
 pub use plan::Plan;
 
@@ -67,10 +67,10 @@ pub struct Spec {
     /// `goTemplate` and `goTemplateOptions`.
     pub engine: TemplateEngine,
     /// `syncPolicy`.
-    pub sync: SyncPolicy,
+    pub sync_policy: SyncPolicy,
     /// `preservedFields`: keys of the Applications' annotations and labels that are
     /// kept as they are.
-    pub preserved: PreservedFields,
+    pub preserved_fields: PreservedFields,
 }
 
 /// An entry of `generators`, or a child of a matrix or merge generator.
@@ -89,7 +89,7 @@ pub struct Generator {
 #[derive(Clone, Debug)]
 pub struct TypedGenerator {
     /// The kind.
-    pub name: GeneratorKind,
+    pub kind: GeneratorKind,
     /// The value of the key.
     pub settings: Value,
 }
@@ -151,9 +151,9 @@ impl GeneratorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateEngine {
     /// `{{ key }}` only; a tag with an unknown key stays as it is.
-    Fast,
+    FastTemplate,
     /// Go's `text/template` with the functions Argo CD allows.
-    Go {
+    GoTemplate {
         /// The effect of a missing key.
         missing_key: MissingKey,
     },

@@ -26,7 +26,7 @@ const MERGED_LIST: &str = "finalizers";
 /// The only field without a type.
 const UNTYPED: &str = "valuesObject";
 /// Maximum number of entries of that list and of its directives: each is compared with each.
-const LONGEST_LIST: usize = 1_000;
+const MAX_LIST_ITEMS: usize = 1_000;
 /// Fields of an Application that a set sets.
 const PATCHABLE_FIELDS: [&str; 2] = ["metadata", "spec"];
 /// Fields that a set never sets.
@@ -134,23 +134,23 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
 /// # Errors
 /// [`Error::Syntax`] if it is neither, [`Error::Exceeded`] if a limit was exceeded.
 pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
-    budget.time()?;
-    let mut take = |bytes| budget.charge_bytes(bytes);
+    budget.check_deadline()?;
+    let mut charge = |bytes| budget.charge_bytes(bytes);
     if text.trim_start().starts_with('{') {
-        return json::read(text, &mut take).map_err(|error| match error {
-            json::Error::Text(what) => Error::Syntax(what),
-            json::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+        return json::read(text, &mut charge).map_err(|error| match error {
+            json::Error::Syntax(what) => Error::Syntax(what),
+            json::Error::Limit(exceeded) => Error::Exceeded(exceeded),
         });
     }
-    yaml::read(text, yaml::DuplicateKeys::LastWins, &mut take).map_err(|error| match error {
-        yaml::Error::Text(what) => Error::Syntax(what),
-        yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+    yaml::read(text, yaml::DuplicateKeys::LastWins, &mut charge).map_err(|error| match error {
+        yaml::Error::Syntax(what) => Error::Syntax(what),
+        yaml::Error::Limit(exceeded) => Error::Exceeded(exceeded),
     })
 }
 
 /// Checks that a list is short enough to compare its entries with each other.
 fn check_list_length(items: &[Value]) -> Result<(), Error> {
-    let (observed, allowed) = (items.len(), LONGEST_LIST);
+    let (observed, allowed) = (items.len(), MAX_LIST_ITEMS);
     if observed > allowed {
         return Err(Error::Long { observed, allowed });
     }
@@ -196,7 +196,7 @@ fn merge(
         Some(Value::String(directive)) if directive == "delete" => return Ok(Map::new()),
         Some(other) => return Err(Error::Directive(format!("{DIRECTIVE}: {other}"))),
     }
-    retain(&mut original, &mut patch)?;
+    apply_retain_keys(&mut original, &mut patch)?;
     let order = take_element_order(&mut patch)?;
     // Deletions come first, so that their position in the patch does not matter.
     let (deletions, fields): (Vec<_>, Vec<_>) = patch.into_iter().partition(|(key, _)| key.starts_with(DELETE_FROM));
@@ -204,7 +204,7 @@ fn merge(
         delete_from(&mut original, &key, &value)?;
     }
     for (key, value) in fields {
-        field(&mut original, &key, value, types)?;
+        merge_field(&mut original, &key, value, types)?;
     }
     if let Some(order) = order {
         reorder(&mut original, &order);
@@ -212,7 +212,7 @@ fn merge(
     Ok(original)
 }
 
-fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: FieldTypes) -> Result<(), Error> {
+fn merge_field(original: &mut Map<String, Value>, key: &str, value: Value, types: FieldTypes) -> Result<(), Error> {
     if value.is_null() {
         original.remove(key);
         return Ok(());
@@ -286,7 +286,7 @@ fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
             wanted.push(item);
         }
     }
-    let place = |item: &Value| original.iter().position(|known| known == item);
+    let position = |item: &Value| original.iter().position(|known| known == item);
     let mut kept: Vec<&Value> = Vec::new();
     for item in original {
         if !wanted.contains(item) && !kept.contains(&item) {
@@ -296,8 +296,8 @@ fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
     let mut merged = Vec::with_capacity(kept.len() + wanted.len());
     let mut kept = kept.into_iter().peekable();
     for item in &wanted {
-        if let Some(after) = place(item) {
-            while let Some(earlier) = kept.next_if(|earlier| place(earlier).is_some_and(|before| before < after)) {
+        if let Some(after) = position(item) {
+            while let Some(earlier) = kept.next_if(|earlier| position(earlier).is_some_and(|before| before < after)) {
                 merged.push(earlier.clone());
             }
         }
@@ -308,7 +308,7 @@ fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
 }
 
 /// `$retainKeys`: fields that it does not name are removed first.
-fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Error> {
+fn apply_retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(keys) = patch.remove(RETAIN) else {
         return Ok(());
     };
@@ -366,12 +366,12 @@ fn reorder(original: &mut Map<String, Value>, order: &[Value]) {
     let Some(Value::Array(items)) = original.get_mut(MERGED_LIST) else {
         return;
     };
-    let place = |item: &Value| order.iter().position(|known| known == item);
-    let mut named: Vec<Value> = items.iter().filter(|item| place(item).is_some()).cloned().collect();
-    named.sort_by_key(place);
+    let position = |item: &Value| order.iter().position(|known| known == item);
+    let mut named: Vec<Value> = items.iter().filter(|item| position(item).is_some()).cloned().collect();
+    named.sort_by_key(position);
     let mut named = named.into_iter();
     // Items that the order does not name keep their position.
-    for item in items.iter_mut().filter(|item| place(item).is_some()) {
+    for item in items.iter_mut().filter(|item| position(item).is_some()) {
         if let Some(next) = named.next() {
             *item = next;
         }

@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use super::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, Kind, ObjectKey, Writer};
+use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 
 mod application;
 mod diff;
+mod equivalence;
 mod ignore;
 mod owner;
-mod same;
 mod set;
 
 pub use owner::{Owner, with_owner_reference, without_owner_reference};
@@ -154,7 +154,7 @@ impl StoredState {
     /// error.
     pub async fn read(writer: &Writer, set: &ObjectName) -> Result<Self, write::Error> {
         let key = ObjectKey {
-            kind: Kind::ApplicationSet,
+            kind: WritableKind::ApplicationSet,
             name: set.clone(),
         };
         let stored = match writer.read(&key).await {
@@ -167,7 +167,9 @@ impl StoredState {
             let owner = owner.as_ref();
             owner.is_some_and(|owner| owner.is_controller_of(application) || owner.garbage_collects(application))
         };
-        let applications = writer.related(Kind::Application, &set.namespace, is_related).await?;
+        let applications = writer
+            .related(WritableKind::Application, &set.namespace, is_related)
+            .await?;
         Ok(Self {
             set: stored,
             applications,
@@ -209,7 +211,7 @@ impl Plan {
         };
         let is_stored = existing.set.is_some();
         let (rules, mut problems) = IgnoreRules::of(&set.object);
-        let mut there = by_name(existing.applications);
+        let mut remaining = by_name(existing.applications);
         let mut changes = Vec::with_capacity(generated.len());
         let mut seen = BTreeSet::new();
         let planner = Planner { set, owner, rules };
@@ -221,7 +223,7 @@ impl Plan {
                 });
             } else if !seen.insert(name.clone()) {
                 problems.push(PlanProblem::Duplicate { name });
-            } else if let Some(before) = there.remove(&name) {
+            } else if let Some(before) = remaining.remove(&name) {
                 if is_stored && planner.owner.is_controller_of(&before) {
                     changes.push(planner.update(name, before, application));
                 } else {
@@ -231,12 +233,12 @@ impl Plan {
                 changes.push(planner.create(name, application));
             }
         }
-        let gone = there
+        let deleted = remaining
             .into_iter()
             .filter(|(_, before)| is_stored && planner.owner.is_controller_of(before));
-        changes.extend(gone.map(|(name, before)| planner.delete(name, before)));
+        changes.extend(deleted.map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
-        // Applications whose name is taken count as well: a dry run shows the annotation.
+        // Applications with a name conflict count as well: a dry run shows the annotation.
         let projects = projects(changes.iter().chain(name_conflicts(&problems)));
         Self {
             set: set::change(set, existing.set, projects.as_deref()),
@@ -315,7 +317,7 @@ impl Plan {
         u64::try_from(deleted.count()).unwrap_or(u64::MAX)
     }
 
-    /// The plan as previews show it: Applications whose name is taken appear as created.
+    /// The plan as previews show it: Applications with a name conflict appear as created.
     ///
     /// SECURITY: a caller who may not see an Application cannot tell its name from a free one.
     /// Callers who may see it find it among the refusals.
@@ -339,7 +341,7 @@ impl Plan {
 
 impl ApplicationSet {
     fn sync(&self) -> ApplicationsSync {
-        self.spec.sync.applications
+        self.spec.sync_policy.applications
     }
 }
 

@@ -1,10 +1,11 @@
 //! Read access to git repositories, for generators.
 //!
-//! [`permitted`] checks a URL first and returns the location ([`AllowedRepository`]) together with what
-//! the caller needs a right on. Remote repositories are fetched over HTTPS (`wire.rs`), one commit
-//! deep, into a private folder; local ones are opened in place. There is one [`RepositoryStore`] for the
-//! process. It holds what was fetched and shares one fetch among all requests for the same
-//! revision. A [`RepositoryReader`] gives one request the files of a commit as a [`Tree`](crate::Tree).
+//! [`allowed_repository`] checks a URL first. It returns an [`AllowedRepository`]: the location, and
+//! the RBAC object that the caller needs a right on. Remote repositories are fetched over HTTPS
+//! (`wire.rs`), one commit deep, into a private folder; local ones are opened in place. There is one
+//! [`RepositoryStore`] for the process. It holds what was fetched and shares one fetch among all
+//! requests for the same revision. A [`RepositoryReader`] gives one request the files of a commit as
+//! a [`GitTree`](crate::GitTree).
 //!
 //! Invariant: every fetch is bounded in time, bytes and number.
 //!
@@ -15,11 +16,11 @@ mod address;
 mod cache;
 mod disk;
 mod error;
-mod exchange;
 mod fetch;
-mod flight;
+mod fetch_context;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
+mod in_flight;
 mod listing;
 mod local;
 mod location;
@@ -31,7 +32,7 @@ mod tree;
 mod wire;
 
 pub use error::Error;
-pub use permission::{AllowedRepository, permitted};
+pub use permission::{AllowedRepository, allowed_repository};
 pub use store::{RepositoryReader, RepositoryStore};
 
 /// Maximum number of concurrent fetches; further ones wait.

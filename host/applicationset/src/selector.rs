@@ -18,9 +18,9 @@ mod parse;
 mod tests;
 
 /// Maximum length of a label's name and of its value, in bytes.
-const LONGEST: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 /// Maximum length of the prefix of a label's name, in bytes.
-const LONGEST_PREFIX: usize = 253;
+const MAX_PREFIX_BYTES: usize = 253;
 
 /// Why a selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Error {
 
 /// Which values a selector may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum AllowedValues {
     /// Valid values of labels.
     Labels,
     /// Any value, because the selector is compared with parameters, such as URLs.
@@ -57,7 +57,7 @@ pub struct Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    rule: LabelOperator,
+    operator: LabelOperator,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Selector {
     ///
     /// # Errors
     /// [`Error::Object`].
-    pub fn read(object: &Value, values: Values) -> Result<Self, Error> {
+    pub fn read(object: &Value, values: AllowedValues) -> Result<Self, Error> {
         let requirements = from_object(object, values).map_err(|what| Error::Object { what })?;
         Ok(Self { requirements })
     }
@@ -101,7 +101,7 @@ impl Selector {
 
     /// Whether it matches the values that `label` returns by key.
     pub fn matches_with<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
-        let met = |requirement: &Requirement| requirement.rule.is_met(label(&requirement.key).as_deref());
+        let met = |requirement: &Requirement| requirement.operator.is_met(label(&requirement.key).as_deref());
         self.requirements.iter().all(met)
     }
 }
@@ -120,13 +120,13 @@ impl LabelOperator {
     }
 }
 
-fn from_object(object: &Value, values: Values) -> Result<Vec<Requirement>, String> {
+fn from_object(object: &Value, values: AllowedValues) -> Result<Vec<Requirement>, String> {
     let read = |error: super::decode::Error| error.to_string();
     let object = fields::object(object, "selector").map_err(read)?;
     let mut requirements = Vec::new();
     for (key, value) in fields::text_map(object, "matchLabels", "selector").map_err(read)? {
-        let rule = LabelOperator::In(vec![value.to_owned()]);
-        requirements.push(requirement(key, rule, values)?);
+        let operator = LabelOperator::In(vec![value.to_owned()]);
+        requirements.push(requirement(key, operator, values)?);
     }
     for item in fields::list(object, "matchExpressions", "selector").map_err(read)? {
         let path = "selector.matchExpressions[]";
@@ -141,7 +141,7 @@ fn from_object(object: &Value, values: Values) -> Result<Vec<Requirement>, Strin
 }
 
 fn expression(operator: &str, given: Vec<String>) -> Result<LabelOperator, String> {
-    let rule = match operator {
+    let label_operator = match operator {
         "In" => LabelOperator::In(given),
         "NotIn" => LabelOperator::NotIn(given),
         "Exists" | "DoesNotExist" if !given.is_empty() => {
@@ -151,25 +151,25 @@ fn expression(operator: &str, given: Vec<String>) -> Result<LabelOperator, Strin
         "DoesNotExist" => LabelOperator::DoesNotExist,
         _ => return Err(format!("\"{operator}\" is not a valid label selector operator")),
     };
-    Ok(rule)
+    Ok(label_operator)
 }
 
 /// A requirement with a checked key and values.
-fn requirement(key: &str, rule: LabelOperator, values: Values) -> Result<Requirement, String> {
+fn requirement(key: &str, operator: LabelOperator, values: AllowedValues) -> Result<Requirement, String> {
     if !is_key(key) {
         return Err(format!("`{key}` is not a label's name"));
     }
-    if let LabelOperator::In(given) | LabelOperator::NotIn(given) = &rule {
+    if let LabelOperator::In(given) | LabelOperator::NotIn(given) = &operator {
         if given.is_empty() {
             return Err("for 'in', 'notin' operators, values set can't be empty".to_owned());
         }
         let refused = given.iter().find(|value| !is_value(value));
-        if let (Values::Labels, Some(value)) = (values, refused) {
+        if let (AllowedValues::Labels, Some(value)) = (values, refused) {
             return Err(format!("`{value}` is not a value labels have"));
         }
     }
     let key = key.to_owned();
-    Ok(Requirement { key, rule })
+    Ok(Requirement { key, operator })
 }
 
 /// Whether this is a valid label key. Source: Kubernetes, `IsQualifiedName`.
@@ -183,7 +183,7 @@ fn is_key(key: &str) -> bool {
             let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             is_wrapped(part, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), inner)
         };
-        prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(part)
+        prefix.len() <= MAX_PREFIX_BYTES && prefix.split('.').all(part)
     });
     prefix && !name.is_empty() && is_value(name)
 }
@@ -191,7 +191,7 @@ fn is_key(key: &str) -> bool {
 /// Whether this is a valid label value. Source: Kubernetes, `IsValidLabelValue`.
 fn is_value(value: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    value.is_empty() || value.len() <= LONGEST && is_wrapped(value, |byte| byte.is_ascii_alphanumeric(), inner)
+    value.is_empty() || value.len() <= MAX_LABEL_BYTES && is_wrapped(value, |byte| byte.is_ascii_alphanumeric(), inner)
 }
 
 /// Whether the first and last byte are `outer` and all are `inner`.

@@ -15,11 +15,11 @@ mod applications;
 mod check;
 mod determinism;
 mod exec;
-mod fast;
+mod fast_template;
 mod fields;
 mod functions;
 mod generators;
-mod go;
+mod go_template;
 mod layout;
 mod merge;
 mod portable;
@@ -35,8 +35,8 @@ mod tests;
 
 pub use applications::ApplicationTemplate;
 pub use determinism::{Nondeterminism, nondeterminism};
-pub use generators::generator;
-pub(super) use value::{ParamsOrigin, made};
+pub use generators::render_generator;
+pub(super) use value::{ParamsOrigin, params_origin};
 
 /// Maximum length of a template in an error, in characters.
 const EXCERPT_CHARS: usize = 120;
@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// A template exceeds a limit.
     #[error("the template `{template}` fails: {message}")]
-    Bound {
+    TemplateLimit {
         /// The beginning of the template.
         template: String,
         /// The limit.
@@ -83,12 +83,12 @@ pub enum Error {
     /// Argo CD may render a template differently from the gateway, and an authorization decision
     /// depends on the result.
     #[error(
-        "Argo CD may render {place} `{template}` otherwise than it is judged here: {what}; see \"Texts that rights are \
+        "Argo CD may render {field} `{template}` otherwise than it is judged here: {what}; see \"Texts that rights are \
          judged by\" in docs/applicationsets.md for what such a text may have"
     )]
     Divergent {
         /// The field, as far as it is known.
-        place: String,
+        field: String,
         /// The beginning of the template.
         template: String,
         /// What may differ.
@@ -123,7 +123,7 @@ pub enum Error {
 enum ExecError {
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// Argo CD keeps `values` of generators that fail with this fault.
+    /// Argo CD keeps `values` of generators that fail with this error.
     #[error("{0}")]
     MissingKey(String),
     #[error("{0}")]
@@ -138,7 +138,7 @@ enum ExecError {
     Depth { allowed: usize },
     /// Another limit, as a message; functions never treat it as an invalid value.
     #[error("{0}")]
-    Bound(String),
+    Limit(String),
     /// What Argo CD could treat differently, as a message; functions never treat it as an invalid
     /// value.
     #[error("{0}")]
@@ -156,13 +156,13 @@ enum AuthorizationImpact {
     None,
 }
 
-/// The role of a field of an Application, by its pointer. `Wanted` of
-/// `authorize/applicationsets/application.rs` lists the fields that authorization depends on.
+/// What depends on a field of an Application, by its pointer. The gateway's `ApplicationFields`
+/// (`applicationsets/permit/application.rs`) lists the fields that authorization depends on.
 fn authorization_impact(pointer: &str) -> AuthorizationImpact {
-    let is_judged = matches!(pointer, "/metadata/name" | "/spec/project")
+    let is_direct = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
         || (pointer.starts_with("/spec/source") && pointer.ends_with("/repoURL"));
-    if is_judged {
+    if is_direct {
         AuthorizationImpact::Direct
     } else {
         AuthorizationImpact::Indirect
@@ -192,13 +192,13 @@ impl ExecError {
                 message: truncated(&message),
             },
             Self::Divergent(what) => divergent(&what, template()),
-            fault @ (Self::Steps { .. }
+            limit @ (Self::Steps { .. }
             | Self::Memory { .. }
             | Self::Output { .. }
             | Self::Depth { .. }
-            | Self::Bound(_)) => Error::Bound {
+            | Self::Limit(_)) => Error::TemplateLimit {
                 template: template(),
-                message: truncated(&fault.to_string()),
+                message: truncated(&limit.to_string()),
             },
         }
     }
@@ -207,7 +207,7 @@ impl ExecError {
 /// Reports what Argo CD could treat differently.
 fn divergent(what: &str, template: String) -> Error {
     Error::Divergent {
-        place: "the template".to_owned(),
+        field: "the template".to_owned(),
         template,
         what: truncated(what),
     }
@@ -218,7 +218,7 @@ impl Error {
     fn in_field(self, pointer: &str) -> Self {
         match self {
             Self::Divergent { template, what, .. } if !pointer.is_empty() => Self::Divergent {
-                place: format!("`{}`,", truncated(&pointer.trim_start_matches('/').replace('/', "."))),
+                field: format!("`{}`,", truncated(&pointer.trim_start_matches('/').replace('/', "."))),
                 template,
                 what,
             },
@@ -259,7 +259,7 @@ impl CompiledTemplate {
     /// Renders with these parameters. Members of objects that are `null` are omitted.
     ///
     /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::TemplateLimit`], [`Error::Divergent`],
     /// [`Error::Exceeded`].
     pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
         self.0.render(&mut RenderContext::new(params, budget))
@@ -268,39 +268,41 @@ impl CompiledTemplate {
 
 /// A parsed string.
 #[derive(Debug)]
-enum Text {
+enum StringTemplate {
     Plain(String),
-    Fast(fast::Fast),
-    Go(Box<go::Go>),
+    FastTemplate(fast_template::FastTemplate),
+    GoTemplate(Box<go_template::GoTemplate>),
 }
 
-impl Text {
-    fn new(engine: TemplateEngine, text: &str, role: AuthorizationImpact) -> Result<Self, Error> {
+impl StringTemplate {
+    fn new(engine: TemplateEngine, text: &str, impact: AuthorizationImpact) -> Result<Self, Error> {
         // Neither engine changes a string without `{{`.
         if !text.contains("{{") {
             return Ok(Self::Plain(text.to_owned()));
         }
         Ok(match engine {
-            TemplateEngine::Fast => match fast::Fast::new(text)? {
-                fast::Fast::Plain(text) => Self::Plain(text),
-                tagged @ fast::Fast::Tagged { .. } => Self::Fast(tagged),
+            TemplateEngine::FastTemplate => match fast_template::FastTemplate::new(text)? {
+                fast_template::FastTemplate::Plain(text) => Self::Plain(text),
+                tagged @ fast_template::FastTemplate::Tagged { .. } => Self::FastTemplate(tagged),
             },
-            TemplateEngine::Go { missing_key } => Self::Go(Box::new(go::Go::new(text, missing_key, role)?)),
+            TemplateEngine::GoTemplate { missing_key } => {
+                Self::GoTemplate(Box::new(go_template::GoTemplate::new(text, missing_key, impact)?))
+            }
         })
     }
 
-    fn render(&self, with: &mut RenderContext<'_>) -> Result<String, Error> {
+    fn render(&self, context: &mut RenderContext<'_>) -> Result<String, Error> {
         let text = match self {
             Self::Plain(text) => text.clone(),
-            Self::Fast(fast) => {
+            Self::FastTemplate(fast) => {
                 // Charged before it is made.
-                with.budget.charge_bytes(fast.length(with.params))?;
-                with.budget.time()?;
-                return Ok(fast.render(with.params));
+                context.budget.charge_bytes(fast.length(context.params))?;
+                context.budget.check_deadline()?;
+                return Ok(fast.render(context.params));
             }
-            Self::Go(go) => go.render(with)?,
+            Self::GoTemplate(go) => go.render(context)?,
         };
-        with.budget.charge_bytes(value::size(text.len()))?;
+        context.budget.charge_bytes(value::size(text.len()))?;
         Ok(text)
     }
 }
@@ -349,8 +351,8 @@ pub(crate) fn truncated(message: &str) -> String {
     cut(message, MESSAGE_CHARS)
 }
 
-fn cut(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
+fn cut(text: &str, max_chars: usize) -> String {
+    let mut short: String = text.chars().take(max_chars).collect();
     if short.len() < text.len() {
         short.push('…');
     }

@@ -34,14 +34,14 @@ pub(super) fn without_transient(mut annotations: Map<String, Value>) -> Map<Stri
     annotations
 }
 
-/// Only the transient ones of a set's annotations.
-pub(super) fn only(mut annotations: Map<String, Value>) -> Map<String, Value> {
+/// Only the transient annotations of a set.
+pub(super) fn only_transient(mut annotations: Map<String, Value>) -> Map<String, Value> {
     annotations.retain(|key, _| APPLICATION_SET_ANNOTATIONS.contains(&key.as_str()));
     annotations
 }
 
-/// Removes them from the metadata that a template gave.
-pub(super) fn remove(metadata: &mut Map<String, Value>) {
+/// Removes transient annotations from the metadata that a template gave.
+pub(super) fn remove_transient(metadata: &mut Map<String, Value>) {
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
         annotations.retain(|key, _| !APPLICATION_ANNOTATIONS.contains(&key.as_str()));
     }

@@ -25,7 +25,7 @@ mod scalar;
 mod tests;
 
 /// Maximum nesting of collections, with aliases expanded.
-const NESTING: usize = 64;
+const MAX_NESTING: usize = 64;
 /// Number of aliased values from which on Argo CD checks their share.
 const MIN_CHECKED_ALIASES: u64 = 100;
 
@@ -33,9 +33,9 @@ const MIN_CHECKED_ALIASES: u64 = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error<E> {
     /// The text is not YAML, has no JSON form, or could be read differently by Argo CD.
-    Text(String),
-    /// The byte counter refused.
-    Bound(E),
+    Syntax(String),
+    /// `charge` returned this error.
+    Limit(E),
 }
 
 /// How a duplicate key in a mapping is handled.
@@ -49,25 +49,25 @@ pub enum DuplicateKeys {
 
 /// Parses the first document; null if there is none. What follows it is not parsed.
 ///
-/// - `take`: charges bytes before they are allocated.
+/// - `charge`: charges bytes before they are allocated.
 ///
 /// # Errors
 /// [`Error`].
 pub fn read<E>(
     text: &str,
-    twice: DuplicateKeys,
-    take: &mut dyn FnMut(u64) -> Result<(), E>,
+    duplicate_keys: DuplicateKeys,
+    charge: &mut dyn FnMut(u64) -> Result<(), E>,
 ) -> Result<Value, Error<E>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    lexical::check(text).map_err(Error::Text)?;
+    lexical::check(text).map_err(Error::Syntax)?;
     let mut parser = Parser::new();
     // The port of libyaml panics at a block scalar that ends without a line break.
     let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
     parser.set_input(text.as_bytes().chain(end.as_bytes()));
     let mut builder = Builder {
         text,
-        twice,
-        take,
+        duplicate_keys,
+        charge,
         open: Vec::new(),
         names: HashMap::new(),
         anchors: Vec::new(),
@@ -80,22 +80,22 @@ pub fn read<E>(
             return Ok(Value::Null);
         }
         let (line, column) = (event.start_mark.line, event.start_mark.column);
-        let finished = builder.event(event).map_err(|fault| match fault {
-            EventError::Text(what) => Error::Text(with_position(line, column, &what)),
-            EventError::Bound(bound) => Error::Bound(bound),
+        let finished = builder.event(event).map_err(|error| match error {
+            EventError::Syntax(what) => Error::Syntax(with_position(line, column, &what)),
+            EventError::Limit(limit) => Error::Limit(limit),
         })?;
-        if let Some(built) = finished {
+        if let Some(node) = finished {
             // Argo CD parses to the end of the document and would find its errors.
             let end = parser.parse().map_err(|error| parse_error(&error))?;
             debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
-            return Ok(built);
+            return Ok(node);
         }
     }
 }
 
 fn parse_error<E>(error: &libyaml_safer::Error) -> Error<E> {
     let mark = error.problem_mark().unwrap_or_default();
-    Error::Text(with_position(mark.line, mark.column, error.problem()))
+    Error::Syntax(with_position(mark.line, mark.column, error.problem()))
 }
 
 fn with_position(line: u64, column: u64, what: &str) -> String {
@@ -108,8 +108,8 @@ fn with_position(line: u64, column: u64, what: &str) -> String {
 
 /// An [`Error`] without its position in the text.
 enum EventError<E> {
-    Text(String),
-    Bound(E),
+    Syntax(String),
+    Limit(E),
 }
 
 /// A complete value.
@@ -160,8 +160,8 @@ struct PendingKey {
 
 struct Builder<'t, E> {
     text: &'t str,
-    twice: DuplicateKeys,
-    take: &'t mut dyn FnMut(u64) -> Result<(), E>,
+    duplicate_keys: DuplicateKeys,
+    charge: &'t mut dyn FnMut(u64) -> Result<(), E>,
     open: Vec<OpenCollection>,
     /// The anchor that a name refers to: the last one that began.
     names: HashMap<String, usize>,
@@ -174,8 +174,8 @@ struct Builder<'t, E> {
 }
 
 impl<E> Builder<'_, E> {
-    fn take(&mut self, bytes: u64) -> Result<(), EventError<E>> {
-        (self.take)(bytes).map_err(EventError::Bound)
+    fn charge(&mut self, bytes: u64) -> Result<(), EventError<E>> {
+        (self.charge)(bytes).map_err(EventError::Limit)
     }
 
     /// Processes one event; returns the document if the event ends it.
@@ -231,15 +231,17 @@ impl<E> Builder<'_, E> {
         match style {
             ScalarStyle::Plain if self.open.last().is_some_and(|open| open.is_flow) && value.contains('?') => {
                 let what = "`?` in a text between brackets is not read: put it into quotes";
-                return Err(EventError::Text(what.to_owned()));
+                return Err(EventError::Syntax(what.to_owned()));
             }
             ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::has_portable_escapes) => {
-                return Err(EventError::Text("the escape `\\/` is not read".to_owned()));
+                return Err(EventError::Syntax("the escape `\\/` is not read".to_owned()));
             }
             ScalarStyle::Literal | ScalarStyle::Folded if end >= self.text.len() => {
                 let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
                 if !last.is_empty() && last.trim().is_empty() {
-                    return Err(EventError::Text("blanks at the end of a block are not read".to_owned()));
+                    return Err(EventError::Syntax(
+                        "blanks at the end of a block are not read".to_owned(),
+                    ));
                 }
                 // The line break that was appended is not part of the scalar.
                 if !last.is_empty() && value.ends_with('\n') {
@@ -254,7 +256,7 @@ impl<E> Builder<'_, E> {
     /// Reserves an anchor, which has no value until it is complete.
     fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, EventError<E>> {
         let Some(name) = name else { return Ok(None) };
-        self.take(heap_size::text(&name).saturating_add(heap_size::VALUE_BYTES))?;
+        self.charge(heap_size::text(&name).saturating_add(heap_size::VALUE_BYTES))?;
         let id = self.anchors.len();
         self.names.insert(name, id);
         self.anchors.push(None);
@@ -267,11 +269,11 @@ impl<E> Builder<'_, E> {
         is_flow: bool,
         kind: CollectionKind,
     ) -> Result<Option<Value>, EventError<E>> {
-        self.take(heap_size::VALUE_BYTES)?;
+        self.charge(heap_size::VALUE_BYTES)?;
         if tag.is_some() {
             return Err(not_a_tag());
         }
-        if self.open.len() >= NESTING {
+        if self.open.len() >= MAX_NESTING {
             return Err(too_deep());
         }
         let anchor = self.anchor(anchor)?;
@@ -291,17 +293,17 @@ impl<E> Builder<'_, E> {
             CollectionKind::Sequence(items) => Value::Array(items),
             CollectionKind::Mapping { members, .. } => Value::Object(members),
         };
-        let built = ParsedNode {
+        let node = ParsedNode {
             value,
             height: open.height.saturating_add(1),
             nodes: open.nodes,
             is_alias: false,
         };
-        self.attach(built, open.anchor)
+        self.attach(node, open.anchor)
     }
 
     fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
-        self.take(heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES))?;
+        self.charge(heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES))?;
         let is_key = matches!(
             self.open.last(),
             Some(OpenCollection {
@@ -313,7 +315,7 @@ impl<E> Builder<'_, E> {
         let value = match is_plain {
             true => scalar::value(&text).ok_or_else(|| match is_key {
                 true => not_a_key(),
-                false => EventError::Text(format!("`{text}` has no JSON")),
+                false => EventError::Syntax(format!("`{text}` has no JSON")),
             })?,
             false => Value::String(text),
         };
@@ -335,26 +337,26 @@ impl<E> Builder<'_, E> {
     }
 
     /// Keeps a copy for aliases, after charging its bytes.
-    fn remember(&mut self, anchor: Option<usize>, built: &ParsedNode) -> Result<(), EventError<E>> {
+    fn remember(&mut self, anchor: Option<usize>, node: &ParsedNode) -> Result<(), EventError<E>> {
         let Some(id) = anchor else { return Ok(()) };
-        self.take(heap_size::of(&built.value))?;
+        self.charge(heap_size::of(&node.value))?;
         if let Some(slot) = self.anchors.get_mut(id) {
-            *slot = Some(built.clone());
+            *slot = Some(node.clone());
         }
         Ok(())
     }
 
     fn alias(&mut self, name: &str) -> Result<Option<Value>, EventError<E>> {
         let Some(id) = self.names.get(name) else {
-            return Err(EventError::Text("an alias has no anchor".to_owned()));
+            return Err(EventError::Syntax("an alias has no anchor".to_owned()));
         };
         let Some(known) = self.anchors.get(*id).and_then(Option::as_ref) else {
-            return Err(EventError::Text("an alias stands inside its own anchor".to_owned()));
+            return Err(EventError::Syntax("an alias stands inside its own anchor".to_owned()));
         };
-        if self.open.len().saturating_add(known.height) > NESTING {
+        if self.open.len().saturating_add(known.height) > MAX_NESTING {
             return Err(too_deep());
         }
-        (self.take)(heap_size::of(&known.value)).map_err(EventError::Bound)?;
+        (self.charge)(heap_size::of(&known.value)).map_err(EventError::Limit)?;
         self.nodes = self.nodes.saturating_add(known.nodes);
         self.aliased = self.aliased.saturating_add(known.nodes);
         let copy = ParsedNode {
@@ -377,28 +379,28 @@ impl<E> Builder<'_, E> {
             && self.nodes > 900
             && self.aliased.saturating_mul(1_000_000) > self.nodes.saturating_mul(allowed_per_million);
         match is_attack {
-            true => Err(EventError::Text("almost all of it is what aliases bring".to_owned())),
+            true => Err(EventError::Syntax("almost all of it is what aliases bring".to_owned())),
             false => Ok(()),
         }
     }
 
     /// Puts a complete value where it belongs: a key, a value, an item, or the whole document,
     /// which is returned.
-    fn attach(&mut self, built: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
-        self.remember(anchor, &built)?;
+    fn attach(&mut self, node: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
+        self.remember(anchor, &node)?;
         let Some(open) = self.open.last_mut() else {
             self.check_aliases()?;
-            return Ok(Some(built.value));
+            return Ok(Some(node.value));
         };
-        open.height = open.height.max(built.height);
-        open.nodes = open.nodes.saturating_add(built.nodes);
+        open.height = open.height.max(node.height);
+        open.nodes = open.nodes.saturating_add(node.nodes);
         match &mut open.kind {
             CollectionKind::Sequence(items) => {
-                items.push(built.value);
+                items.push(node.value);
                 Ok(None)
             }
             CollectionKind::Mapping { key: key @ None, .. } => {
-                let text = scalar::key(&built.value).ok_or_else(not_a_key)?;
+                let text = scalar::key(&node.value).ok_or_else(not_a_key)?;
                 *key = Some(PendingKey { text, is_merge: false });
                 Ok(None)
             }
@@ -408,18 +410,18 @@ impl<E> Builder<'_, E> {
                 key: key @ Some(_),
             } => {
                 let Some(key) = key.take() else { return Ok(None) };
-                let (twice, take) = (self.twice, &mut *self.take);
+                let (duplicate_keys, charge) = (self.duplicate_keys, &mut *self.charge);
                 match key.is_merge {
                     // Argo CD does not treat an alias of a list as a list.
-                    true if built.is_alias && built.value.is_array() => Err(not_mergeable()),
-                    true => merge(members, merged, built.value, take),
+                    true if node.is_alias && node.value.is_array() => Err(not_mergeable()),
+                    true => merge(members, merged, node.value, charge),
                     false => {
-                        let twice = if merged.remove(&key.text) {
+                        let duplicate_keys = if merged.remove(&key.text) {
                             DuplicateKeys::LastWins
                         } else {
-                            twice
+                            duplicate_keys
                         };
-                        insert(members, (key.text, built.value), (twice, take))
+                        insert(members, (key.text, node.value), (duplicate_keys, charge))
                     }
                 }
                 .map(|()| None)
@@ -428,22 +430,22 @@ impl<E> Builder<'_, E> {
     }
 }
 
-type Take<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
+type Charge<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
 
 fn not_a_tag<E>() -> EventError<E> {
-    EventError::Text("a tag other than `!!str` is not read".to_owned())
+    EventError::Syntax("a tag other than `!!str` is not read".to_owned())
 }
 
 fn too_deep<E>() -> EventError<E> {
-    EventError::Text(format!("collections and aliases nest deeper than {NESTING} levels"))
+    EventError::Syntax(format!("collections and aliases nest deeper than {MAX_NESTING} levels"))
 }
 
 fn not_mergeable<E>() -> EventError<E> {
-    EventError::Text("`<<` takes a mapping or a list of mappings".to_owned())
+    EventError::Syntax("`<<` takes a mapping or a list of mappings".to_owned())
 }
 
 fn not_a_key<E>() -> EventError<E> {
-    EventError::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
+    EventError::Syntax("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
 }
 
 /// Adds a member, or replaces an earlier one of the same key.
@@ -453,12 +455,12 @@ fn not_a_key<E>() -> EventError<E> {
 fn insert<E>(
     members: &mut Map<String, Value>,
     (key, value): (String, Value),
-    (twice, take): (DuplicateKeys, Take<'_, E>),
+    (duplicate_keys, charge): (DuplicateKeys, Charge<'_, E>),
 ) -> Result<(), EventError<E>> {
     if !members.contains_key(&key) {
-        take(heap_size::slot(members.len())).map_err(EventError::Bound)?;
-    } else if twice == DuplicateKeys::Refused || scalar::is_ambiguous_key(&key) {
-        return Err(EventError::Text(format!("key `{key}` stands twice in one mapping")));
+        charge(heap_size::map_growth(members.len())).map_err(EventError::Limit)?;
+    } else if duplicate_keys == DuplicateKeys::Refused || scalar::is_ambiguous_key(&key) {
+        return Err(EventError::Syntax(format!("key `{key}` stands twice in one mapping")));
     }
     members.insert(key, value);
     Ok(())
@@ -470,7 +472,7 @@ fn merge<E>(
     members: &mut Map<String, Value>,
     merged: &mut BTreeSet<String>,
     value: Value,
-    take: Take<'_, E>,
+    charge: Charge<'_, E>,
 ) -> Result<(), EventError<E>> {
     let sources = match value {
         Value::Array(items) => items,
@@ -483,9 +485,9 @@ fn merge<E>(
             return Err(not_mergeable());
         };
         for (key, value) in source {
-            take(heap_size::text(&key)).map_err(EventError::Bound)?;
+            charge(heap_size::text(&key)).map_err(EventError::Limit)?;
             merged.insert(key.clone());
-            insert(members, (key, value), (DuplicateKeys::LastWins, &mut *take))?;
+            insert(members, (key, value), (DuplicateKeys::LastWins, &mut *charge))?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Time since `then`; `0s` when it is yet to come.
+/// Time since `then`; `0s` if it is in the future.
 pub(super) fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second());
     human_duration(u64::try_from(seconds).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! `tollgate agent`: lists the agents the caller may use, as the gateway shows them.
+//! `tollgate agent`: lists the agents that the caller may use.
 
 use std::io::Write;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use super::client::{ApiRequest, Failure, Server, runtime};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, show, text};
+use super::list_output::{OwnerArgs, Table, print_items, text_at};
 
-/// Commands about agents.
+/// Subcommands of `tollgate agent`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List the agents that are shared with you.
+    /// List agents shared with you, and your roles on them
     List(List),
 }
 
-/// Lists agents.
+/// Arguments of `tollgate agent list`.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
     owner: OwnerArgs,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -45,17 +45,17 @@ impl List {
             row: &row,
             empty_message: "No agents found.",
         };
-        show(&answer, self.output, &table, out)
+        print_items(&answer, self.output, &table, out)
     }
 }
 
-/// The agents the caller may use.
+/// Requests the agents that the caller may use.
 pub(super) async fn fetch(server: &Server, query: &[(&str, Option<String>)]) -> Result<Value, Failure> {
-    let ask = ApiRequest {
+    let request = ApiRequest {
         query,
         ..ApiRequest::get(&["agents"], hint)
     };
-    server.json(ask).await
+    server.send_json(request).await
 }
 
 fn hint(reason: &str) -> Option<&'static str> {
@@ -77,7 +77,7 @@ fn row(item: &Value) -> Vec<String> {
                 .and_then(Value::as_array)
                 .and_then(|roles| roles.last());
             let highest = highest.and_then(Value::as_str).unwrap_or("-");
-            format!("{} ({highest})", text(role, "/path"))
+            format!("{} ({highest})", text_at(role, "/path"))
         })
         .collect();
     let roles = if roles.is_empty() {
@@ -86,10 +86,10 @@ fn row(item: &Value) -> Vec<String> {
         roles.join(", ")
     };
     vec![
-        text(item, "/name"),
-        text(item, "/id"),
-        text(item, "/cluster"),
-        text(item, "/accessAs"),
+        text_at(item, "/name"),
+        text_at(item, "/id"),
+        text_at(item, "/cluster"),
+        text_at(item, "/accessAs"),
         roles,
     ]
 }

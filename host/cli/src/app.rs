@@ -1,6 +1,6 @@
-//! `tollgate app`: shows who acts for an Application and why, from the settings, the state folder
-//! and the rules of the Applications front. It sends nothing to a cluster, and answers nothing
-//! from a configuration the gateway would refuse.
+//! `tollgate app`: shows which identity acts for an Application and why, from the settings, the
+//! state folder and the rules of the Applications front. It sends nothing to a cluster, and gives no
+//! answer from a configuration that the gateway would refuse.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,31 +16,31 @@ use super::{EXIT_NO_ANSWER, EXIT_USAGE};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
-use tollgate_policy::applications::{Applications, IndexedApplication};
+use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
     AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules,
 };
 use tollgate_state::{ObjectName, source};
 
-/// Exit code where nobody acts.
+/// Exit code if requests are refused.
 const EXIT_REFUSED: u8 = 1;
-/// Bytes of a table's cell.
+/// Longest text of a table cell, in bytes.
 const MAX_CELL_BYTES: usize = 120;
 
-/// Commands about Applications.
+/// Subcommands of `tollgate app`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show which service account acts for an Application, and which entry of
-    /// `destinationServiceAccounts` says so.
+    /// Show which service account acts for an Application
     ///
-    /// Exits with 1 where nobody acts and requests are refused.
+    /// Also prints the entries of `destinationServiceAccounts` that were tried, and which one decided.
+    /// Exits with 1 if no identity acts and requests are refused.
     Identity(Identity),
 }
 
-/// Shows who acts for an Application.
+/// Arguments of `tollgate app identity`.
 #[derive(Args, Clone, Debug)]
 pub struct Identity {
-    /// The Application; without NAMESPACE one of the control plane's
+    /// Application; without NAMESPACE, in the control plane's namespace
     #[arg(value_name = "NAMESPACE/NAME")]
     application: String,
     /// Settings file of the gateway
@@ -70,16 +70,16 @@ enum Error {
     Output(#[from] std::io::Error),
 }
 
-/// The answer for machines.
+/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Answer {
     application: ObjectRef,
     project: String,
     destination: Destination,
     mode: &'static str,
-    /// Whether requests are refused for want of an identity.
+    /// Whether requests are refused because no identity acts.
     refused: bool,
-    /// Why nobody acts, or would if accounts acted.
+    /// Why no account acts, or would not in mode `enforce`.
     error: Option<Problem>,
     account: Option<ObjectRef>,
     decided_by: Option<DecidedBy>,
@@ -113,12 +113,12 @@ enum DecidedBy {
     Fallback(&'static str),
 }
 
-/// Whom a cluster is told of, now.
+/// The impersonation that the cluster receives in the current mode.
 #[derive(Debug, Serialize)]
 struct ImpersonationView {
     user: Option<String>,
     groups: [String; 0],
-    /// Keys of `extra` by which it is told of the caller, where it grants them.
+    /// Keys of `extra` that describe the caller, if the cluster permits them.
     extra_keys: Vec<String>,
 }
 
@@ -144,36 +144,36 @@ impl Command {
     /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self {
-            Self::Identity(identity) => identity.run_with(out, &mut super::errors()),
+            Self::Identity(identity) => identity.run_with(out, &mut super::stderr()),
         }
     }
 }
 
 impl Identity {
-    fn run_with(&self, out: &mut dyn Write, complaints: &mut dyn Write) -> ExitCode {
-        let error = match self.answer(complaints).and_then(|answer| self.print(&answer, out)) {
+    fn run_with(&self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
+        let error = match self.answer(stderr).and_then(|answer| self.print(&answer, out)) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => error,
         };
         if let Error::Refused(findings) = &error {
             for finding in findings {
                 // Nothing is left to do when standard error is closed.
-                let _ = writeln!(complaints, "{finding}");
+                let _ = writeln!(stderr, "{finding}");
             }
         }
-        let _ = writeln!(complaints, "tollgate: {error}");
+        let _ = writeln!(stderr, "tollgate: {error}");
         ExitCode::from(match error {
             Error::Usage(_) => EXIT_USAGE,
             Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => EXIT_NO_ANSWER,
         })
     }
 
-    fn answer(&self, complaints: &mut dyn Write) -> Result<Answer, Error> {
+    fn answer(&self, stderr: &mut dyn Write) -> Result<Answer, Error> {
         let config = require_loaded(raw::load(&self.config))?;
         let name = self.name(&config.control_plane_namespace)?;
         let settings = config.applications.unwrap_or_else(|| {
             let _ = writeln!(
-                complaints,
+                stderr,
                 "tollgate: the settings have no `applications`, so the front is closed; this is what it would do"
             );
             tollgate_config::Applications::default()
@@ -181,14 +181,14 @@ impl Identity {
         let folder = config.policies_directory.join("applications");
         let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
         let resources = require_loaded(source::load_once(&config))?;
-        let index = Applications::build(&resources, &rules, settings.mode, None);
+        let index = ApplicationIndex::build(&resources, &rules, settings.mode, None);
         let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
         if !errors.is_empty() {
             return Err(Error::Refused(errors));
         }
         let ObjectName { namespace, name } = name;
         match index.find(&namespace, &name) {
-            Some(governed) => Ok(Answer::of(governed, index.mode, &rules)),
+            Some(indexed) => Ok(Answer::of(indexed, index.mode, &rules)),
             None => Err(Error::Unknown { namespace, name }),
         }
     }
@@ -221,17 +221,16 @@ fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
 }
 
 impl Answer {
-    fn of(governed: &IndexedApplication, mode: ImpersonationMode, rules: &ImpersonationRules) -> Self {
-        let application = &governed.application;
-        let cluster = governed.destination.as_ref().ok();
-        let acting = governed.acting.as_ref();
-        let account = acting.ok().and_then(|acting| acting.account.as_ref());
+    fn of(indexed: &IndexedApplication, mode: ImpersonationMode, rules: &ImpersonationRules) -> Self {
+        let application = &indexed.application;
+        let cluster = indexed.destination.as_ref().ok();
+        let derived = indexed.derived_account.as_ref();
+        let account = derived.ok().and_then(|derived| derived.account.as_ref());
         let acts = account.filter(|_| mode == ImpersonationMode::Enforce);
-        // Off and in audit the gateway acts in its own name, but for a project and a
-        // cluster it needs both.
+        // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
         let refused = match mode {
-            ImpersonationMode::Enforce => acting.is_err(),
-            ImpersonationMode::Off | ImpersonationMode::Audit => governed.project.is_none() || cluster.is_none(),
+            ImpersonationMode::Enforce => derived.is_err(),
+            ImpersonationMode::Off | ImpersonationMode::Audit => indexed.project.is_none() || cluster.is_none(),
         };
         Self {
             application: ObjectRef {
@@ -246,7 +245,7 @@ impl Answer {
             },
             mode: mode.as_str(),
             refused,
-            error: acting.err().map(|error| Problem {
+            error: derived.err().map(|error| Problem {
                 code: error.code(),
                 message: with_causes(error),
             }),
@@ -254,15 +253,15 @@ impl Answer {
                 namespace: account.namespace.clone(),
                 name: account.name.clone(),
             }),
-            decided_by: acting.ok().map(DecidedBy::of),
+            decided_by: derived.ok().map(DecidedBy::of),
             impersonates: ImpersonationView {
-                user: acts.map(tollgate_policy::impersonate::service_account::Account::user),
+                user: acts.map(tollgate_policy::impersonate::service_account::ServiceAccountName::username),
                 groups: [],
                 extra_keys: acts
                     .map(|_| rules.extra_keys().map(str::to_owned).collect())
                     .unwrap_or_default(),
             },
-            tried: governed
+            tried: indexed
                 .evaluated_entries()
                 .into_iter()
                 .map(|tried| TriedEntry {
@@ -330,8 +329,8 @@ impl Answer {
 }
 
 impl DecidedBy {
-    fn of(acting: &DerivedAccount) -> Self {
-        match &acting.by {
+    fn of(derived: &DerivedAccount) -> Self {
+        match &derived.by {
             AccountSource::Entry { index, location } => Self::Entry {
                 index: *index,
                 location: location.clone(),

@@ -1,6 +1,6 @@
 //! `tollgate appset`: reads and changes ApplicationSets on a running gateway, and previews what
 //! they would generate. Nothing is sent unless every file holds only ApplicationSets, and
-//! deleting needs the user's agreement.
+//! deleting needs the user's confirmation.
 //!
 //! Invariant: a change never undoes another writer's change.
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::list_output::{Table, show};
+use super::list_output::{Table, print_items};
 
 mod display;
 mod file;
@@ -21,73 +21,79 @@ mod file;
 use display::{Colors, DiffStyle};
 use file::Manifest;
 
-/// How often a change is tried that others come in between.
+/// Most attempts of a change that conflicts with those of other writers.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The gateway's word for another version than the one that was read.
+/// Reason code if the stored version is not the one that was read.
 const CONFLICT: &str = "conflict";
 
-/// The gateway's word for a set that is not there, or not the caller's to see.
+/// Reason code if the set does not exist, or the caller may not see it.
 const NOT_FOUND: &str = "applicationset_not_found";
 
-/// Commands about ApplicationSets.
+/// Subcommands of `tollgate appset`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Create ApplicationSets with all they generate.
+    /// Create ApplicationSets and the Applications that they generate
+    ///
+    /// A set that is stored with the same content stays unchanged. One that is stored with other content
+    /// is refused, unless --upsert is given.
     #[command(after_help = "Example:\n  tollgate appset create --dry-run cluster-addons.yaml")]
     Create(Create),
-    /// Create ApplicationSets, or replace those that exist.
+    /// Create ApplicationSets, or replace existing ones
     Apply(Change),
-    /// Replace ApplicationSets that exist.
+    /// Replace existing ApplicationSets
     Update(Change),
-    /// Delete ApplicationSets.
+    /// Delete ApplicationSets, after confirmation
     Delete(Delete),
-    /// List ApplicationSets.
+    /// List ApplicationSets
     List(List),
-    /// Show an ApplicationSet.
+    /// Show an ApplicationSet
     Get(Get),
-    /// Show what an ApplicationSet would generate, and what that would change.
+    /// Preview the Applications that an ApplicationSet would generate
+    ///
+    /// Prints how they would differ from the stored Applications. Changes nothing.
     Generate(Generate),
 }
 
-/// Creates ApplicationSets.
+/// Arguments of `tollgate appset create`.
 #[derive(Debug, Args)]
 pub struct Create {
     #[command(flatten)]
     change: Change,
-    /// Change one that exists: labels and annotations are merged, the rest is replaced.
+    /// Update sets that exist: merge labels and annotations, replace the rest
     #[arg(long)]
     upsert: bool,
 }
 
-/// Files that say how ApplicationSets shall be.
+/// Arguments of `tollgate appset apply` and `update`.
 #[derive(Debug, Args)]
 pub struct Change {
-    /// YAML or JSON files with ApplicationSets; `-` is standard input.
+    /// YAML or JSON files with ApplicationSets, at most 16 MiB each; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Only show what would change.
+    /// Print what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// How many Applications you expect to be deleted, when they are more than the
-    /// gateway takes unasked.
+    /// Confirm the deletion of exactly this many Applications
+    ///
+    /// Required above the limit `applicationSets.maxDeletions` of the gateway, 50 by default.
     #[arg(long, value_name = "NUMBER")]
     deletions: Option<u64>,
     #[command(flatten)]
     options: RequestOptions,
 }
 
-/// Where manifests go, and how the answer is shown.
+/// Options of commands that send manifests.
 #[derive(Debug, Args)]
 struct RequestOptions {
-    /// Namespace of sets that name none.
+    /// Namespace of sets that name none
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
     #[command(flatten)]
     server: Server,
     #[command(flatten)]
     colors: Colors,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -97,105 +103,106 @@ impl RequestOptions {
         file::read(files, self.appset_namespace.as_deref())
     }
 
-    /// Shows an answer, as `page` for people.
+    /// Prints a response: as `render` formats it for people, or as a document.
     fn show(
         &self,
         answer: &Value,
-        page: impl FnOnce(&Value, DiffStyle) -> String,
+        render: impl FnOnce(&Value, DiffStyle) -> String,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         match self.output {
-            Format::Table => print(&page(answer, self.colors.diff_style()), out),
+            Format::Table => print(&render(answer, self.colors.diff_style()), out),
             Format::Json | Format::Yaml => document(self.output, answer, out),
         }
     }
 }
 
-/// Deletes ApplicationSets.
+/// Arguments of `tollgate appset delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Their names, or `namespace/name`.
+    /// Names of the sets, as `name` or `namespace/name`
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// Do not ask.
+    /// Delete without confirmation
     #[arg(short, long)]
     yes: bool,
-    /// What becomes of their Applications.
+    /// What to do with the Applications of the sets
     #[arg(long, value_enum, default_value_t)]
     cascade: Cascade,
-    /// How many Applications you expect to be deleted, when they are more than the
-    /// gateway takes unasked.
+    /// Confirm the deletion of exactly this many Applications
+    ///
+    /// Required above the limit `applicationSets.maxDeletions` of the gateway, 50 by default.
     #[arg(long, value_name = "NUMBER")]
     deletions: Option<u64>,
-    /// Namespace of names without one.
+    /// Namespace of sets whose names have none
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
     #[command(flatten)]
     server: Server,
 }
 
-/// What becomes of the Applications of a set that is deleted.
+/// Values of `--cascade`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Cascade {
-    /// They are deleted, and what they deployed in the background
+    /// Delete them, and in the background the resources that they deployed
     #[default]
     Background,
-    /// They stay
+    /// Keep them
     Orphan,
 }
 
-/// Lists ApplicationSets.
+/// Arguments of `tollgate appset list`.
 #[derive(Debug, Args)]
 pub struct List {
-    /// Those of this project; may be repeated.
+    /// List only sets of this project; may be repeated
     #[arg(short, long, value_name = "PROJECT")]
     project: Vec<String>,
-    /// Those with these labels, such as `team=shop,tier!=test`.
+    /// List only sets that match this label selector, such as `team=shop,tier!=test`
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// Those in this namespace.
+    /// List only sets in this namespace
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: ListFormat,
 }
 
-/// How a list is printed.
+/// Output format of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ListFormat {
-    /// Text for people
+    /// Human-readable table
     #[default]
     Wide,
-    /// Names alone, `namespace/name`
+    /// Only names, as `namespace/name`
     Name,
-    /// One JSON document
+    /// JSON document
     Json,
-    /// One YAML document
+    /// YAML document
     Yaml,
 }
 
-/// Shows an ApplicationSet.
+/// Arguments of `tollgate appset get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Its name, or `namespace/name`.
+    /// Name of the set, as `name` or `namespace/name`
     name: String,
-    /// Its namespace, where the name has none.
+    /// Namespace of the set, if its name has none
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Shows what an ApplicationSet would generate.
+/// Arguments of `tollgate appset generate`.
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// YAML or JSON file with one ApplicationSet; `-` is standard input.
+    /// YAML or JSON file with one ApplicationSet, at most 16 MiB; `-` is standard input
     file: PathBuf,
     #[command(flatten)]
     options: RequestOptions,
@@ -215,7 +222,7 @@ impl Command {
     }
 }
 
-/// How a manifest reaches the gateway.
+/// What to do with a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ManifestAction {
     Create { upsert: bool },
@@ -230,13 +237,13 @@ impl Create {
 }
 
 impl Change {
-    fn run(&self, mode: ManifestAction, out: &mut dyn Write) -> Result<(), Failure> {
-        // Everything is read before anything is sent.
+    fn run(&self, action: ManifestAction, out: &mut dyn Write) -> Result<(), Failure> {
+        // Reads everything before it sends anything.
         let manifests = self.options.read(&self.files)?;
         let runtime = runtime()?;
         for manifest in &manifests {
             let done = runtime.block_on(async {
-                match mode {
+                match action {
                     ManifestAction::Create { upsert } => self.create(manifest, upsert).await,
                     ManifestAction::Update => self.replace(manifest).await,
                     ManifestAction::Apply => match self.replace(manifest).await {
@@ -248,7 +255,7 @@ impl Change {
             let answer = done.map_err(|failure| failure.about(&manifest.name))?;
             self.options.show(
                 &answer,
-                |answer, paint| display::change(answer, self.dry_run, paint),
+                |answer, style| display::change(answer, self.dry_run, style),
                 out,
             )?;
         }
@@ -261,17 +268,17 @@ impl Change {
             ("dryRun", self.dry_run.then(|| "true".to_owned())),
             ("deletions", self.deletions.map(|number| number.to_string())),
         ];
-        let ask = ApiRequest {
+        let request = ApiRequest {
             method: Method::POST,
             query: &query,
             content: Some(manifest.object.clone()),
             ..ApiRequest::get(&["applicationsets"], hint)
         };
-        self.options.server.json(ask).await
+        self.options.server.send_json(request).await
     }
 
-    /// Puts the manifest in place of what is stored, based on the version it names
-    /// itself, or else on the one that is stored now.
+    /// Replaces the stored set by the manifest, based on the version that the manifest names, or
+    /// else on the version that is stored now.
     async fn replace(&self, manifest: &Manifest) -> Result<Value, Failure> {
         let path = ["applicationsets", manifest.name.as_str()];
         let query = [
@@ -284,24 +291,24 @@ impl Change {
             let mut object = manifest.object.clone();
             if !manifest.has_version {
                 let query = [("appsetNamespace", manifest.namespace.clone())];
-                let ask = ApiRequest {
+                let request = ApiRequest {
                     query: &query,
                     ..ApiRequest::get(&path, hint)
                 };
-                let stored = self.options.server.json(ask).await?;
+                let stored = self.options.server.send_json(request).await?;
                 let version = stored.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.insert("resourceVersion".to_owned(), version);
                 }
             }
-            let ask = ApiRequest {
+            let request = ApiRequest {
                 method: Method::PUT,
                 query: &query,
                 content: Some(object),
                 ..ApiRequest::get(&path, hint)
             };
             tried += 1;
-            match self.options.server.json(ask).await {
+            match self.options.server.send_json(request).await {
                 Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < MAX_ATTEMPTS => {}
                 done => return done,
             }
@@ -330,12 +337,12 @@ impl Delete {
                 ("deletions", self.deletions.map(|number| number.to_string())),
             ];
             let path = ["applicationsets", name];
-            let ask = ApiRequest {
+            let request = ApiRequest {
                 method: Method::DELETE,
                 query: &query,
                 ..ApiRequest::get(&path, hint)
             };
-            let answer = runtime.block_on(self.server.json(ask));
+            let answer = runtime.block_on(self.server.send_json(request));
             let answer = answer.map_err(|failure| failure.about(name))?;
             print(&display::deleted(name, &answer), out)?;
         }
@@ -345,11 +352,11 @@ impl Delete {
     async fn tree(&self, name: &str, namespace: Option<&str>) -> Result<Value, Failure> {
         let query = [("appsetNamespace", namespace.map(str::to_owned))];
         let path = ["applicationsets", name, "resource-tree"];
-        let ask = ApiRequest {
+        let request = ApiRequest {
             query: &query,
             ..ApiRequest::get(&path, hint)
         };
-        self.server.json(ask).await
+        self.server.send_json(request).await
     }
 }
 
@@ -359,18 +366,18 @@ impl List {
         let mut query: Vec<_> = projects.collect();
         query.push(("selector", self.selector.clone()));
         query.push(("appsetNamespace", self.appset_namespace.clone()));
-        let ask = ApiRequest {
+        let request = ApiRequest {
             query: &query,
             ..ApiRequest::get(&["applicationsets"], hint)
         };
-        let answer = runtime()?.block_on(self.server.json(ask))?;
+        let answer = runtime()?.block_on(self.server.send_json(request))?;
         let table = Table {
             columns: &["NAME", "PROJECT", "GENERATORS", "SYNC", "REPO", "PATH", "TARGET"],
             row: &display::row,
             empty_message: "No ApplicationSets found.",
         };
         match self.output {
-            ListFormat::Wide => show(&answer, Format::Table, &table, out),
+            ListFormat::Wide => print_items(&answer, Format::Table, &table, out),
             ListFormat::Json => document(Format::Json, &answer, out),
             ListFormat::Yaml => document(Format::Yaml, &answer, out),
             ListFormat::Name => {
@@ -389,13 +396,13 @@ impl Get {
         let (namespace, name) = qualified(&self.name, self.appset_namespace.as_deref());
         let query = [("appsetNamespace", namespace.map(str::to_owned))];
         let path = ["applicationsets", name];
-        let ask = ApiRequest {
+        let request = ApiRequest {
             query: &query,
             ..ApiRequest::get(&path, hint)
         };
-        let object = runtime()?.block_on(self.server.json(ask))?;
+        let object = runtime()?.block_on(self.server.send_json(request))?;
         match self.output {
-            Format::Table => print(&display::page(&object), out),
+            Format::Table => print(&display::describe(&object), out),
             Format::Json | Format::Yaml => document(self.output, &object, out),
         }
     }
@@ -409,18 +416,18 @@ impl Generate {
             let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
             return Err(Failure::new("appset.file", message));
         };
-        let ask = ApiRequest {
+        let request = ApiRequest {
             method: Method::POST,
             content: Some(json!({ "applicationSet": manifest.object })),
             ..ApiRequest::get(&["applicationsets", "generate"], hint)
         };
-        let answer = runtime()?.block_on(self.options.server.json(ask));
+        let answer = runtime()?.block_on(self.options.server.send_json(request));
         let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
         self.options.show(&answer, display::generated, out)
     }
 }
 
-/// `namespace/name`, or a name and the namespace of an option; the name's own wins.
+/// Splits `namespace/name`; a name without namespace gets that of the option.
 fn qualified<'a>(name: &'a str, namespace: Option<&'a str>) -> (Option<&'a str>, &'a str) {
     match name.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),

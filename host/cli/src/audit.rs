@@ -1,5 +1,5 @@
-//! `tollgate audit`: shows the gateway's audit log, oldest event first. While following, an event
-//! appears once, and again only when it was counted again.
+//! `tollgate audit`: shows the gateway's audit log, oldest event first. With `--follow` an event is
+//! printed once, and again only when its count has changed.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,38 +11,38 @@ use uuid::Uuid;
 
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent, lines, show, text};
+use super::list_output::{OwnerArgs, Table, agent_label, print_items, render_table, text_at};
 use super::terminal;
 
-/// Time between two questions while following.
+/// Time between two polls with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Events of one question while following; the most that the API gives.
+/// Events of one poll with `--follow`; the most that the API returns.
 const PAGE_SIZE: u32 = 1_000;
 
-/// Shows what was written down about tokens, sessions and access.
+/// Arguments of `tollgate audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// About this agent, by name or number.
+    /// Show only events at this agent, by name or number
     #[arg(long)]
     agent: Option<String>,
-    /// With this action, such as `token.created` or `access.denied`.
+    /// Show only events with this action, such as `token.created` or `access.denied`
     #[arg(long)]
     action: Option<String>,
-    /// Older than this event.
+    /// Show only events older than the event with this ID
     #[arg(long, value_name = "ID", conflicts_with = "follow")]
     before: Option<Uuid>,
-    /// How many at most, the latest ones.
+    /// Show at most this many events, the latest ones; 1 to 1000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
-    /// Go on with what comes.
+    /// Keep running and print new events, polling every 2 seconds
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
     server: Server,
-    /// Output format; while following, JSON is one line an event.
+    /// Output format; with --follow, `json` prints one line per event
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -57,14 +57,14 @@ impl Audit {
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             items.reverse();
         }
-        show(&answer, self.output, &table(), out)
+        print_items(&answer, self.output, &table(), out)
     }
 
-    /// Asks again and again; ends with an error or a signal.
+    /// Polls for events until an error, or until the reader of `out` is gone.
     async fn poll(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut shown = HashMap::new();
-        // All of the first page counts as shown, so that what `--limit` leaves out does
-        // not come later as if it were new.
+        // The whole first page counts as shown, so that events beyond `--limit` do not appear
+        // later as if they were new.
         let mut events = new_events(&self.fetch(PAGE_SIZE).await?, &mut shown);
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         events.drain(..events.len().saturating_sub(limit));
@@ -74,7 +74,7 @@ impl Audit {
                 self.print_events(&events, !has_header, out)?;
                 has_header = true;
                 match out.flush() {
-                    // Nobody reads any more.
+                    // The reader is gone.
                     Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                     flushed => flushed.map_err(|error| Failure::new("host.output", error))?,
                 }
@@ -89,7 +89,7 @@ impl Audit {
         match self.output {
             Format::Json => {
                 for event in events {
-                    print(&terminal::json(event.to_string()), out)?;
+                    print(&terminal::escape_json(event.to_string()), out)?;
                 }
             }
             Format::Yaml => {
@@ -99,7 +99,7 @@ impl Audit {
                 }
             }
             Format::Table => {
-                let text = lines(events, &table());
+                let text = render_table(events, &table());
                 let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
                 print(if is_first { &text } else { rest }, out)?;
             }
@@ -115,23 +115,23 @@ impl Audit {
             ("before", self.before.map(|id| id.to_string())),
             ("limit", Some(limit.to_string())),
         ];
-        let ask = ApiRequest {
+        let request = ApiRequest {
             query: &query,
             ..ApiRequest::get(&["audit"], hint)
         };
-        self.server.json(ask).await
+        self.server.send_json(request).await
     }
 }
 
-/// Events that were not shown yet, or that were counted again, oldest first.
-/// Only those of the latest answer are remembered: older ones do not come back.
+/// Events that are not in `shown` with their current count, oldest first. Only the events of the
+/// latest response are remembered: older ones do not reappear.
 fn new_events(answer: &Value, shown: &mut HashMap<String, u64>) -> Vec<Value> {
     let items = answer.get("items").and_then(Value::as_array);
     let items = items.map(Vec::as_slice).unwrap_or_default();
     let mut latest = HashMap::with_capacity(items.len());
     let mut new_events = Vec::new();
     for event in items.iter().rev() {
-        let id = text(event, "/id");
+        let id = text_at(event, "/id");
         let count = event.get("count").and_then(Value::as_u64).unwrap_or(1);
         if shown.get(&id) != Some(&count) {
             new_events.push(event.clone());
@@ -158,17 +158,17 @@ fn table() -> Table<'static> {
 }
 
 fn row(item: &Value) -> Vec<String> {
-    let time = text(item, "/lastAt");
+    let time = text_at(item, "/lastAt");
     // Seconds are enough for people.
     let seconds = time.split('.').next().unwrap_or_default().trim_end_matches('Z');
     vec![
         format!("{seconds}Z"),
-        text(item, "/action"),
-        text(item, "/user"),
-        agent(item),
-        text(item, "/count"),
+        text_at(item, "/action"),
+        text_at(item, "/user"),
+        agent_label(item),
+        text_at(item, "/count"),
         event_summary(item),
-        text(item, "/session"),
+        text_at(item, "/session"),
     ]
 }
 
@@ -184,8 +184,8 @@ fn event_summary(item: &Value) -> String {
         None => resource,
     });
     let namespace = detail("namespace").map(|namespace| format!("-n {namespace}"));
-    let is_told = |reason: &String| reason != "allowed";
-    let reason = detail("reason").filter(is_told).map(|reason| format!("({reason})"));
+    let is_denial = |reason: &String| reason != "allowed";
+    let reason = detail("reason").filter(is_denial).map(|reason| format!("({reason})"));
     let parts = [
         detail("verb"),
         resource.or_else(|| detail("path")),

@@ -1,5 +1,5 @@
-//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong
-//! for people or machines. It opens no listener and changes nothing.
+//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong. It
+//! opens no listener and changes nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -20,14 +20,14 @@ use tollgate_core::diagnostic::{Diagnostic, Severity};
 use tollgate_gateway::running::inputs;
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
 /// Arguments of `tollgate check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// Settings file of the gateway; the files and folders it names are checked too
+    /// Settings file of the gateway
     #[arg(
         short,
         long,
@@ -36,7 +36,7 @@ pub struct CheckArgs {
         env = "TOLLGATE_CONFIG"
     )]
     pub config: PathBuf,
-    /// How findings are written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ReportFormat,
     /// Exit with 1 on warnings too
@@ -68,16 +68,20 @@ impl CheckArgs {
         let mut found = loaded.diagnostics;
         let Some(config) = loaded.value else { return Ok(found) };
         let checker = Checker::current().map_err(|error| format!("this program cannot be found: {error}"))?;
-        // Checks ask for no credential; the cache only has to be there.
+        // A check requests no credential; the loader only needs a cache.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
         let clock = Arc::new(cache::clock::SystemClock::start());
-        let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+        let cache = Arc::new(CredentialCache::new(
+            cache::Settings::default(),
+            clock,
+            runtime.handle().clone(),
+        ));
         let config = Arc::new(config);
-        let places = raw::SettingLocations::read(&self.config);
-        found.extend(runtime.block_on(inputs::findings(&config, &places, &Clock::default())));
+        let locations = raw::SettingLocations::read(&self.config);
+        found.extend(runtime.block_on(inputs::findings(&config, &locations, &Clock::default())));
         let loader = Loader::new(config, checker, Arc::new(Metrics::new()), (cache, Clock::default()))
             .map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
@@ -85,12 +89,12 @@ impl CheckArgs {
     }
 }
 
-/// How findings are written.
+/// Output format of `tollgate check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// As every command writes.
+    /// A format that every command has.
     Plain(Format),
-    /// Workflow commands that GitHub shows beside the lines.
+    /// GitHub Actions workflow commands.
     Github,
 }
 
@@ -114,13 +118,13 @@ impl ValueEnum for ReportFormat {
         match self {
             Self::Plain(format) => format.to_possible_value(),
             Self::Github => {
-                Some(PossibleValue::new("github").help("Workflow commands that GitHub shows beside the lines"))
+                Some(PossibleValue::new("github").help("GitHub Actions workflow commands, which annotate the lines"))
             }
         }
     }
 }
 
-/// What machines read.
+/// The findings as a JSON or YAML document.
 #[derive(Serialize)]
 struct Report<'a> {
     errors: usize,
@@ -137,12 +141,12 @@ struct Row<'a> {
     hint: &'a str,
 }
 
-/// Writes findings, ordered by file and line, errors before warnings of the
-/// same line; ends with a line break unless there is nothing to write.
+/// Formats findings, ordered by file and line, errors before warnings of the same line. The text
+/// ends with a line break unless it is empty.
 ///
 /// # Errors
-/// When JSON or YAML cannot be written.
-pub fn render(diagnostics: &[Diagnostic], notation: ReportFormat) -> io::Result<String> {
+/// JSON or YAML cannot be written.
+pub fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -152,15 +156,15 @@ pub fn render(diagnostics: &[Diagnostic], notation: ReportFormat) -> io::Result<
         warnings,
         diagnostics: &sorted,
     };
-    match notation {
+    match report_format {
         ReportFormat::Plain(Format::Table) => Ok(table(&report)),
         ReportFormat::Plain(format) => Ok(format.document(&report)?.trim_end().to_owned() + "\n"),
         ReportFormat::Github => Ok(sorted.iter().map(github).collect()),
     }
 }
 
-/// 0 when the configuration can be used, 1 when it cannot, or when there are
-/// warnings and they are denied.
+/// 0 if the configuration can be used; 1 if it cannot, or if there are warnings and
+/// `deny_warnings` is set.
 pub fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
     let refused = diagnostics.iter().any(|finding| deny_warnings || finding.is_error());
     if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -246,13 +250,13 @@ mod tests {
     use tollgate_core::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
-        let place = Location {
+        let location = Location {
             file: "state/b,1.yaml".into(),
             line: 7,
             column: 3,
         };
         vec![
-            Diagnostic::error(place, "`a` is 100%\nwrong").with_hint("write b"),
+            Diagnostic::error(location, "`a` is 100%\nwrong").with_hint("write b"),
             Diagnostic::warning(Location::new("a.yaml", 2), "odd"),
             Diagnostic::warning(None, "no `argocd-cm`"),
         ]

@@ -1,7 +1,7 @@
-//! The HTTP client that commands use to ask a running gateway. Failures are reported in one line.
-//! Answers are bounded, and redirects are not followed.
+//! The HTTP client that commands use to call a running gateway. Failures are reported in one line.
+//! Responses are bounded, and redirects are not followed.
 //!
-//! Security: the token is not sent where others could read it.
+//! Security: the token is sent only over TLS, or to loopback.
 
 use std::fmt;
 use std::io::Write;
@@ -22,34 +22,34 @@ mod unreachable;
 
 pub(crate) use unreachable::unreachable;
 
-/// Longest wait for the whole answer: the gateway itself waits up to 15 s for a
-/// mint, and generates for up to 30 s unless its settings say otherwise.
+/// Longest wait for the complete response. The gateway waits up to 15 s for a new credential, and
+/// generates for up to 30 s by default.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest answer read, in bytes.
+/// Longest response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// Which gateway is asked, and by whom.
+/// The gateway that a command calls, and the caller's token.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// URL of a running gateway.
+    /// URL of the gateway
     #[arg(long, env = "TOLLGATE_SERVER", default_value = "http://127.0.0.1:8080")]
     server: String,
-    /// Token that says to the gateway who you are.
+    /// Token that authenticates you to the gateway
     #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
     auth_token: Option<SecretString>,
-    /// PEM file of the only authorities of the gateway's certificate.
+    /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
 }
 
-/// Why a command does not do it, in one line.
+/// Why a command failed, in one line.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: String,
     message: String,
     hint: Option<String>,
-    /// Everything that was refused, a line each.
+    /// Everything that was refused, one line each.
     details: Vec<String>,
 }
 
@@ -63,18 +63,18 @@ impl Failure {
         }
     }
 
-    /// Lines that say more.
+    /// Lines with details, printed after the failure.
     pub(crate) fn details(&self) -> &[String] {
         &self.details
     }
 
-    /// With the name of what it is about, for commands about several.
+    /// Prefixes the message with the name of the object, for commands that take several.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.message = format!("`{name}`: {}", self.message);
         self
     }
 
-    /// The word for programs.
+    /// The stable reason code.
     pub(crate) fn code(&self) -> &str {
         &self.code
     }
@@ -87,7 +87,10 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one_line = |text: &str| terminal::line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
+        let one_line = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            terminal::escape_line(&words.join(" ")).into_owned()
+        };
         write!(f, "{}: {}", one_line(&self.code), one_line(&self.message))?;
         match &self.hint {
             Some(hint) => write!(f, " ({})", one_line(hint)),
@@ -106,12 +109,12 @@ pub(crate) struct ApiRequest<'a> {
     pub(crate) query: &'a [(&'a str, Option<String>)],
     /// Content.
     pub(crate) content: Option<Value>,
-    /// What helps with a refusal of this reason.
+    /// A hint for a refusal with this reason code.
     pub(crate) hint: fn(&str) -> Option<&'static str>,
 }
 
 impl<'a> ApiRequest<'a> {
-    /// A plain question.
+    /// A GET request without query.
     pub(crate) fn get(path: &'a [&'a str], hint: fn(&str) -> Option<&'static str>) -> Self {
         Self {
             method: Method::GET,
@@ -124,7 +127,7 @@ impl<'a> ApiRequest<'a> {
 }
 
 impl Server {
-    /// The gateway at a URL, for commands that have one only when it is named.
+    /// The gateway at a URL, for commands whose `--server` is optional.
     pub(crate) fn new(
         server: String,
         auth_token: Option<SecretString>,
@@ -142,12 +145,12 @@ impl Server {
         &self.server
     }
 
-    /// Whether there is a token to ask with.
+    /// Whether a token is set.
     pub(crate) fn has_token(&self) -> bool {
         self.auth_token.is_some()
     }
 
-    /// PEM of the authorities, where a file was named.
+    /// PEM of the certificate authorities, if a file was named.
     pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
         let Some(path) = &self.certificate_authority else {
             return Ok(None);
@@ -159,23 +162,22 @@ impl Server {
         pem.map(Some)
     }
 
-    /// Asks and reads the answer.
+    /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// [`Failure`] with the gateway's own reason, or with one that begins with
-    /// `gateway.`.
-    pub(crate) async fn send(&self, ask: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let url = url(&self.server, ask.path, ask.query)?;
-        let mut request = self.client(&url)?.request(ask.method, url);
+    /// [`Failure`] with the gateway's own reason code, or with one that begins with `gateway.`.
+    pub(crate) async fn send(&self, api_request: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let url = url(&self.server, api_request.path, api_request.query)?;
+        let mut request = self.client(&url)?.request(api_request.method, url);
         if let Some(token) = &self.auth_token {
             request = request.bearer_auth(token.expose_secret());
         }
-        if let Some(content) = &ask.content {
+        if let Some(content) = &api_request.content {
             request = request.json(content);
         }
         let mut answer = request.send().await.map_err(|error| {
-            let whom = format!("the gateway at `{}`", self.server);
-            unreachable(&whom, &error, "--server", Some("--certificate-authority"))
+            let server = format!("the gateway at `{}`", self.server);
+            unreachable(&server, &error, "--server", Some("--certificate-authority"))
         })?;
         let status = answer.status();
         let decision = answer.headers().get("tollgate-decision-id").cloned();
@@ -189,17 +191,17 @@ impl Server {
         }
         if !status.is_success() {
             let decision = decision.as_ref().and_then(|value| value.to_str().ok());
-            return Err(failure_of_response((status, decision), &bytes, ask.hint));
+            return Err(failure_of_response((status, decision), &bytes, api_request.hint));
         }
         Ok(bytes)
     }
 
-    /// Asks for JSON.
+    /// Sends a request and parses the response as JSON.
     ///
     /// # Errors
-    /// As [`Server::send`]; the answer is none.
-    pub(crate) async fn json(&self, ask: ApiRequest<'_>) -> Result<Value, Failure> {
-        let bytes = self.send(ask).await?;
+    /// As [`Server::send`], and if the response is not JSON.
+    pub(crate) async fn send_json(&self, request: ApiRequest<'_>) -> Result<Value, Failure> {
+        let bytes = self.send(request).await?;
         serde_json::from_slice(&bytes).map_err(|_| {
             Failure::new("gateway.answer", "the answer is not the gateway's")
                 .with_hint("`--server` is the gateway's public listener")
@@ -216,7 +218,7 @@ impl Server {
             builder = builder.tls_certs_only(roots);
         }
         if url.scheme() == "http" {
-            // Loopback; a proxy of the environment would read the token.
+            // This is loopback; a proxy from the environment could read the token.
             builder = builder.no_proxy();
         }
         builder.build().map_err(|error| Failure::new("gateway.tls", error))
@@ -236,14 +238,14 @@ pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{text}").map_err(|error| Failure::new("host.output", error))
 }
 
-/// What is encoded in a segment of a path: ids, with their dashes, stay as people
-/// know them; dots could be read as a way up.
+/// Characters to encode in a path segment. Ids, with their dashes, stay readable; dots are encoded,
+/// because `..` would name the parent.
 const SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// The URL of a path of the API.
 ///
 /// # Errors
-/// The server's URL would let others read the token.
+/// `server` is not a URL, or one that would let others read the token.
 pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<Url, Failure> {
     let wrong = |why: &str| {
         Failure::new("gateway.url", format_args!("`{server}` {why}")).with_hint("such as `https://tollgate.example`")
@@ -268,9 +270,9 @@ pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)])
     Ok(url)
 }
 
-/// What the gateway said, with what may help.
+/// The failure that a response reports, with a hint.
 ///
-/// - `decision`: as a field of the head says, for answers that do not say it.
+/// - `decision`: id in the response header, for a body that has none.
 pub(crate) fn failure_of_response(
     (status, decision): (StatusCode, Option<&str>),
     bytes: &[u8],
@@ -304,7 +306,7 @@ fn refusals(document: &Value) -> Vec<String> {
             rule => format!(" ({rule})"),
         };
         let line = format!("  {}: {}{rule}", text("about"), text("reason"));
-        terminal::line(&line).into_owned()
+        terminal::escape_line(&line).into_owned()
     };
     listed.into_iter().flatten().map(line).collect()
 }

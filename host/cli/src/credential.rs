@@ -21,47 +21,53 @@ mod explain;
 mod local;
 mod remote;
 
-/// Commands about credentials of clusters.
+/// Subcommands of `tollgate credential`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Print a cluster's credential.
+    /// Print the credential of a cluster
     Get(Get),
-    /// Be a client-go exec plugin: answer kubectl and Argo CD with a cluster's credential.
+    /// Print the credential of a cluster as a client-go exec plugin
+    ///
+    /// For kubeconfigs and for `execProviderConfig` of Argo CD. Prints an `ExecCredential` of the version
+    /// that the variable `KUBERNETES_EXEC_INFO` requests.
     Exec(Exec),
-    /// Mint once, and say which requests were sent and what came of them.
+    /// Mint a credential and show each request and its outcome
+    ///
+    /// Mints from the settings, without a running gateway. Prints no secret, and revokes the credential if
+    /// its provider can.
     Explain(Explain),
 }
 
-/// Prints a cluster's credential.
+/// Arguments of `tollgate credential get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Name of the cluster, or the URL of its API server.
+    /// Name of the cluster, or URL of its API server
     cluster: String,
     #[command(flatten)]
-    from: SourceArgs,
-    /// Output format.
+    source: SourceArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: CredentialFormat,
 }
 
-/// Answers kubectl and Argo CD.
+/// Arguments of `tollgate credential exec`.
 #[derive(Debug, Args)]
 pub struct Exec {
-    /// Name of the cluster, or the URL of its API server.
+    /// Name of the cluster, or URL of its API server
     cluster: String,
     #[command(flatten)]
-    from: SourceArgs,
-    /// What client-go says about the cluster and the protocol's version.
+    source: SourceArgs,
+    /// Cluster and protocol version, as client-go names them
     #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
     exec_info: Option<String>,
 }
 
-/// Mints once and says how it went.
+/// Arguments of `tollgate credential explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Name of the cluster, or the URL of its API server.
+    /// Name of the cluster, or URL of its API server
     cluster: String,
-    /// Settings file of the gateway.
+    /// Settings file of the gateway
     #[arg(
         short,
         long,
@@ -70,30 +76,30 @@ pub struct Explain {
         env = "TOLLGATE_CONFIG"
     )]
     config: PathBuf,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Who is asked.
+/// Where the credential comes from: a running gateway, or settings to mint it with.
 #[derive(Debug, Args)]
 struct SourceArgs {
     #[command(flatten)]
     server: Server,
-    /// Mint here, by this settings file of a gateway, and ask no running one.
+    /// Mint in this process with a gateway's settings file, instead of calling a running gateway
     #[arg(short, long, value_name = "FILE", conflicts_with = "certificate_authority")]
     config: Option<PathBuf>,
 }
 
-/// How a credential is printed.
+/// Output format of a credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum CredentialFormat {
-    /// The token alone
+    /// Only the token
     #[default]
     Token,
-    /// An `ExecCredential` as JSON
+    /// `ExecCredential` as JSON
     Json,
-    /// An `ExecCredential` as YAML
+    /// `ExecCredential` as YAML
     Yaml,
 }
 
@@ -115,7 +121,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
 
 impl Get {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let document = self.from.fetch(&self.cluster, ExecCredentialVersion::V1)?;
+        let document = self.source.fetch(&self.cluster, ExecCredentialVersion::V1)?;
         match self.output {
             CredentialFormat::Json => print(&document, out),
             CredentialFormat::Token => {
@@ -145,13 +151,13 @@ impl Get {
 impl Exec {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let version = version(self.exec_info.as_deref())?;
-        let document = self.from.fetch(&self.cluster, version)?;
+        let document = self.source.fetch(&self.cluster, version)?;
         print(&document, out)
     }
 }
 
 impl SourceArgs {
-    /// An `ExecCredential`.
+    /// Returns an `ExecCredential`.
     fn fetch(&self, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
         match &self.config {
             Some(settings) => local::fetch(settings, cluster, version),
@@ -160,8 +166,7 @@ impl SourceArgs {
     }
 }
 
-/// The protocol's version that client-go asks for; a call by hand gets the
-/// latest.
+/// The protocol version that client-go requests; the latest if the command is called by hand.
 ///
 /// Source: Kubernetes, client authentication plugins: `KUBERNETES_EXEC_INFO`.
 fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {

@@ -1,5 +1,5 @@
-//! `tollgate decisions`: shows the latest decisions of a running gateway. It asks the admin
-//! listener and reads none of the gateway's files.
+//! `tollgate decisions`: shows the latest decisions of a running gateway. It queries the
+//! admin listener and reads none of the gateway's files.
 
 use std::io::Write;
 
@@ -10,21 +10,21 @@ use super::client::{Failure, print, runtime, unreachable};
 use super::format::Format;
 use super::terminal;
 
-/// Shows the latest decisions, newest first, or one.
+/// Arguments of `tollgate decisions`.
 #[derive(Debug, Args)]
 pub struct Decisions {
-    /// One decision's id, as the answer's `Tollgate-Decision-Id` has it.
+    /// ID of a decision to show, from the response header `Tollgate-Decision-Id`; if omitted, the latest
     id: Option<uuid::Uuid>,
-    /// Base URL of the gateway's admin listener.
+    /// URL of the gateway's admin listener
     #[arg(long, default_value = "http://127.0.0.1:8081")]
     admin: String,
-    /// How many at most.
+    /// Show at most this many decisions, up to 1000
     #[arg(long, default_value_t = 20)]
     most: usize,
-    /// Only those of this user id or name.
+    /// Show only decisions about the user with this ID or name
     #[arg(long)]
     user: Option<String>,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -65,8 +65,8 @@ impl Decisions {
             }
         };
         let answer = request.send().await.map_err(|error| {
-            let whom = format!("the admin listener at `{base}`");
-            unreachable(&whom, &error, "--admin", None)
+            let server = format!("the admin listener at `{base}`");
+            unreachable(&server, &error, "--admin", None)
         })?;
         let broken = |error: &dyn std::error::Error| Failure::new("gateway.answer", error);
         let status = answer.status();
@@ -98,11 +98,11 @@ impl Decisions {
 impl Row {
     fn of(record: &Value) -> Self {
         let text = |pointer: &str| match record.pointer(pointer) {
-            Some(Value::String(text)) => terminal::line(text).into_owned(),
+            Some(Value::String(text)) => terminal::escape_line(text).into_owned(),
             Some(Value::Null) | None => "-".to_owned(),
-            Some(other) => terminal::line(&other.to_string()).into_owned(),
+            Some(other) => terminal::escape_line(&other.to_string()).into_owned(),
         };
-        // The last check decides; one that no row answers has none.
+        // The last check decided; it has no rule if no row matched.
         let checks = record.get("checks").and_then(Value::as_array);
         let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());
         let time = text("/timestamp");
@@ -125,7 +125,7 @@ impl Row {
             extension: text("/extension"),
             reason,
             decision: text("/decision_id"),
-            row: terminal::line(rule.unwrap_or("-")).into_owned(),
+            row: terminal::escape_line(rule.unwrap_or("-")).into_owned(),
         }
     }
 }

@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use super::terminal;
 
-/// Format of the results of a command.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text for people
+    /// Human-readable text
     #[default]
     Table,
-    /// One JSON document
+    /// JSON document
     Json,
-    /// One YAML document
+    /// YAML document
     Yaml,
 }
 
@@ -23,22 +23,22 @@ impl Format {
     /// Writes the value as one document with one line break at its end.
     ///
     /// # Errors
-    /// As [`Format::document`], and what `out` says.
+    /// As [`Format::document`], and errors of `out`.
     pub fn print<T: Serialize>(self, value: &T, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.document(value)?.trim_end())
     }
 
-    /// The value as one document, in JSON where a table is asked for. Characters that a
-    /// terminal could act on are escaped; a YAML document with some of them is written
-    /// in JSON's notation, which is YAML too.
+    /// Serializes the value as one document; [`Format::Table`] gives JSON. Characters that a
+    /// terminal could act on are escaped. A YAML document that contains some is written as JSON,
+    /// which is YAML too.
     ///
     /// # Errors
-    /// The value has a part that the format has no words for.
+    /// The format cannot represent the value.
     pub fn document<T: Serialize>(self, value: &T) -> io::Result<String> {
         match self {
             Self::Table | Self::Json => {
                 let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
-                Ok(terminal::json(text))
+                Ok(terminal::escape_json(text))
             }
             Self::Yaml => {
                 let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! `tollgate kubeconfig`: makes a kubeconfig with one context, with which kubectl and helm reach
+//! `tollgate kubeconfig`: creates a kubeconfig with one context, with which kubectl and helm reach
 //! the cluster of an agent or of an Application.
 //!
 //! Security: a token is printed to a terminal only on request, and the context reaches only the
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::agent;
 use super::client::{Failure, Server, runtime};
 use super::format::Format;
-use super::list_output::text;
+use super::list_output::text_at;
 use super::token::{self, CreateTokenRequest};
 use application::ApplicationName;
 use file::KubeconfigOutput;
@@ -27,79 +27,83 @@ use tollgate_gateway::clusters::exec::erase;
 mod application;
 mod file;
 
-/// Where the Kubernetes front is below a gateway's URL.
-const FRONT: &str = "k8s-proxy/";
+/// Path of the Kubernetes front below the gateway's URL.
+const KUBERNETES_PATH: &str = "k8s-proxy/";
 
-/// Longest file of a token, in bytes.
+/// Most bytes that are read from a token file.
 const TOKEN_BYTES: u64 = 16 * 1024;
 
-/// Prints a kubeconfig.
+/// Arguments of `tollgate kubeconfig`.
 #[derive(Debug, Args)]
 pub struct Kubeconfig {
-    /// The agent, by name or number.
+    /// Agent whose cluster to access, by name or number
     #[arg(long, required_unless_present = "application")]
     agent: Option<String>,
-    /// The Application whose cluster is meant; what is done there is done as its service account.
+    /// Application whose cluster to access, as its service account
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
         conflicts_with_all = ["agent", "front", "token_name", "lifetime"]
     )]
     application: Option<ApplicationName>,
-    /// Name of the context; the agent's, or NAMESPACE-NAME of the Application, when left out.
+    /// Name of the context; if omitted, the agent's name, or NAMESPACE-NAME of the Application
     #[arg(long)]
     context: Option<String>,
-    /// Namespace of the context.
+    /// Namespace of the context
     #[arg(long)]
     namespace: Option<String>,
-    /// URL of the Kubernetes front; what the gateway says, else `--server` with
-    /// `/k8s-proxy/`.
+    /// URL of the Kubernetes front; if omitted, the one that the gateway reports, else `/k8s-proxy/` of
+    /// --server
     #[arg(long, value_name = "URL")]
     front: Option<String>,
-    /// File with a token. For an agent it is copied, and a new one is made when left out; for an Application
-    /// it is a token of Argo CD, and clients read the file themselves.
+    /// File with a token to use instead of creating one
+    ///
+    /// For an agent, the first line of the file is copied into the kubeconfig. For an Application, the
+    /// file has a token of Argo CD or an ID token, and the kubeconfig refers to the file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lifetime", "token_name", "oidc_issuer"])]
     token_file: Option<PathBuf>,
-    /// Name of the new token.
+    /// Name of the new token
     #[arg(long, default_value = "kubeconfig")]
     token_name: String,
-    /// How long the new token lives, such as `720h`; 30 days when left out.
+    /// Lifetime of the new token, such as `720h`, at most a year; 30 days if omitted
     #[arg(long, value_name = "DURATION", conflicts_with = "oidc_issuer")]
     lifetime: Option<String>,
-    /// Sign in at this issuer, by `kubectl oidc-login`, and keep no token.
+    /// Sign in at this OIDC issuer with `kubectl oidc-login`, and store no token
     #[arg(long, value_name = "URL", requires = "oidc_client_id")]
     oidc_issuer: Option<String>,
-    /// Client the issuer knows kubectl as.
+    /// Client ID of kubectl at the issuer
     #[arg(long, value_name = "ID", requires = "oidc_issuer")]
     oidc_client_id: Option<String>,
-    /// Scope to ask the issuer for besides `openid`; repeatable.
+    /// Scope to request besides `openid`; may be repeated
     #[arg(long, value_name = "SCOPE", requires = "oidc_issuer")]
     oidc_scope: Vec<String>,
-    /// Write to this file, which only its owner may read, instead of standard output. The token that an
-    /// earlier run wrote there is revoked.
+    /// Write to this file, readable only by its owner, instead of standard output
+    ///
+    /// Revokes the token that an earlier run wrote to the file. A file with other contexts is not
+    /// overwritten.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: KubeconfigFormat,
 }
 
-/// How a kubeconfig is printed.
+/// Output format of a kubeconfig.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KubeconfigFormat {
-    /// YAML, as kubectl writes it
+    /// YAML document, as kubectl writes it
     #[default]
     Yaml,
-    /// JSON
+    /// JSON document
     Json,
 }
 
 /// The agent as far as a kubeconfig needs it.
 struct Target {
     name: String,
-    /// As the API takes it.
+    /// Number or name, as the API accepts it.
     agent: String,
     front: Option<String>,
 }
@@ -109,24 +113,24 @@ impl Kubeconfig {
         if let Some(application) = &self.application {
             let server = application.url(self.server.url())?;
             let name = self.context.clone().unwrap_or_else(|| application.context());
-            let destination = KubeconfigOutput::open(self.file.as_deref(), &name)?;
+            let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), &name)?;
             let user = self.user_of_application()?;
-            return self.write(&server, (&name, user), (destination, out));
+            return self.write(&server, (&name, user), (kubeconfig_output, out));
         }
         let target = self.target()?;
         let front = self.front_url(&target)?;
         let name = self.context.as_ref().unwrap_or(&target.name);
-        // Before a token is made that nobody would get.
-        let destination = KubeconfigOutput::open(self.file.as_deref(), name)?;
+        // Opened before a token is created, which would be lost if this failed.
+        let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), name)?;
         let user = self.user(&target)?;
-        self.write(&front, (name, user), (destination, out))
+        self.write(&front, (name, user), (kubeconfig_output, out))
     }
 
     fn write(
         &self,
         front: &Url,
         (name, user): (&str, Value),
-        (destination, out): (KubeconfigOutput<'_>, &mut dyn Write),
+        (kubeconfig_output, out): (KubeconfigOutput<'_>, &mut dyn Write),
     ) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
         if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
@@ -148,7 +152,7 @@ impl Kubeconfig {
             KubeconfigFormat::Yaml => Format::Yaml,
             KubeconfigFormat::Json => Format::Json,
         };
-        let written = destination.write(format, &document, (name, out));
+        let written = kubeconfig_output.write(format, &document, (name, out));
         erase(&mut document);
         for replaced in written? {
             file::revoke(&self.server, replaced)?;
@@ -156,7 +160,7 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// How clients say who they are to the Applications front: as to the control plane.
+    /// The user entry for the Applications front, which accepts credentials of the control plane.
     fn user_of_application(&self) -> Result<Value, Failure> {
         if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
             return Ok(exec(issuer, client, &self.oidc_scope));
@@ -167,7 +171,7 @@ impl Kubeconfig {
         }
     }
 
-    /// How kubectl says who it is.
+    /// The user entry for the Kubernetes front.
     fn user(&self, target: &Target) -> Result<Value, Failure> {
         if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
             return Ok(exec(issuer, client, &self.oidc_scope));
@@ -176,20 +180,20 @@ impl Kubeconfig {
             let token = read(path)?;
             return Ok(json!({ "token": bearer(&token, &target.agent)?.as_str() }));
         }
-        let wanted = CreateTokenRequest {
+        let new_token = CreateTokenRequest {
             name: &self.token_name,
             agent: &target.agent,
             lifetime: self.lifetime.as_deref(),
             expires_at: None,
             user: None,
         };
-        let mut made = runtime()?.block_on(token::create(&self.server, &wanted))?;
+        let mut made = runtime()?.block_on(token::create(&self.server, &new_token))?;
         let user = token::bearer(&made).map(|bearer| file::user(bearer, made.pointer("/token/id")));
         erase(&mut made);
         user
     }
 
-    /// The agent, as the gateway knows it; as it was named where nobody asks.
+    /// The agent as the gateway reports it, or as `--agent` names it if the gateway is not called.
     fn target(&self) -> Result<Target, Failure> {
         let named = self.agent.as_deref().unwrap_or_default();
         let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
@@ -212,8 +216,8 @@ impl Kubeconfig {
         })?;
         let front = found.pointer("/kubeconfig/server").and_then(Value::as_str);
         Ok(Target {
-            name: text(found, "/name"),
-            agent: text(found, "/id"),
+            name: text_at(found, "/name"),
+            agent: text_at(found, "/id"),
             front: front.map(str::to_owned),
         })
     }
@@ -222,28 +226,27 @@ impl Kubeconfig {
         let named = self.front.as_ref().or(target.front.as_ref());
         let text = match named {
             Some(front) => front.clone(),
-            None => format!("{}/{FRONT}", self.server.url().trim_end_matches('/')),
+            None => format!("{}/{KUBERNETES_PATH}", self.server.url().trim_end_matches('/')),
         };
         let url = Url::parse(&text).ok();
-        let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(FRONT));
+        let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(KUBERNETES_PATH));
         url.ok_or_else(|| {
             Failure::new(
                 "kubeconfig.front",
-                format_args!("`{text}` is not a URL that ends with `/{FRONT}`"),
+                format_args!("`{text}` is not a URL that ends with `/{KUBERNETES_PATH}`"),
             )
             .with_hint("name it with `--front`")
         })
     }
 }
 
-/// An agent by number where the text is one, else by name; never one for the
-/// other.
+/// Finds an agent by number if the text is a number, else by name.
 fn find<'a>(items: &'a [Value], agent: &str) -> Option<&'a Value> {
     let pointer = match agent.parse::<i64>() {
         Ok(_) => "/id",
         Err(_) => "/name",
     };
-    items.iter().find(|item| text(item, pointer) == agent)
+    items.iter().find(|item| text_at(item, pointer) == agent)
 }
 
 /// A user entry that signs in by the kubectl plugin `oidc-login`.
@@ -296,8 +299,8 @@ fn wrong_file(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new("kubeconfig.token", format_args!("`{}`: {why}", path.display()))
 }
 
-/// A token as it goes behind `Authorization: Bearer`: bearer tokens and ID
-/// tokens as they are, a secret alone with the agent's number before it.
+/// The bearer token of a token file: bearer tokens and ID tokens as they are, a secret alone with
+/// the prefix `pat:<agent number>:`.
 fn bearer(token: &str, agent: &str) -> Result<Zeroizing<String>, Failure> {
     if token.contains(':') {
         let of = token.strip_prefix("pat:").and_then(|rest| rest.split_once(':'));

@@ -1,8 +1,8 @@
-//! The command line. The exit code is 0 for done, 1 for refused or failed, 2 for differences
-//! found, 64 for wrong usage, and 69 for no answer (of commands whose exit code is the answer).
+//! The command line. The exit code is 0 on success, 1 for refused or failed, 2 for differences
+//! found, 64 for wrong usage, and 69 for no answer (only of commands whose exit code is the answer).
 //!
-//! Security: no command prints a secret, except the credential that `tollgate credential get` and
-//! `exec`, `tollgate token create` and `tollgate kubeconfig` are asked for.
+//! Security: no command prints a secret, except `tollgate credential get` and `exec`,
+//! `tollgate token create` and `tollgate kubeconfig`, whose purpose is to print a credential.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,9 +33,9 @@ pub mod token;
 
 use terminal::Terminal;
 
-/// What exit codes mean, for `--help` and the manual page.
-const EXIT_CODES: &str = "Exit codes: 0 done or yes, 1 refused, failed or no, 2 differences found, 64 wrong usage, \
-                          69 no answer (of `rbac` and `app identity`, where 1 says no)";
+/// Meaning of the exit codes, for `--help` and the manual page.
+const EXIT_CODES: &str = "Exit codes: 0 success or yes, 1 refused, failed or no, 2 differences found, 64 wrong usage, \
+                          69 no answer (only `rbac` and `app identity`, where 1 means no)";
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
 pub const EXIT_USAGE: u8 = 64;
@@ -44,8 +44,7 @@ pub const EXIT_USAGE: u8 = 64;
 /// (`EX_UNAVAILABLE` of sysexits.h), so that a script can tell "no" from "unknown".
 pub const EXIT_NO_ANSWER: u8 = 69;
 
-/// A policy gateway between people, their GitOps control plane and their
-/// Kubernetes clusters.
+/// Policy gateway between people, their GitOps control plane and their Kubernetes clusters
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -55,63 +54,74 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway.
+    /// Run the gateway
+    ///
+    /// Runs until SIGINT or SIGTERM, then lets running requests end. Logs go to standard error.
     Serve(serve::Serve),
-    /// Check settings, state, policies and plugins without running.
+    /// Check the configuration without starting the gateway
+    ///
+    /// Loads the settings and all that they name (state, policies, plugins, the store), and prints
+    /// what is wrong. Opens no listener and changes nothing.
     Check(check::CheckArgs),
-    /// Test, check and evaluate policy bundles.
+    /// Test, check and evaluate policy bundles
     #[command(subcommand)]
     Policy(policy::Command),
-    /// Ask and compare Argo CD's RBAC policy.
+    /// Query, validate and compare Argo CD RBAC policies
     Rbac(rbac::RbacCommand),
-    /// List, inspect, create and test plugins.
+    /// List, inspect, create and test plugins
     Plugin(PluginCommand),
-    /// Get, hand out and explain credentials of clusters.
+    /// Get and troubleshoot credentials of clusters
     #[command(subcommand)]
     Credential(credential::Command),
-    /// Show projects, and say which service accounts act for their Applications.
+    /// Show projects and edit their destination service accounts
     #[command(subcommand, visible_alias = "proj")]
     Project(project::Command),
-    /// Make, list and revoke personal access tokens.
+    /// Create, list and revoke personal access tokens
     #[command(subcommand)]
     Token(token::Command),
-    /// List and end sessions.
+    /// List and revoke sessions
     #[command(subcommand)]
     Session(session::Command),
-    /// List the agents that are shared with you.
+    /// List agents shared with you
     #[command(subcommand)]
     Agent(agent::Command),
-    /// Show who acts for an Application.
+    /// Show which identity acts for an Application
     #[command(subcommand)]
     App(app::Command),
-    /// Create, change, delete and show ApplicationSets, and what they would generate.
+    /// Manage ApplicationSets and preview what they generate
     #[command(subcommand)]
     Appset(appset::Command),
-    /// Print a kubeconfig for an agent's cluster.
+    /// Print a kubeconfig for the cluster of an agent or of an Application
+    ///
+    /// For an agent, creates a personal access token unless --token-file or --oidc-issuer is given.
+    /// For an Application, one of them is required.
+    #[command(
+        after_help = "Examples:\n  tollgate kubeconfig --agent production --file ~/.kube/production\n  \
+                            tollgate kubeconfig --application argocd/guestbook --token-file ~/.argocd-token"
+    )]
     Kubeconfig(kubeconfig::Kubeconfig),
-    /// Show what was written down about tokens, sessions and access.
+    /// Show the audit log of tokens, sessions and access
     Audit(audit::Audit),
-    /// Show the latest decisions of a running gateway.
+    /// Show the latest decisions of a running gateway, newest first
     Decisions(decisions::Decisions),
-    /// Print completions for a shell.
+    /// Print a shell completion script
     Completions {
-        /// The shell.
+        /// Shell that the script is for
         shell: clap_complete::Shell,
     },
-    /// Print a manual page.
+    /// Print a manual page in roff format
     Man {
-        /// The command the page is about, such as `rbac can`; the program when left out.
+        /// Command to document, such as `rbac can`; if omitted, `tollgate` itself
         command: Vec<String>,
     },
-    /// Check one policy bundle in a limited process; used by the gateway itself.
+    /// Check one policy bundle under resource limits; started by the gateway itself
     #[command(hide = true)]
     PolicyWorker,
 }
 
 #[derive(Debug, Args)]
 struct PluginCommand {
-    /// Settings file whose part `plugins` is used; without it, what the other
-    /// options say.
+    /// Settings file of the gateway, of which `plugins` is used; if omitted, defaults apply
     #[arg(short, long, global = true, env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -186,7 +196,7 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
             }
         }
     };
-    plugin::run(command.args, settings, out, &mut errors()).unwrap_or_else(|error| {
+    plugin::run(command.args, settings, out, &mut stderr()).unwrap_or_else(|error| {
         print_error(error);
         ExitCode::FAILURE
     })
@@ -213,14 +223,14 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
     }
 }
 
-/// Prints one line on standard error, as every command's last word on failure.
+/// Prints one line with the prefix `tollgate: ` on standard error.
 pub fn print_error(text: impl std::fmt::Display) {
-    // Nothing is left to do when even this fails.
-    let _ = writeln!(errors(), "tollgate: {text}");
+    // If this fails, there is nowhere to report it.
+    let _ = writeln!(stderr(), "tollgate: {text}");
 }
 
-/// Standard error.
-fn errors() -> Terminal<std::io::StderrLock<'static>> {
+/// Standard error, with unsafe characters replaced.
+fn stderr() -> Terminal<std::io::StderrLock<'static>> {
     Terminal::new(std::io::stderr().lock())
 }
 

@@ -1,4 +1,4 @@
-//! Asks the API for lists and prints them, as tables in kubectl's style, JSON or YAML.
+//! Fetches lists from the API and prints them as tables in kubectl's style, JSON or YAML.
 //!
 //! Security: control characters of names do not reach the terminal.
 
@@ -14,22 +14,22 @@ use super::client::{ApiRequest, Failure, Server, print};
 use super::format::Format;
 use super::terminal;
 
-/// Longest text of a table's cell, in characters.
+/// Longest text of a table cell, in characters.
 const MAX_CELL_CHARS: usize = 100;
 
-/// Whose things are asked for.
+/// `--user` and `--all`: whose items are listed.
 #[derive(Debug, Args)]
 pub(super) struct OwnerArgs {
-    /// Those of this user; needs a right for them.
+    /// List items of this user, which requires permission
     #[arg(long, value_name = "USERNAME")]
     user: Option<String>,
-    /// Everybody's, as far as you have the right.
+    /// List items of all users, as far as you have permission
     #[arg(long, conflicts_with = "user")]
     all: bool,
 }
 
 impl OwnerArgs {
-    /// The query's `user`.
+    /// The query parameter `user`.
     pub(super) fn parameter(&self) -> Option<String> {
         if self.all {
             Some("*".to_owned())
@@ -39,18 +39,18 @@ impl OwnerArgs {
     }
 }
 
-/// A table: names of columns, and for each item its cells.
+/// A table: the names of its columns, and the cells of an item.
 pub(super) struct Table<'a> {
     pub(super) columns: &'a [&'a str],
     pub(super) row: &'a dyn Fn(&Value) -> Vec<String>,
-    /// What is said when there is nothing.
+    /// Printed if there are no items.
     pub(super) empty_message: &'a str,
 }
 
-/// Every page of a list, as one answer.
+/// Fetches every page of a list, as one response.
 ///
-/// - `query`: what is asked for, without where a page begins.
-pub(super) async fn all(
+/// - `query`: the query without `continue`.
+pub(super) async fn fetch_all(
     server: &Server,
     path: &'static str,
     query: [(&'static str, Option<String>); 2],
@@ -61,11 +61,11 @@ pub(super) async fn all(
     let mut items = Vec::new();
     let mut next = None;
     loop {
-        let ask = ApiRequest {
+        let request = ApiRequest {
             query: &[first.clone(), second.clone(), ("continue", next)],
             ..ApiRequest::get(&path, hint)
         };
-        let mut page = server.json(ask).await?;
+        let mut page = server.send_json(request).await?;
         if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
             items.append(more);
         }
@@ -76,8 +76,13 @@ pub(super) async fn all(
     }
 }
 
-/// Prints an answer's items.
-pub(super) fn show(answer: &Value, format: Format, table: &Table<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+/// Prints the items of a response.
+pub(super) fn print_items(
+    answer: &Value,
+    format: Format,
+    table: &Table<'_>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     match format {
         Format::Json | Format::Yaml => format
             .print(answer, out)
@@ -88,13 +93,13 @@ pub(super) fn show(answer: &Value, format: Format, table: &Table<'_>, out: &mut 
             if items.is_empty() {
                 return print(table.empty_message, out);
             }
-            print(&lines(items, table), out)
+            print(&render_table(items, table), out)
         }
     }
 }
 
-/// A table of items, without a border.
-pub(super) fn lines(items: &[Value], table: &Table<'_>) -> String {
+/// Renders items as a table without borders.
+pub(super) fn render_table(items: &[Value], table: &Table<'_>) -> String {
     let mut builder = Builder::default();
     builder.push_record(table.columns.iter().copied());
     for item in items {
@@ -105,8 +110,8 @@ pub(super) fn lines(items: &[Value], table: &Table<'_>) -> String {
     lines.join("\n")
 }
 
-/// The text at a pointer; `-` where there is none.
-pub(super) fn text(item: &Value, pointer: &str) -> String {
+/// The text at a JSON pointer; `-` if there is none.
+pub(super) fn text_at(item: &Value, pointer: &str) -> String {
     match item.pointer(pointer) {
         Some(Value::String(text)) if !text.is_empty() => text.clone(),
         Some(Value::Null | Value::String(_)) | None => "-".to_owned(),
@@ -114,21 +119,21 @@ pub(super) fn text(item: &Value, pointer: &str) -> String {
     }
 }
 
-/// The time at a pointer.
-pub(super) fn time(item: &Value, pointer: &str) -> Option<Timestamp> {
+/// The time at a JSON pointer.
+pub(super) fn time_at(item: &Value, pointer: &str) -> Option<Timestamp> {
     item.pointer(pointer)?.as_str()?.parse().ok()
 }
 
-/// An agent by its name, else its number.
-pub(super) fn agent(item: &Value) -> String {
-    match text(item, "/agent/name") {
-        name if name == "-" => text(item, "/agent/id"),
+/// The name of the item's agent, or its number if it has no name.
+pub(super) fn agent_label(item: &Value) -> String {
+    match text_at(item, "/agent/name") {
+        name if name == "-" => text_at(item, "/agent/id"),
         name => name,
     }
 }
 
 fn clean(cell: &str) -> String {
-    let mut text: String = terminal::line(cell).chars().take(MAX_CELL_CHARS + 1).collect();
+    let mut text: String = terminal::escape_line(cell).chars().take(MAX_CELL_CHARS + 1).collect();
     if text.chars().count() > MAX_CELL_CHARS {
         text.pop();
         text.pop();
@@ -141,17 +146,17 @@ fn clean(cell: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{Format, Table, agent, show, text};
+    use super::{Format, Table, agent_label, print_items, text_at};
 
     fn table(answer: &serde_json::Value) -> String {
-        let row = |item: &serde_json::Value| vec![text(item, "/name"), agent(item)];
+        let row = |item: &serde_json::Value| vec![text_at(item, "/name"), agent_label(item)];
         let table = Table {
             columns: &["NAME", "AGENT"],
             row: &row,
             empty_message: "none",
         };
         let mut out = Vec::new();
-        show(answer, Format::Table, &table, &mut out).unwrap();
+        print_items(answer, Format::Table, &table, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

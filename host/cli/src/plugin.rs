@@ -23,48 +23,58 @@ mod replay;
 /// `tollgate plugin`.
 #[derive(Debug, Args)]
 pub struct PluginArgs {
-    /// What to do.
     #[command(subcommand)]
     command: Command,
-    /// Folder with the plugins, in place of the one in the settings.
+    /// Folder with the plugins, instead of `plugins.directory` of the settings
     #[arg(long, global = true, value_name = "FOLDER")]
     plugins_dir: Option<PathBuf>,
-    /// How to print.
+    /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t)]
     output: Format,
 }
 
-/// What to do with plugins.
+/// Subcommands of `tollgate plugin`.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Load every plugin and show what came of it.
+    /// Load all plugins and list them
+    ///
+    /// Prints findings to standard error, and exits with 1 if there is an error among them.
     List,
-    /// Show what a component is, without running it.
+    /// Show the imports, exports and manifest of a plugin, without running it
     Inspect {
-        /// The component; its manifest is looked for beside it.
+        /// WebAssembly component, with its manifest in the same folder
         file: PathBuf,
     },
-    /// Write a folder with a new plugin that builds as it is.
+    /// Create a folder with a new plugin, ready to build
+    #[command(after_help = "Example:\n  tollgate plugin new header-filter my-filter")]
     New {
-        /// Kind of plugin.
+        /// Kind of plugin
         #[arg(value_enum)]
         world: NewWorld,
-        /// Name: 1 to 63 lower-case letters, digits and `-`.
+        /// Name of the plugin: 1 to 63 lower-case letters, digits and `-`, a letter first
         name: String,
-        /// Folder to put it in.
+        /// Folder in which to create the plugin's folder
         #[arg(long, default_value = ".")]
         into: PathBuf,
     },
-    /// Send one message through a header filter, or replay a transcript against a
-    /// credential provider.
-    #[command(group(ArgGroup::new("input").required(true).args(["request", "transcript"])))]
+    /// Test a plugin with a message or a transcript
+    ///
+    /// Sends one message through a header filter, or replays a transcript against a credential provider.
+    /// No backend is called. Exits with 1 if the filter refuses the message, or a case of the transcript
+    /// fails.
+    #[command(
+        group(ArgGroup::new("input").required(true).args(["request", "transcript"])),
+        after_help = "Examples:\n  \
+                      tollgate plugin test my-filter --plugins-dir target/guests --request request.yaml\n  \
+                      tollgate plugin test my-broker --plugins-dir target/guests --transcript transcript.yaml"
+    )]
     Test {
-        /// Plugin name.
+        /// Name of the plugin
         name: String,
-        /// YAML file with the message, for a header filter.
+        /// YAML file with the message for a header filter
         #[arg(long, value_name = "FILE")]
         request: Option<PathBuf>,
-        /// YAML file with requests and answers, for a credential provider.
+        /// YAML file with requests and responses for a credential provider
         #[arg(long, value_name = "FILE")]
         transcript: Option<PathBuf>,
     },
@@ -73,16 +83,16 @@ enum Command {
 /// Kinds of plugins `new` can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NewWorld {
-    /// Edits header fields.
+    /// Edits headers of requests and responses
     HeaderFilter,
-    /// Makes the credentials of clusters.
+    /// Mints credentials of clusters
     #[value(alias = "credential-provider")]
     Provider,
-    /// Makes parameters for ApplicationSets.
+    /// Generates parameters for ApplicationSets
     Generator,
 }
 
-/// Why a command did not do what it should.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
@@ -94,16 +104,16 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The terminal or pipe is gone, or the form has no words for the result.
+    /// The output is closed, or the format cannot represent the result.
     #[error("cannot print")]
     Print(#[from] io::Error),
     /// The runtime does not start.
     #[error(transparent)]
     Runtime(#[from] tollgate_plugin::Error),
-    /// A name no plugin can have.
+    /// A name that no plugin can have.
     #[error("`{0}` is not a plugin name: 1 to 63 lower-case letters, digits and `-`, a letter first")]
     Name(String),
-    /// The folder of a new plugin is taken.
+    /// The folder of a new plugin exists already.
     #[error("`{}` exists already", .0.display())]
     Exists(PathBuf),
     /// The request file of `test`.
@@ -117,10 +127,10 @@ pub enum Error {
 /// Runs `tollgate plugin …`. Results go to `out`, findings to `err`.
 ///
 /// - `settings`: the part `plugins` of the settings file, or the default.
-/// - Gives: 0 done; 1 refused, failed, or findings that are errors.
+/// - Returns exit code 0 on success; 1 for refused, failed, or findings that are errors.
 ///
 /// # Errors
-/// [`Error`], to be printed by the caller, with exit code 1.
+/// [`Error`], which the caller prints and turns into exit code 1.
 pub fn run(
     args: PluginArgs,
     settings: tollgate_config::Plugins,
@@ -147,7 +157,7 @@ pub fn run(
         } => match (request, transcript) {
             (Some(request), _) => filter_test::run(&settings, (&name, &request), output, (out, err)),
             (None, Some(transcript)) => replay::run(&settings, (&name, &transcript), output, out),
-            // clap wants one of them.
+            // clap requires one of them.
             (None, None) => Ok(ExitCode::FAILURE),
         },
     }
@@ -160,7 +170,7 @@ fn list(
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let (set, diagnostics) = Runtime::new(settings)?.load(None);
-    let listings: Vec<tollgate_plugin::PluginSummary> = set.list().collect();
+    let summaries: Vec<tollgate_plugin::PluginSummary> = set.list().collect();
     match output {
         Format::Table => {
             let head = [
@@ -173,15 +183,15 @@ fn list(
                 "HOSTS",
                 "SHA256",
             ];
-            write!(out, "{}", table(&head, listings.iter().map(row)))?;
+            write!(out, "{}", table(&head, summaries.iter().map(row)))?;
         }
-        Format::Json | Format::Yaml => output.print(&listings, out)?,
+        Format::Json | Format::Yaml => output.print(&summaries, out)?,
     }
     findings(&diagnostics, err)
 }
 
-/// A plugin in a line.
-fn row(listing: &tollgate_plugin::PluginSummary) -> Vec<String> {
+/// The row of a plugin.
+fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
     let words = |words: Vec<String>| {
         if words.is_empty() {
             "-".to_owned()
@@ -189,21 +199,21 @@ fn row(listing: &tollgate_plugin::PluginSummary) -> Vec<String> {
             words.join(",")
         }
     };
-    let extensions = match (listing.world, listing.extensions.as_slice()) {
+    let extensions = match (summary.world, summary.extensions.as_slice()) {
         (World::CredentialProvider | World::Generator, _) => "-".to_owned(),
         (World::HeaderFilter, []) => "all".to_owned(),
         (World::HeaderFilter, some) => some.join(","),
     };
-    let hosts = listing.provider.as_ref().map(|provider| provider.hosts.clone());
+    let hosts = summary.provider.as_ref().map(|provider| provider.hosts.clone());
     vec![
-        listing.name.clone(),
-        listing.version.clone(),
-        serialized_name(&listing.world),
-        words(listing.filters.iter().map(serialized_name).collect()),
-        words(listing.imports.iter().map(serialized_name).collect()),
+        summary.name.clone(),
+        summary.version.clone(),
+        serialized_name(&summary.world),
+        words(summary.filters.iter().map(serialized_name).collect()),
+        words(summary.imports.iter().map(serialized_name).collect()),
         extensions,
         words(hosts.unwrap_or_default()),
-        listing.sha256.get(..12).unwrap_or_default().to_owned(),
+        summary.sha256.get(..12).unwrap_or_default().to_owned(),
     ]
 }
 
@@ -216,7 +226,7 @@ fn join_or_dash(words: &[String]) -> String {
     }
 }
 
-/// The word an enum is written as.
+/// The name that serde writes for an enum.
 fn serialized_name<T: Serialize>(value: &T) -> String {
     serde_json::to_value(value)
         .ok()
@@ -224,7 +234,7 @@ fn serialized_name<T: Serialize>(value: &T) -> String {
         .unwrap_or_default()
 }
 
-/// Columns under a head.
+/// Renders rows below a header, without borders.
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut builder = tabled::builder::Builder::default();
     builder.push_record(head.iter().copied());

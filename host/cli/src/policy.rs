@@ -15,7 +15,7 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::upgrade::Protocol;
 use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
-use tollgate_policy::rego::{self, Checker, Coverage, Front, Source};
+use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
 
 mod print;
 
@@ -23,34 +23,47 @@ mod print;
 const EXIT_FAILED: u8 = 1;
 /// Exit code: wrong usage (`EX_USAGE`).
 const EXIT_USAGE: u8 = 64;
-/// Stack of the child process's only thread of work.
+/// Stack size of the worker thread of the child process.
 const WORKER_STACK_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of an input given to `eval`.
+/// Longest input of `eval` and `explain`, in bytes.
 const INPUT_BYTES: u64 = 1024 * 1024;
 
-/// What to do with policies.
+/// Subcommands of `tollgate policy`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Run the cases of bundles
+    /// Run the test cases of policy bundles
+    ///
+    /// Exits with 1 if a case fails or a bundle would not be used.
+    #[command(after_help = "Examples:\n  tollgate policy test policies\n  \
+                            tollgate policy test policies/extensions --threshold 90")]
     Test(TestArgs),
-    /// Say whether bundles would be activated, and what is wrong if not
+    /// Check whether the gateway would use policy bundles, and print what is wrong
     Check(CheckArgs),
-    /// Evaluate a bundle for one input and print the decision
+    /// Evaluate a policy bundle for one input and print the decision
+    ///
+    /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
+    #[command(after_help = "Example:\n  tollgate policy eval policies/extensions --input request.yaml")]
     Eval(EvalArgs),
-    /// Evaluate a bundle for one request and show the lines that decided
+    /// Evaluate a policy bundle for one request and print the lines that decided
+    ///
+    /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
+    #[command(
+        after_help = "Example:\n  tollgate policy explain policies/kubernetes --input person.yaml \
+                            --request 'GET /api/v1/pods'"
+    )]
     Explain(ExplainArgs),
 }
 
 /// Arguments of `policy test`.
 #[derive(Clone, Debug, Args)]
 pub struct TestArgs {
-    /// Bundles, files in them, or a folder of bundles
+    /// Bundles, files in bundles, or folders of bundles
     #[arg(default_value = "policies")]
     paths: Vec<PathBuf>,
-    /// Show which lines of the policies no case reaches
+    /// Print the lines of policies that no case reaches
     #[arg(long)]
     coverage: bool,
-    /// Fail when less than this percentage of lines is reached; implies --coverage
+    /// Fail if the cases reach less than this percentage of lines, 0 to 100; implies --coverage
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     threshold: Option<u8>,
     #[command(flatten)]
@@ -60,7 +73,7 @@ pub struct TestArgs {
 /// Arguments of `policy check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// Bundles, files in them, or a folder of bundles
+    /// Bundles, files in bundles, or folders of bundles
     #[arg(default_value = "policies")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -70,9 +83,9 @@ pub struct CheckArgs {
 /// Arguments of `policy eval`.
 #[derive(Clone, Debug, Args)]
 pub struct EvalArgs {
-    /// Bundle
+    /// Folder of the bundle, or a file in it
     path: PathBuf,
-    /// Input as YAML or JSON; `-` for standard input
+    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]
@@ -82,15 +95,16 @@ pub struct EvalArgs {
 /// Arguments of `policy explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// Bundle
+    /// Folder of the bundle, or a file in it
     path: PathBuf,
-    /// Input as YAML or JSON; `-` for standard input
+    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Request to a cluster in place of the input's, such as `GET /api/v1/pods?watch=1`
+    /// Method and path of a request to a cluster, such as `GET /api/v1/pods?watch=1`; replaces `request` of
+    /// the input
     #[arg(long, value_name = "LINE")]
     request: Option<String>,
-    /// Protocol the request switches to
+    /// Protocol that --request upgrades to
     #[arg(long, value_name = "NAME", value_parser = ["websocket", "SPDY/3.1"], requires = "request")]
     upgrade: Option<String>,
     #[command(flatten)]
@@ -99,15 +113,16 @@ pub struct ExplainArgs {
 
 #[derive(Clone, Debug, Args)]
 struct Common {
-    /// Front the bundle is for, when its folder has another name
+    /// Front that the bundle is for, if its folder has another name: `extensions`, `kubernetes`,
+    /// `applications` or `applicationsets`
     #[arg(long, value_name = "NAME")]
     front: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// What is known about one bundle after its check.
+/// A bundle and the report of its check.
 struct CheckedBundle {
     directory: PathBuf,
     report: rego::CheckReport,
@@ -121,7 +136,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     }
 }
 
-/// Runs `policy …` with a checker of choice.
+/// Runs `policy …` with the given checker.
 pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
     let (paths, common) = match command {
         Command::Test(args) => (args.paths.as_slice(), &args.common),
@@ -146,7 +161,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
         Command::Check(_) => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
         Command::Eval(args) => match (bundles.as_slice(), read_input(&args.input)) {
             ([(directory, front)], Ok(input)) => {
-                let read = Source::read(directory, *front);
+                let read = BundleSource::read(directory, *front);
                 let mut report = match &read.value {
                     Some(source) => checker.evaluate(source, input),
                     None => rego::CheckReport::default(),
@@ -164,7 +179,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             match explained_input(args, *front) {
                 Err(finding) => fail(finding, EXIT_USAGE),
                 Ok(input) => {
-                    let read = Source::read(directory, *front);
+                    let read = BundleSource::read(directory, *front);
                     let mut report = match &read.value {
                         Some(source) => checker.explain(source, input),
                         None => rego::CheckReport::default(),
@@ -177,7 +192,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
     }
 }
 
-/// The input, with the request of the command line if there is one.
+/// The input of `policy explain`, with the request of `--request` if there is one.
 fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
     let mut input = read_input(&args.input)?;
     let Some(line) = &args.request else { return Ok(input) };
@@ -197,9 +212,9 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
         input.insert("request".to_owned(), std::mem::take(request).into());
         match front {
             Front::Applications => {
-                let access = ReadOrWrite::of(&attributes).as_str();
+                let access = ReadOrWrite::classify(&attributes).as_str();
                 input.insert("access".to_owned(), access.into());
-                let operation = ObjectOperation::of(&attributes).as_str();
+                let operation = ObjectOperation::classify(&attributes).as_str();
                 input.insert("operation".to_owned(), operation.into());
             }
             Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
@@ -210,7 +225,7 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
 
 fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<CheckedBundle> {
     let one = |(directory, front): &(PathBuf, Front)| {
-        let read = Source::read(directory, *front);
+        let read = BundleSource::read(directory, *front);
         let mut report = read
             .value
             .map(|source| checker.check(&source, coverage))
@@ -224,8 +239,8 @@ fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) ->
     bundles.iter().map(one).collect()
 }
 
-/// Bundles that `paths` mean: a folder with a `policy.rego`, the folder of a
-/// file, or the folders in a folder.
+/// The bundles that `paths` name: a folder with a `policy.rego`, the folder of a file, or the
+/// bundles in a folder.
 fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>, String> {
     let mut folders = BTreeSet::new();
     for path in paths {
@@ -249,7 +264,7 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
             }
         }
     }
-    let named = |folder: PathBuf| {
+    let with_front = |folder: PathBuf| {
         let own = std::path::absolute(&folder).ok();
         let own = own
             .as_deref()
@@ -268,7 +283,7 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
             }
         }
     };
-    folders.into_iter().map(named).collect()
+    folders.into_iter().map(with_front).collect()
 }
 
 fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
@@ -296,8 +311,8 @@ fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
 /// standard input, writes the answer to standard output.
 ///
 /// The first line has the limits: CPU seconds and bytes of address space. They
-/// are set before anything else is read. Exit code 0 with an answer; anything
-/// else, or a signal, is a finding about the bundle for the process that waits.
+/// are set before anything else is read. Exit code 0 with an answer; the
+/// parent process reports any other exit code, or a signal, as a finding about the bundle.
 pub fn worker() -> ExitCode {
     let mut job = Vec::new();
     let mut limits = Vec::new();
@@ -320,7 +335,7 @@ pub fn worker() -> ExitCode {
         .name("policy-worker".into())
         .stack_size(WORKER_STACK_BYTES);
     let answer = work
-        .spawn(move || rego::answer(&job))
+        .spawn(move || rego::run_job(&job))
         .map(std::thread::JoinHandle::join);
     match answer {
         Ok(Ok(answer)) if std::io::stdout().lock().write_all(&answer).is_ok() => ExitCode::SUCCESS,
@@ -328,13 +343,13 @@ pub fn worker() -> ExitCode {
     }
 }
 
-/// SECURITY: hard limits, which nothing in this process can raise again.
+/// SECURITY: these are hard limits, which this process cannot raise again.
 fn limit(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
     use rlimit::Resource;
     Resource::CORE.set(0, 0)?;
     Resource::FSIZE.set(0, 0)?;
     Resource::NOFILE.set(16, 16)?;
-    // The soft limit ends with SIGXCPU, which says why; the hard one kills.
+    // The soft limit sends SIGXCPU, which names the cause; the hard one kills.
     Resource::CPU.set(cpu_seconds, cpu_seconds.saturating_add(2))?;
     Resource::AS.set(memory_bytes, memory_bytes)
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::client::{Failure, print, runtime};
 use super::format::Format;
-use super::list_output::{Table, lines, show, text};
+use super::list_output::{Table, print_items, render_table, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
 
@@ -19,84 +19,86 @@ mod project_client;
 
 use project_client::{ProjectClient, ProjectClientArgs};
 
-/// How often a change is tried that others come in between.
+/// Most attempts of a change that conflicts with those of other writers.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Commands about AppProjects.
+/// Subcommands of `tollgate project`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List projects.
+    /// List projects
     List(List),
-    /// Show a project.
+    /// Show a project
     Get(Get),
-    /// Let a service account act for a project's Applications at a destination.
+    /// Add a service account that acts for a project's Applications at a destination
+    ///
+    /// Appends an entry to `destinationServiceAccounts`. The first entry that matches is used, so add
+    /// specific entries before general ones.
     #[command(after_help = "Example:\n  tollgate project add-destination-service-account shop \
                             https://kubernetes.default.svc guestbook guestbook-deployer")]
     AddDestinationServiceAccount(Add),
-    /// Take such an entry out of a project.
+    /// Remove an entry from a project's `destinationServiceAccounts`
     RemoveDestinationServiceAccount(Remove),
 }
 
-/// Lists projects.
+/// Arguments of `tollgate project list`.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    project_client: ProjectClientArgs,
-    /// Output format.
+    client: ProjectClientArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Shows a project.
+/// Arguments of `tollgate project get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// Its name.
+    /// Name of the project
     project: String,
     #[command(flatten)]
-    project_client: ProjectClientArgs,
-    /// Output format.
+    client: ProjectClientArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// An entry of a project.
+/// An entry of `destinationServiceAccounts`.
 #[derive(Debug, Args)]
 struct EntryArgs {
-    /// Name of the project.
+    /// Name of the project
     project: String,
-    /// URL of the cluster's API server, or a pattern of it.
+    /// URL of the destination's API server, or a pattern such as `*`
     #[arg(value_name = "SERVER")]
     destination: String,
-    /// Namespace the Applications deploy to, or a pattern of it.
+    /// Namespace of the destination, or a pattern such as `team-*`
     namespace: String,
-    /// Name of the service account.
+    /// Name of the service account, or NAMESPACE:NAME
     service_account: String,
-    /// Namespace of the service account, when it is not the one the Application
-    /// deploys to.
+    /// Namespace of the service account, if it is not the destination's
     #[arg(long, value_name = "NAMESPACE")]
     service_account_namespace: Option<String>,
 }
 
-/// Adds an entry behind the others.
+/// Arguments of `tollgate project add-destination-service-account`.
 #[derive(Debug, Args)]
 pub struct Add {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    project_client: ProjectClientArgs,
-    /// Output format.
+    client: ProjectClientArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Removes an entry.
+/// Arguments of `tollgate project remove-destination-service-account`.
 #[derive(Debug, Args)]
 pub struct Remove {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    project_client: ProjectClientArgs,
-    /// Output format.
+    client: ProjectClientArgs,
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -114,23 +116,23 @@ impl Command {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let way = self.project_client.open()?;
-        let answer = runtime()?.block_on(way.list())?;
+        let client = self.client.open()?;
+        let answer = runtime()?.block_on(client.list())?;
         let table = Table {
             columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
             row: &row,
             empty_message: "No projects found.",
         };
-        show(&answer, self.output, &table, out)
+        print_items(&answer, self.output, &table, out)
     }
 }
 
 impl Get {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let way = self.project_client.open()?;
-        let object = runtime()?.block_on(way.get(&self.project))?;
+        let client = self.client.open()?;
+        let object = runtime()?.block_on(client.get(&self.project))?;
         match self.output {
-            Format::Table => print(&page(&object), out),
+            Format::Table => print(&describe(&object), out),
             Format::Json | Format::Yaml => document(self.output, &object, out),
         }
     }
@@ -151,8 +153,8 @@ impl Add {
                 return Err(Failure::new("project.wildcard", message));
             }
         }
-        let way = self.project_client.open()?;
-        let changed = change(&way, &self.entry.project, |object| change::add(object, &entry))?;
+        let client = self.client.open()?;
+        let changed = change(&client, &self.entry.project, |object| change::add(object, &entry))?;
         match self.output {
             Format::Table => print(&change_message(&self.entry.project, "added", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
@@ -163,8 +165,8 @@ impl Add {
 impl Remove {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let entry = self.entry.read()?;
-        let way = self.project_client.open()?;
-        let changed = change(&way, &self.entry.project, |object| change::remove(object, &entry))?;
+        let client = self.client.open()?;
+        let changed = change(&client, &self.entry.project, |object| change::remove(object, &entry))?;
         match self.output {
             Format::Table => print(&change_message(&self.entry.project, "removed", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
@@ -190,19 +192,19 @@ impl EntryArgs {
     }
 }
 
-/// Reads, changes and writes; again when somebody else wrote in between.
+/// Reads, changes and writes a project; repeats this if somebody else wrote in between.
 fn change(
-    way: &ProjectClient,
+    client: &ProjectClient,
     name: &str,
     change: impl Fn(&Value) -> Result<Value, change::Error>,
 ) -> Result<Value, Failure> {
     let runtime = runtime()?;
     let mut tried = 0;
     loop {
-        let object = runtime.block_on(way.get(name))?;
+        let object = runtime.block_on(client.get(name))?;
         let wanted = change(&object).map_err(|error| project_client::change_failure(&error))?;
         tried += 1;
-        match runtime.block_on(way.put(name, wanted)) {
+        match runtime.block_on(client.put(name, wanted)) {
             Err(failure) if failure.code() == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
             done => return done,
         }
@@ -241,8 +243,8 @@ fn row(item: &Value) -> Vec<String> {
         several => format!("{} {many}", several.len()),
     };
     vec![
-        text(item, "/metadata/name"),
-        text(item, "/spec/description"),
+        text_at(item, "/metadata/name"),
+        text_at(item, "/spec/description"),
         one("/spec/destinations", &["server", "namespace"], "destinations"),
         one(
             "/spec/destinationServiceAccounts",
@@ -252,32 +254,32 @@ fn row(item: &Value) -> Vec<String> {
     ]
 }
 
-/// A project for people.
-fn page(object: &Value) -> String {
+/// Describes a project for people.
+fn describe(object: &Value) -> String {
     let facts = [
-        ("Name", text(object, "/metadata/name")),
-        ("Description", text(object, "/spec/description")),
-        ("Version", text(object, "/metadata/resourceVersion")),
+        ("Name", text_at(object, "/metadata/name")),
+        ("Description", text_at(object, "/spec/description")),
+        ("Version", text_at(object, "/metadata/resourceVersion")),
     ];
     let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
     let table = Table {
         columns: &[],
-        row: &|item| vec![text(item, "/key"), text(item, "/value")],
+        row: &|item| vec![text_at(item, "/key"), text_at(item, "/value")],
         empty_message: "",
     };
-    let head = lines(&facts, &table);
+    let head = render_table(&facts, &table);
     let part = |title: &str, pointer: &str, columns: &[&str], keys: &[&str]| {
         let items = list_at(object, pointer);
         if items.is_empty() {
             return format!("\n\n {title}: <none>");
         }
-        let row = |item: &Value| keys.iter().map(|key| text(item, &format!("/{key}"))).collect();
+        let row = |item: &Value| keys.iter().map(|key| text_at(item, &format!("/{key}"))).collect();
         let table = Table {
             columns,
             row: &row,
             empty_message: "",
         };
-        format!("\n\n {title}:\n{}", lines(items, &table))
+        format!("\n\n {title}:\n{}", render_table(items, &table))
     };
     let destinations = part(
         "Destinations",

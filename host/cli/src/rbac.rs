@@ -44,26 +44,44 @@ pub struct RbacCommand {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Whether a role or subject may do something, as `argocd admin settings rbac can`
+    /// Check whether a role or subject may perform an action
+    ///
+    /// Prints Yes or No, and exits with 0 or 1. Arguments are those of `argocd admin settings rbac can`.
+    #[command(
+        after_help = "Example:\n  tollgate rbac can role:on-call delete sessions production/alice \
+                            --policy-file policy.csv"
+    )]
     Can(CanArgs),
-    /// Why a caller may or may not do something: principals in order, row, near misses
+    /// Explain why a caller may or may not perform an action
+    ///
+    /// Prints the caller's principals in order of evaluation, the row that decided, and rows that nearly
+    /// matched. Exits with 0 if the action is allowed, else with 1.
     Explain(ExplainArgs),
-    /// Everything that is wrong with a policy, by file and line
+    /// Report all mistakes in a policy, by file and line
     Validate(ValidateArgs),
-    /// Requests that two semantics, or two policies, judge differently
+    /// List requests that two semantics or two policies evaluate differently
+    ///
+    /// Compares the semantics `argocd` and `strict`, unless --other-state or --other-policy-file names a
+    /// second policy. Exits with 2 if there are differences.
     Diff(DiffArgs),
-    /// Print the Kubernetes roles that let the gateway act in people's names in an agent's cluster, or as
-    /// the service accounts of Applications
+    /// Print the Kubernetes roles that let the gateway impersonate in a cluster
+    ///
+    /// The roles are for the users of agents, or with --applications for the service accounts of
+    /// Applications. Prints YAML for `kubectl apply`.
+    #[command(
+        after_help = "Examples:\n  tollgate rbac manifest --agent production | kubectl apply -f -\n  \
+                            tollgate rbac manifest --applications --cluster in-cluster | kubectl apply -f -"
+    )]
     Manifest(ManifestArgs),
 }
 
 /// `--semantics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SemanticsArg {
-    /// As Argo CD judges
+    /// As Argo CD evaluates
     #[default]
     Argocd,
-    /// Deny wins over all principals, groups always count, subjects are typed
+    /// A deny of any principal wins, groups always count, and subjects are typed
     Strict,
 }
 
@@ -78,57 +96,57 @@ impl From<SemanticsArg> for RbacSemantics {
 
 #[derive(Args, Clone, Debug)]
 struct CanArgs {
-    /// Role, user or group
+    /// Role, user or group to check
     #[arg(value_name = "ROLE/SUBJECT")]
     subject: String,
     /// Action, such as `get` or `action/apps/Deployment/restart`
     action: String,
     /// Resource or its short name, such as `app`
     resource: String,
-    /// Object, such as `project/name`; everything when left out
+    /// Object, such as `project/name`; all objects if omitted
     #[arg(value_name = "SUB-RESOURCE")]
     sub_resource: Option<String>,
     #[command(flatten)]
     input: PolicyArgs,
-    /// Refuse resources and actions that do not exist
+    /// Reject resources and actions that do not exist
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     strict: bool,
-    /// How verdicts are reached
+    /// Semantics of the evaluation
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
-    /// Only set the exit code
+    /// Print nothing, only set the exit code
     #[arg(short, long)]
     quiet: bool,
-    /// How the answer is written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
 #[derive(Args, Clone, Debug)]
 struct ExplainArgs {
-    /// The caller's `sub`, a project token as `proj:<project>:<role>`, or a role
+    /// Claim `sub` of the caller, a project token as `proj:<project>:<role>`, or a role
     #[arg(value_name = "USER")]
     user: String,
-    /// Action
+    /// Action, such as `get` or `action/apps/Deployment/restart`
     action: String,
-    /// Resource or its short name
+    /// Resource or its short name, such as `app`
     resource: String,
     /// Object, such as `project/name`
     #[arg(default_value = "")]
     object: String,
-    /// Group of the caller; repeatable, in token order
+    /// Group of the caller; may be repeated, in the order of the token
     #[arg(short, long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Whether the token is Argo CD's own and not an identity provider's; when left out,
-    /// as the name tells: local accounts and project tokens have Argo CD's
+    /// Whether Argo CD issued the caller's token, not an identity provider; if omitted, `true` for local
+    /// accounts and project tokens
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     local: Option<bool>,
     #[command(flatten)]
     input: PolicyArgs,
-    /// How verdicts are reached
+    /// Semantics of the evaluation
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
-    /// How the answer is written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -137,13 +155,13 @@ struct ExplainArgs {
 struct ValidateArgs {
     #[command(flatten)]
     input: PolicyArgs,
-    /// How verdicts are reached; `strict` refuses more
+    /// Semantics to validate for; `strict` rejects more
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
     /// Exit with 1 on warnings too
     #[arg(long)]
     deny_warnings: bool,
-    /// How findings are written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -152,13 +170,12 @@ struct ValidateArgs {
 struct DiffArgs {
     #[command(flatten)]
     input: PolicyArgs,
-    /// Compare with another policy instead of semantics `argocd` with `strict`
     #[command(flatten)]
     other: OtherPolicyArgs,
-    /// How both policies are judged when two are compared
+    /// Semantics of both policies if two are compared
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
-    /// How differences are written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -177,19 +194,18 @@ enum Error {
 }
 
 impl RbacCommand {
-    /// Runs the command; answers go to `out`, findings and complaints to
-    /// standard error.
+    /// Runs the command: results go to `out`, findings and errors to standard error.
     pub fn run(self, out: &mut dyn Write) -> ExitCode {
-        self.run_with(out, &mut super::errors())
+        self.run_with(out, &mut super::stderr())
     }
 
-    fn run_with(self, out: &mut dyn Write, complaints: &mut dyn Write) -> ExitCode {
+    fn run_with(self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
         let result = match &self.action {
-            Action::Can(args) => can(args, out, complaints),
-            Action::Explain(args) => explain(args, out, complaints),
+            Action::Can(args) => can(args, out, stderr),
+            Action::Explain(args) => explain(args, out, stderr),
             Action::Validate(args) => validate(args, out),
-            Action::Diff(args) => diff(args, out, complaints),
-            Action::Manifest(args) => manifest::run(args, out, complaints),
+            Action::Diff(args) => diff(args, out, stderr),
+            Action::Manifest(args) => manifest::run(args, out, stderr),
         };
         let error = match result {
             Ok(code) => return ExitCode::from(code),
@@ -198,25 +214,25 @@ impl RbacCommand {
         if let Error::Refused(findings) = &error {
             for finding in findings {
                 // Nothing is left to do when standard error is closed.
-                let _ = writeln!(complaints, "{finding}");
+                let _ = writeln!(stderr, "{finding}");
             }
         }
-        let _ = writeln!(complaints, "tollgate: {error}");
+        let _ = writeln!(stderr, "tollgate: {error}");
         ExitCode::from(match error {
             Error::Usage(_) => EXIT_USAGE,
-            // Which prints roles and answers nothing.
+            // `manifest` prints roles and answers no question.
             _ if matches!(self.action, Action::Manifest(_)) => EXIT_NO,
             Error::Refused(_) | Error::Failed(_) | Error::Output(_) => EXIT_NO_ANSWER,
         })
     }
 }
 
-/// A policy that compiled, or what refused it. Warnings go to `complaints`.
-fn compiled(loaded: Loaded<Rbac>, complaints: &mut dyn Write) -> Result<Rbac, Error> {
+/// Returns a policy that compiled, and writes its warnings to `stderr`.
+fn compiled(loaded: Loaded<Rbac>, stderr: &mut dyn Write) -> Result<Rbac, Error> {
     match loaded.value {
         Some(rbac) => {
             for finding in &loaded.diagnostics {
-                writeln!(complaints, "{finding}")?;
+                writeln!(stderr, "{finding}")?;
             }
             Ok(rbac)
         }
@@ -224,7 +240,7 @@ fn compiled(loaded: Loaded<Rbac>, complaints: &mut dyn Write) -> Result<Rbac, Er
     }
 }
 
-/// The answer of `can` for machines.
+/// The answer of `can` as JSON or YAML.
 #[derive(Serialize)]
 struct CanAnswer {
     allowed: bool,
@@ -233,7 +249,7 @@ struct CanAnswer {
     advice: Vec<String>,
 }
 
-fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let CanArgs {
         subject,
         action,
@@ -253,8 +269,8 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
         })?;
     }
     let mut quiet = std::io::sink();
-    let complaints: &mut dyn Write = if args.quiet { &mut quiet } else { complaints };
-    let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
+    let warnings: &mut dyn Write = if args.quiet { &mut quiet } else { stderr };
+    let rbac = compiled(args.input.compile(args.semantics.into())?, warnings)?;
     let sub_resource = args.sub_resource.as_deref().unwrap_or_default();
     let (verdict, advice) = rbac.can(CanQuery {
         subject,
@@ -264,7 +280,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
     });
     let advice: Vec<String> = advice.iter().map(ToString::to_string).collect();
     for advice in &advice {
-        writeln!(complaints, "warning: {advice}")?;
+        writeln!(warnings, "warning: {advice}")?;
     }
     let allowed = verdict.is_allowed();
     if !args.quiet {
@@ -285,8 +301,8 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
     Ok(if allowed { 0 } else { EXIT_NO })
 }
 
-fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
-    let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
+fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
+    let rbac = compiled(args.input.compile(args.semantics.into())?, stderr)?;
     if rbac.scopes().is_empty() && !args.groups.is_empty() {
         return Err(Error::Usage(
             "the policy has no `scopes`, so groups cannot count".to_owned(),
@@ -298,22 +314,22 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) 
         Some(false) => TokenIssuer::Provider,
     };
     let who = rbac.identify_name(&args.user, &args.groups, issuer);
-    let question = CanQuery {
+    let query = CanQuery {
         subject: &args.user,
         action: &args.action,
         resource: &args.resource,
         sub_resource: &args.object,
     };
-    let tuple = question.tuple();
-    let explanation: Explanation = rbac.explain(&who, tuple);
+    let request = query.request();
+    let explanation: Explanation = rbac.explain(&who, request);
     match args.output {
-        Format::Table => print::explanation(out, tuple, &explanation)?,
+        Format::Table => print::explanation(out, request, &explanation)?,
         format => format.print(&explanation, out)?,
     }
     Ok(if explanation.is_allowed() { 0 } else { EXIT_NO })
 }
 
-/// The answer of `validate` for machines.
+/// The answer of `validate` as JSON or YAML.
 #[derive(Serialize)]
 struct Findings<'a> {
     valid: bool,
@@ -353,17 +369,17 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
     Ok(if refused { EXIT_NO } else { 0 })
 }
 
-/// The answer of `diff` for machines.
+/// The answer of `diff` as JSON or YAML.
 #[derive(Serialize)]
 struct Differences {
     left: String,
     right: String,
-    /// Whether every representative request was asked.
+    /// Whether every representative request was evaluated.
     complete: bool,
     differences: Vec<rbac::Difference>,
 }
 
-fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+fn diff(args: &DiffArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let (left, right, names) = match args.other.input(&args.input)? {
         Some(other) => {
             let names = (args.input.name(), other.name());
@@ -379,7 +395,7 @@ fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Res
             )
         }
     };
-    let (left, right) = (compiled(left, complaints)?, compiled(right, complaints)?);
+    let (left, right) = (compiled(left, stderr)?, compiled(right, stderr)?);
     let (differences, complete) = rbac::differences(&left, &right);
     let code = if differences.is_empty() { 0 } else { EXIT_DIFFERENT };
     let answer = Differences {

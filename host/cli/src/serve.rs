@@ -1,6 +1,6 @@
-//! `tollgate serve`: starts and stops the gateway in order, and exits when everything ended.
+//! `tollgate serve`: starts and stops the gateway in order, and exits once everything has ended.
 //!
-//! Invariant: a process that does not serve does not keep running.
+//! Invariant: a process that no longer serves exits.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -17,24 +17,26 @@ use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
 
-/// Stack of each worker. Policies recurse in the evaluator; with this much it
-/// meets its instruction limit first. The memory is only reserved.
+/// Stack size of each worker thread. The policy evaluator recurses; with this size it reaches its
+/// instruction limit before the end of the stack. The memory is only reserved.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
-/// Runs the gateway until SIGTERM or ctrl-c.
+/// Arguments of `tollgate serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Settings file.
+    /// Settings file of the gateway
     #[arg(short, long, default_value = "tollgate.yaml", env = "TOLLGATE_CONFIG")]
     config: PathBuf,
-    /// Log filter, such as `info` or `tollgate=debug`.
+    /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
     #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
     log: String,
-    /// Log as JSON lines.
+    /// Write logs as JSON, one object per line
     #[arg(long)]
     log_json: bool,
-    /// Whether service accounts act for Applications, whatever
-    /// `application.sync.impersonation.enabled` of `argocd-cm` says.
+    /// Override `application.sync.impersonation.enabled` of `argocd-cm`
+    ///
+    /// Determines whether requests to Applications' clusters act as the Application's service account.
+    /// Without a value it means `true`.
     #[arg(
         long,
         value_enum,
@@ -48,14 +50,14 @@ pub struct Serve {
     enable_impersonation: Option<ImpersonationArg>,
 }
 
-/// What `--enable-impersonation` takes.
+/// Values of `--enable-impersonation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ImpersonationArg {
-    /// Service accounts act
+    /// Act as the service account of the Application
     True,
-    /// The gateway acts, and what `true` would refuse is written down
+    /// Act as the gateway, and log what `true` would refuse
     Audit,
-    /// The gateway acts
+    /// Act as the gateway
     False,
 }
 
@@ -72,7 +74,7 @@ impl From<ImpersonationArg> for ImpersonationMode {
 impl Serve {
     /// Runs the command.
     pub fn run(&self) -> ExitCode {
-        // Before anything is said, so that all of it has the form `--log-json` promises.
+        // First, so that every message has the format that `--log-json` selects.
         if let Err(error) = self.start_logging() {
             print_error(error);
             return ExitCode::FAILURE;
@@ -86,8 +88,8 @@ impl Serve {
         if let (Some(applications), Some(flag)) = (&mut config.applications, self.enable_impersonation) {
             applications.mode = Some(flag.into());
         }
-        // Each client is a socket, each upgrade two; the soft limit is for programs
-        // that call `select`. Where it cannot be raised, fewer clients fit.
+        // Each client takes one socket, each upgrade two. The soft limit exists for programs that
+        // call `select`. If it cannot be raised, the gateway serves fewer clients.
         drop(rlimit::increase_nofile_limit(u64::MAX));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -123,7 +125,7 @@ impl Serve {
     }
 }
 
-/// Says why the gateway ends, also where the log filter leaves errors out.
+/// Reports why the gateway ends, even if the log filter drops errors.
 fn fatal(text: &str) {
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("{text}");
@@ -132,9 +134,9 @@ fn fatal(text: &str) {
     }
 }
 
-async fn serve(config: Arc<Config>, places: &raw::SettingLocations) -> anyhow::Result<()> {
+async fn serve(config: Arc<Config>, locations: &raw::SettingLocations) -> anyhow::Result<()> {
     warn_root();
-    let found = inputs::findings(&config, places, &Clock::default()).await;
+    let found = inputs::findings(&config, locations, &Clock::default()).await;
     found.iter().for_each(tollgate_core::diagnostic::log);
     anyhow::ensure!(
         !found.iter().any(Diagnostic::is_error),
@@ -150,16 +152,16 @@ async fn serve(config: Arc<Config>, places: &raw::SettingLocations) -> anyhow::R
     }
 }
 
-/// The gateway needs no privilege; with root's, a mistake in it costs more.
+/// Warns if the process runs as root: the gateway needs no privileges.
 fn warn_root() {
     use std::os::unix::fs::MetadataExt;
-    // Where the system does not say, nothing is claimed.
+    // Without `/proc` the user is unknown, and nothing is logged.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         tracing::warn!("running as root, which nothing here needs; use an account of its own");
     }
 }
 
-/// Ends when the process is asked to stop.
+/// Completes on SIGINT or SIGTERM.
 async fn shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {

@@ -1,4 +1,4 @@
-//! `tollgate session`: lists sessions and ends them. It shows no secrets; ids of sessions are not
+//! `tollgate session`: lists and revokes sessions. It shows no secrets; ids of sessions are not
 //! secret.
 
 use std::io::Write;
@@ -11,37 +11,37 @@ use serde_json::Value;
 use super::age::{age, time_left};
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent, all, show, text, time};
+use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, text_at, time_at};
 use tollgate_core::session::SessionId;
 
-/// Commands about sessions.
+/// Subcommands of `tollgate session`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List sessions at work, and browser sessions.
+    /// List active sessions and browser sessions
     List(List),
-    /// End sessions at once, with everything they have open.
+    /// Revoke sessions and end the requests they have open
     Revoke(Revoke),
 }
 
-/// Lists sessions.
+/// Arguments of `tollgate session list`.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// At this agent, by name or number.
+    /// List only sessions at this agent, by name or number
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Ends sessions.
+/// Arguments of `tollgate session revoke`.
 #[derive(Debug, Args)]
 pub struct Revoke {
-    /// Ids, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`.
+    /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
     #[arg(required = true, value_parser = session)]
     ids: Vec<SessionId>,
     #[command(flatten)]
@@ -64,10 +64,10 @@ impl Command {
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let mut answer = runtime()?.block_on(all(&self.server, "sessions", query, hint))?;
+        let mut answer = runtime()?.block_on(fetch_all(&self.server, "sessions", query, hint))?;
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             // Latest first, across pages too.
-            items.sort_by_key(|item| std::cmp::Reverse((time(item, "/lastAt"), time(item, "/firstAt"))));
+            items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
         }
         let table = Table {
             columns: &[
@@ -83,7 +83,7 @@ impl List {
             row: &row,
             empty_message: "No sessions found.",
         };
-        show(&answer, self.output, &table, out)
+        print_items(&answer, self.output, &table, out)
     }
 }
 
@@ -93,11 +93,11 @@ impl Revoke {
         for id in &self.ids {
             let id = id.to_string();
             let path = ["sessions", id.as_str()];
-            let ask = ApiRequest {
+            let request = ApiRequest {
                 method: Method::DELETE,
                 ..ApiRequest::get(&path, hint)
             };
-            let answer = runtime.block_on(self.server.json(ask))?;
+            let answer = runtime.block_on(self.server.send_json(request))?;
             print(&format!("session {id} revoked"), out)?;
             if let Some(note) = answer.get("note").and_then(Value::as_str) {
                 print(note, out)?;
@@ -119,13 +119,13 @@ fn row(item: &Value) -> Vec<String> {
     let now = Timestamp::now();
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
-        text(item, "/id"),
-        text(item, "/user/username"),
-        agent(item),
-        text(item, "/openStreams"),
-        text(item, "/requests"),
-        or(time(item, "/lastAt").map(|at| age(at, now))),
-        or(time(item, "/expiresAt").map(|at| time_left(at, now))),
-        text(item, "/client"),
+        text_at(item, "/id"),
+        text_at(item, "/user/username"),
+        agent_label(item),
+        text_at(item, "/openStreams"),
+        text_at(item, "/requests"),
+        or(time_at(item, "/lastAt").map(|at| age(at, now))),
+        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
+        text_at(item, "/client"),
     ]
 }

@@ -4,12 +4,12 @@
 //! others wrote. A control character among them could move the cursor, set the clipboard or hide
 //! what stands before it.
 //!
-//! Security: everything a command prints goes through [`Terminal`] or [`block`].
+//! Security: everything a command prints goes through [`Terminal`] or [`escape_block`].
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// What a character that is not printed leaves behind.
+/// Replaces a character that is not printed.
 const REPLACEMENT: char = '?';
 
 /// The only escape sequences that pass: the colors of diffs, and their end.
@@ -23,13 +23,13 @@ pub(crate) fn is_unsafe(letter: char) -> bool {
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text for one line or one cell of a table.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+/// Escapes a text for one line, or for a cell of a table.
+pub(crate) fn escape_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_unsafe)
 }
 
-/// A text of several lines; line breaks and tabs stay.
-pub(crate) fn block(text: &str) -> Cow<'_, str> {
+/// Escapes a text of several lines; keeps line breaks and tabs.
+pub(crate) fn escape_block(text: &str) -> Cow<'_, str> {
     replaced(text, |letter| is_unsafe(letter) && !matches!(letter, '\n' | '\t'))
 }
 
@@ -41,9 +41,8 @@ fn replaced(text: &str, is_refused: impl Fn(char) -> bool + Copy) -> Cow<'_, str
     text.chars().map(shown).collect::<String>().into()
 }
 
-/// A JSON document that says the same in printable characters. JSON itself escapes
-/// only C0 controls.
-pub(crate) fn json(document: String) -> String {
+/// Escapes a JSON document without changing its meaning. JSON itself escapes only C0 controls.
+pub(crate) fn escape_json(document: String) -> String {
     let is_refused = |letter: char| is_unsafe(letter) && letter != '\n';
     if !document.contains(is_refused) {
         return document;
@@ -60,10 +59,10 @@ pub(crate) fn json(document: String) -> String {
     text
 }
 
-/// Standard output or standard error, without what a terminal could act on.
+/// Standard output or standard error, with unsafe characters replaced.
 ///
-/// A reader that goes away (`| head -1`) is no error: what would be written after that
-/// is dropped, and [`Write::flush`] says so to a command that would never end.
+/// A reader that goes away (`| head -1`) is not an error: later output is dropped. Only
+/// [`Write::flush`] reports it, so that a command that runs forever can end.
 #[derive(Debug)]
 pub(crate) struct Terminal<W> {
     inner: W,
@@ -113,15 +112,15 @@ impl<W: Write> Write for Terminal<W> {
     }
 }
 
-/// As [`block`], but for [`COLORS`].
+/// As [`escape_block`], but keeps [`COLORS`].
 fn colored(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
-        return block(text);
+        return escape_block(text);
     }
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\u{1b}') {
-        shown.push_str(&block(before));
+        shown.push_str(&escape_block(before));
         let color = COLORS
             .iter()
             .find_map(|color| Some((color, after.strip_prefix(color.strip_prefix('\u{1b}')?)?)));
@@ -136,7 +135,7 @@ fn colored(text: &str) -> Cow<'_, str> {
             }
         };
     }
-    shown.push_str(&block(rest));
+    shown.push_str(&escape_block(rest));
     shown.into()
 }
 
@@ -144,7 +143,7 @@ fn colored(text: &str) -> Cow<'_, str> {
 mod tests {
     use std::io::{self, Write};
 
-    use super::{Terminal, block, json, line};
+    use super::{Terminal, escape_block, escape_json, escape_line};
 
     #[test]
     fn nothing_a_terminal_acts_on_is_printed() {
@@ -156,14 +155,14 @@ mod tests {
             "\u{7f}",
             "\u{2028}",
         ] {
-            assert!(line(hostile).contains('?') && !line(hostile).chars().any(super::is_unsafe));
-            assert!(!block(hostile).chars().any(super::is_unsafe), "{hostile:?}");
-            let quoted = json(serde_json::to_string(hostile).unwrap());
+            assert!(escape_line(hostile).contains('?') && !escape_line(hostile).chars().any(super::is_unsafe));
+            assert!(!escape_block(hostile).chars().any(super::is_unsafe), "{hostile:?}");
+            let quoted = escape_json(serde_json::to_string(hostile).unwrap());
             assert!(!quoted.chars().any(super::is_unsafe), "{quoted:?}");
             assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), hostile);
         }
-        assert_eq!((&*line("a\nb"), &*block("a\n\tb")), ("a?b", "a\n\tb"));
-        assert_eq!(line("héllo, 世界"), "héllo, 世界");
+        assert_eq!((&*escape_line("a\nb"), &*escape_block("a\n\tb")), ("a?b", "a\n\tb"));
+        assert_eq!(escape_line("héllo, 世界"), "héllo, 世界");
     }
 
     fn written(parts: &[&[u8]]) -> String {

@@ -1,6 +1,6 @@
 //! `tollgate token`: manages personal access tokens for the Kubernetes front.
 //!
-//! Security: the only secret that is printed is that of a token just made.
+//! Security: only the secret of a new token is printed.
 
 use std::io::Write;
 
@@ -13,77 +13,80 @@ use uuid::Uuid;
 use super::age::{age, time_left};
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent, all, lines, show, text, time};
+use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, render_table, text_at, time_at};
 use tollgate_gateway::clusters::exec::erase;
 
-/// Commands about personal access tokens.
+/// Subcommands of `tollgate token`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a token; its secret is shown this once.
+    /// Create a token and print its secret
+    ///
+    /// The secret is shown only once: the gateway stores only its hash.
+    #[command(after_help = "Example:\n  tollgate token create laptop --agent production --lifetime 720h")]
     Create(Create),
-    /// List tokens, without their secrets.
+    /// List tokens, without their secrets
     List(List),
-    /// End tokens at once, with everything they have open.
+    /// Revoke tokens and end the requests they have open
     Revoke(Revoke),
 }
 
-/// Makes a token.
+/// Arguments of `tollgate token create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// What you call it.
+    /// Name of the token, 1 to 255 characters
     name: String,
-    /// The one agent it is for, by name or number.
+    /// Agent that the token is for, by name or number
     #[arg(long)]
     agent: String,
-    /// How long it lives, such as `720h`; 30 days when left out.
+    /// Lifetime of the token, such as `720h`, at most a year; 30 days if omitted
     #[arg(long, value_name = "DURATION", conflicts_with = "expires_at")]
     lifetime: Option<String>,
-    /// When it ends, such as `2030-01-31T00:00:00Z`.
+    /// Time at which the token expires, such as `2030-01-31T00:00:00Z`
     #[arg(long, value_name = "TIME")]
     expires_at: Option<Timestamp>,
-    /// For somebody else; needs `tokens, create` for them.
+    /// Create the token for this user, which requires the permission `tokens, create`
     #[arg(long, value_name = "USERNAME")]
     user: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: TokenFormat,
 }
 
-/// How a new token is printed.
+/// Output format of a new token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum TokenFormat {
-    /// Text for people
+    /// Human-readable text
     #[default]
     Table,
-    /// The bearer token alone
+    /// Only the bearer token
     Bearer,
-    /// One JSON document
+    /// JSON document
     Json,
-    /// One YAML document
+    /// YAML document
     Yaml,
 }
 
-/// Lists tokens.
+/// Arguments of `tollgate token list`.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
     owner: OwnerArgs,
-    /// For this agent, by name or number.
+    /// List only tokens for this agent, by name or number
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// Output format.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Ends tokens.
+/// Arguments of `tollgate token revoke`.
 #[derive(Debug, Args)]
 pub struct Revoke {
-    /// Ids, as `tollgate token list` shows them.
+    /// IDs of the tokens, as `tollgate token list` shows them
     #[arg(required = true)]
     ids: Vec<Uuid>,
     #[command(flatten)]
@@ -102,21 +105,21 @@ impl Command {
 
 impl Create {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let wanted = CreateTokenRequest {
+        let new_token = CreateTokenRequest {
             name: &self.name,
             agent: &self.agent,
             lifetime: self.lifetime.as_deref(),
             expires_at: self.expires_at,
             user: self.user.as_deref(),
         };
-        let mut made = runtime()?.block_on(create(&self.server, &wanted))?;
+        let mut made = runtime()?.block_on(create(&self.server, &new_token))?;
         let printed = match self.output {
             TokenFormat::Bearer => print(bearer(&made)?, out),
             TokenFormat::Json => document(Format::Json, &made, out),
             TokenFormat::Yaml => document(Format::Yaml, &made, out),
             TokenFormat::Table => bearer(&made).and_then(|bearer| {
                 let token = made.get("token").cloned().unwrap_or_default();
-                let text = lines(&[token], &table());
+                let text = render_table(&[token], &table());
                 print(&format!("{text}\n\nBearer token, shown only now:\n{bearer}"), out)
             }),
         };
@@ -131,7 +134,7 @@ fn document(format: Format, made: &Value, out: &mut dyn Write) -> Result<(), Fai
         .map_err(|error| Failure::new("host.output", error))
 }
 
-/// A token that is asked for.
+/// A request for a new token.
 pub(super) struct CreateTokenRequest<'a> {
     pub(super) name: &'a str,
     pub(super) agent: &'a str,
@@ -140,27 +143,27 @@ pub(super) struct CreateTokenRequest<'a> {
     pub(super) user: Option<&'a str>,
 }
 
-/// Has a token made; the answer has its secret.
-pub(super) async fn create(server: &Server, wanted: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
-    let mut content = json!({ "name": wanted.name, "agent": wanted.agent });
+/// Creates a token; the response has its secret.
+pub(super) async fn create(server: &Server, new_token: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
+    let mut content = json!({ "name": new_token.name, "agent": new_token.agent });
     let optional = [
-        ("lifetime", wanted.lifetime.map(str::to_owned)),
-        ("expiresAt", wanted.expires_at.map(|at| at.to_string())),
-        ("user", wanted.user.map(str::to_owned)),
+        ("lifetime", new_token.lifetime.map(str::to_owned)),
+        ("expiresAt", new_token.expires_at.map(|at| at.to_string())),
+        ("user", new_token.user.map(str::to_owned)),
     ];
     if let Some(members) = content.as_object_mut() {
         let given = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
         members.extend(given.map(|(key, value)| (key.to_owned(), Value::String(value))));
     }
-    let ask = ApiRequest {
+    let request = ApiRequest {
         method: Method::POST,
         content: Some(content),
         ..ApiRequest::get(&["tokens"], hint)
     };
-    server.json(ask).await
+    server.send_json(request).await
 }
 
-/// What goes behind `Authorization: Bearer`.
+/// The bearer token in the response to a [`CreateTokenRequest`].
 pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
     let bearer = made.get("bearer").and_then(Value::as_str);
     bearer.ok_or_else(|| Failure::new("gateway.answer", "the answer has no token"))
@@ -169,20 +172,20 @@ pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let answer = runtime()?.block_on(all(&self.server, "tokens", query, hint))?;
-        show(&answer, self.output, &table(), out)
+        let answer = runtime()?.block_on(fetch_all(&self.server, "tokens", query, hint))?;
+        print_items(&answer, self.output, &table(), out)
     }
 }
 
-/// Ends a token at once.
+/// Revokes a token.
 pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     let id = id.to_string();
     let path = ["tokens", id.as_str()];
-    let ask = ApiRequest {
+    let request = ApiRequest {
         method: Method::DELETE,
         ..ApiRequest::get(&path, hint)
     };
-    server.json(ask).await.map(drop)
+    server.send_json(request).await.map(drop)
 }
 
 impl Revoke {
@@ -217,13 +220,13 @@ fn row(item: &Value) -> Vec<String> {
     let now = Timestamp::now();
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
-        text(item, "/name"),
-        text(item, "/id"),
-        agent(item),
-        text(item, "/user/username"),
-        or(time(item, "/createdAt").map(|at| age(at, now))),
-        or(time(item, "/expiresAt").map(|at| time_left(at, now))),
-        time(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, now)),
-        text(item, "/state"),
+        text_at(item, "/name"),
+        text_at(item, "/id"),
+        agent_label(item),
+        text_at(item, "/user/username"),
+        or(time_at(item, "/createdAt").map(|at| age(at, now))),
+        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
+        time_at(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, now)),
+        text_at(item, "/state"),
     ]
 }

@@ -45,7 +45,7 @@ pub struct GitLimits {
     /// Most bytes received for one fetch.
     pub bytes: u64,
     /// How long the commit of a branch or tag is reused before it is looked up again.
-    pub fresh: Duration,
+    pub revision_ttl: Duration,
 }
 
 impl Default for GitLimits {
@@ -53,7 +53,7 @@ impl Default for GitLimits {
         Self {
             time: Duration::from_secs(20),
             bytes: 256 * 1024 * 1024,
-            fresh: Duration::from_secs(30),
+            revision_ttl: Duration::from_secs(30),
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct GitCache {
     /// Most bytes on disk, counting what is being fetched and read.
     pub bytes: u64,
     /// How long an unused commit is kept.
-    pub keep: Duration,
+    pub unused_ttl: Duration,
 }
 
 impl Default for GitCache {
@@ -75,7 +75,7 @@ impl Default for GitCache {
         Self {
             directory: None,
             bytes: 2 * 1024 * 1024 * 1024,
-            keep: Duration::from_secs(3600),
+            unused_ttl: Duration::from_secs(3600),
         }
     }
 }

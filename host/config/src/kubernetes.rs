@@ -13,8 +13,8 @@ use super::Issuer;
 pub struct Kubernetes {
     /// Who decides whether a person may use an agent.
     pub authorizer: Authorizer,
-    /// File of the secret with which other gateways sign their questions. Without it, this gateway
-    /// answers none.
+    /// File of the secret with which other gateways sign authorization requests. Without it, this
+    /// gateway answers none.
     pub platform_secret: Option<PathBuf>,
     /// Browser origins that may send requests, compared byte by byte.
     pub allowed_origins: Vec<String>,
@@ -106,7 +106,7 @@ pub enum SameSite {
 
 /// Settings of the store.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct StoreConfig {
     /// Where it is.
     pub url: StoreUrl,
     /// How long the gateway keeps working while the store does not answer: 2 s to 5 min.

@@ -22,7 +22,7 @@ pub use application_sets::{ApplicationSetChecks, ApplicationSets, GenerationLimi
 pub use applications::{ImpersonationMode, ServiceAccountSemantics};
 pub use egress::EgressEntry;
 pub use kubernetes::{
-    Authorizer, Kubernetes, KubernetesIssuer, SameSite, Store, StoreUrl, UserClaimMapping, UserLookupKey,
+    Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
 };
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
@@ -45,7 +45,7 @@ pub struct Config {
     pub plugins: Plugins,
     /// Who may send requests.
     pub authentication: Authentication,
-    /// How `policy.csv` is judged.
+    /// How `policy.csv` is evaluated.
     pub rbac_semantics: RbacSemantics,
     /// The extension front.
     pub extensions: Extensions,
@@ -58,11 +58,11 @@ pub struct Config {
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where tokens, sessions and audit events are stored.
-    pub store: Store,
+    pub store: StoreConfig,
     /// How long a cluster's credential is used before it is renewed.
     pub renew_after: Duration,
     /// Bounds on requests.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Where decision records go.
     pub decisions: DecisionLog,
     /// How long requests may keep running after a stop signal.
@@ -118,7 +118,7 @@ pub struct Extensions {
 #[derive(Clone, Debug)]
 pub struct DecisionLog {
     /// How many of the latest records are kept in memory for `/api/v1/decisions`.
-    pub keep: usize,
+    pub capacity: usize,
     /// A file to which one JSON line per decision is written.
     pub file: Option<PathBuf>,
 }
@@ -132,7 +132,7 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// How `policy.csv` is judged.
+/// How `policy.csv` is evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RbacSemantics {
     /// Exactly as Argo CD does.
@@ -157,7 +157,7 @@ pub enum Compatibility {
 
 /// Bounds on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Most bytes of a request head: the request line and all headers.
     pub header_bytes: usize,
     /// Most header fields of a request.
@@ -184,7 +184,7 @@ pub struct Plugins {
     /// Plugins that must be loaded; otherwise every request is refused.
     pub required: Vec<String>,
     /// What each plugin may do, by plugin name.
-    pub grants: std::collections::BTreeMap<String, Grant>,
+    pub grants: std::collections::BTreeMap<String, PluginGrant>,
     /// Where to find the pod's own identities.
     pub ambient: Ambient,
 }
@@ -223,7 +223,7 @@ pub struct EksPodIdentity {
 
 /// An operator's grant to one plugin.
 #[derive(Clone, Debug, Default)]
-pub struct Grant {
+pub struct PluginGrant {
     /// Digest the guest must have (hex sha256), when pinned.
     pub sha256: Option<String>,
     /// Host interfaces it may import, such as `log` or `clock`.
@@ -242,7 +242,7 @@ pub struct Grant {
     pub time: Option<Duration>,
     /// Most bytes of guest memory.
     pub memory_bytes: Option<usize>,
-    /// Where the grant stands in the settings.
+    /// Location of the grant in the settings.
     pub location: Option<Location>,
 }
 

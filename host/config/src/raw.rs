@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Applications, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity, Limits, RbacSemantics,
-    Tls,
+    Applications, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity, RbacSemantics,
+    RequestLimits, Tls,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::yaml;
@@ -183,14 +183,14 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
         Ok(raw) => raw,
         Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
     };
-    let mut check = SettingsValidator {
+    let mut validator = SettingsValidator {
         file,
         base,
-        places: SettingLocations::of_text(text, file.to_owned()),
+        locations: SettingLocations::parse(text, file.to_owned()),
         findings: Vec::new(),
     };
-    let config = check.config(raw);
-    Loaded::new(config, check.findings)
+    let config = validator.config(raw);
+    Loaded::new(config, validator.findings)
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
@@ -200,19 +200,19 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
         .find(|line| !line.trim().is_empty())
         .unwrap_or("not valid YAML")
         .trim();
-    let mut place = Location::new(file, 0);
+    let mut location = Location::new(file, 0);
     if let Some(at) = error.location() {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        place.line = number(at.line());
-        place.column = number(at.column());
-        // The finding already begins with the place.
+        location.line = number(at.line());
+        location.column = number(at.column());
+        // The text begins with the location, which the diagnostic has as well.
         let prefix = format!("error: line {} column {}: ", at.line(), at.column());
         first = first.strip_prefix(&prefix).unwrap_or(first);
     }
-    Diagnostic::error(place, first.to_owned()).with_hint("docs/configuration.md lists every key")
+    Diagnostic::error(location, first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
-/// The positions of the values in a settings file.
+/// The locations of the values in a settings file.
 #[derive(Debug)]
 pub struct SettingLocations {
     file: String,
@@ -221,25 +221,25 @@ pub struct SettingLocations {
 }
 
 impl SettingLocations {
-    /// Reads the settings file at `path`. If it cannot be read, every place is the file alone.
+    /// Reads the settings file at `path`. If it cannot be read, every location is the file alone.
     pub fn read(path: &Path) -> Self {
-        Self::of_text(
+        Self::parse(
             &std::fs::read_to_string(path).unwrap_or_default(),
             path.display().to_string(),
         )
     }
 
-    fn of_text(text: &str, file: String) -> Self {
+    fn parse(text: &str, file: String) -> Self {
         Self {
             file,
             document: yaml::parse(text).documents.into_iter().next(),
         }
     }
 
-    /// Where the value of `key` stands, such as `authentication.jwt[0].issuer.url`, or the deepest
-    /// part of the key that is written.
-    pub fn of(&self, key: &str) -> Location {
-        let mut place = Location::new(self.file.as_str(), 0);
+    /// The location of the value of `key`, such as `authentication.jwt[0].issuer.url`, or of the
+    /// deepest part of the key that exists.
+    pub fn locate(&self, key: &str) -> Location {
+        let mut location = Location::new(self.file.as_str(), 0);
         let mut at = self.document.as_ref();
         for part in key.split(['.', '[']) {
             at = at.and_then(|node| match part.strip_suffix(']') {
@@ -247,16 +247,16 @@ impl SettingLocations {
                 None => node.get(part),
             });
             let Some(node) = at else { break };
-            (place.line, place.column) = (node.line, node.column);
+            (location.line, location.column) = (node.line, node.column);
         }
-        place
+        location
     }
 }
 
 struct SettingsValidator<'a> {
     file: &'a str,
     base: &'a Path,
-    places: SettingLocations,
+    locations: SettingLocations,
     findings: Vec<Diagnostic>,
 }
 
@@ -266,16 +266,16 @@ impl SettingsValidator<'_> {
         let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
         let admin_listen = self.address("admin.listen", admin);
         if listen == admin_listen && listen.port() != 0 {
-            self.mistake("admin.listen", &format!("`{admin}` is the public listener's address"));
+            self.error("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
         let control_plane_namespace = raw.state.namespace.clone();
         let (state, found) = raw.state.check(self.base);
-        self.located(found);
+        self.add_findings(found);
         let authentication = raw.authentication.check(listen);
-        self.located(authentication.diagnostics);
+        self.add_findings(authentication.diagnostics);
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self.base));
         let kubernetes = kubernetes.and_then(|checked| {
-            self.located(checked.diagnostics);
+            self.add_findings(checked.diagnostics);
             checked.value
         });
         let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
@@ -321,7 +321,7 @@ impl SettingsValidator<'_> {
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
             decisions: DecisionLog {
-                keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
+                capacity: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
                 file: raw.decisions.file.map(|file| self.base.join(file)),
             },
             drain: self.duration("drain", raw.drain.as_deref(), Duration::from_secs(30)),
@@ -333,7 +333,7 @@ impl SettingsValidator<'_> {
             None => ("tollgate".to_owned(), None),
             Some(assertion) => {
                 if assertion.issuer.is_empty() {
-                    self.mistake("extensions.assertion.issuer", "is empty");
+                    self.error("extensions.assertion.issuer", "is empty");
                 }
                 (assertion.issuer, assertion.key.map(|key| self.base.join(key)))
             }
@@ -348,8 +348,8 @@ impl SettingsValidator<'_> {
         }
     }
 
-    fn limits(&mut self, raw: &RawLimits) -> Limits {
-        Limits {
+    fn limits(&mut self, raw: &RawLimits) -> RequestLimits {
+        RequestLimits {
             header_bytes: self.bounded("limits.headerBytes", raw.header_bytes, 32 << 10, 8 << 10, 1 << 20),
             header_count: self.bounded("limits.headerCount", raw.header_count, 100, 10, 1_000),
             body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0, 1 << 40),
@@ -370,31 +370,31 @@ impl SettingsValidator<'_> {
         }
     }
 
-    fn store(&mut self, raw: kubernetes::RawStore) -> super::Store {
+    fn store(&mut self, raw: kubernetes::RawStore) -> super::StoreConfig {
         let grace_period = raw.grace_period().unwrap_or_else(|message| {
-            self.mistake("store.gracePeriod", &message);
+            self.error("store.gracePeriod", &message);
             kubernetes::GRACE_PERIOD
         });
         let url = raw.check(self.base).unwrap_or_else(|message| {
-            self.mistake("store", &message);
+            self.error("store", &message);
             super::StoreUrl::Text(secrecy::SecretString::from(""))
         });
-        super::Store { url, grace_period }
+        super::StoreConfig { url, grace_period }
     }
 
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {
         text.parse().unwrap_or_else(|_| {
-            self.mistake(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
+            self.error(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
             SocketAddr::from(([127, 0, 0, 1], 0))
         })
     }
 
-    /// The cache has its own bound, so a longer time would not be what it says.
+    /// The credential cache has the same bound, so a longer time would have no effect.
     fn renew_after(&mut self, text: Option<&str>) -> Duration {
         let most = crate::MAX_RENEW_AFTER;
         let found = self.duration("clusters.renewAfter", text, most);
         if found > most {
-            self.mistake(
+            self.error(
                 "clusters.renewAfter",
                 &format!("`{found:?}` is too long; at most `{most:?}` is allowed"),
             );
@@ -407,7 +407,7 @@ impl SettingsValidator<'_> {
         match crate::duration::parse(text) {
             Ok(found) if found > Duration::ZERO => found,
             Ok(_) | Err(_) => {
-                self.mistake(key, &format!("`{text}` is not a duration above zero such as `10s`"));
+                self.error(key, &format!("`{text}` is not a duration above zero such as `10s`"));
                 default
             }
         }
@@ -425,7 +425,7 @@ impl SettingsValidator<'_> {
             None => default,
             Some(value) if value >= least && value <= most => value,
             Some(value) => {
-                self.mistake(
+                self.error(
                     key,
                     &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
                 );
@@ -435,23 +435,23 @@ impl SettingsValidator<'_> {
     }
 
     /// Adds findings of a section, which knows keys but not the file.
-    fn located(&mut self, findings: Vec<Diagnostic>) {
+    fn add_findings(&mut self, findings: Vec<Diagnostic>) {
         for mut finding in findings {
             // A finding begins with its key.
             let key = finding.message.split('`').nth(1).unwrap_or_default();
-            finding.location = finding.location.clone().or_else(|| Some(self.place(key)));
+            finding.location = finding.location.clone().or_else(|| Some(self.locate(key)));
             self.findings.push(finding);
         }
     }
 
-    fn mistake(&mut self, key: &str, message: &str) {
-        let finding = Diagnostic::error(self.place(key), format!("`{key}` {message}"));
+    fn error(&mut self, key: &str, message: &str) {
+        let finding = Diagnostic::error(self.locate(key), format!("`{key}` {message}"));
         self.findings.push(finding);
     }
 
-    /// Where the value of `key` stands.
-    fn place(&self, key: &str) -> Location {
-        self.places.of(key)
+    /// The location of the value of `key`.
+    fn locate(&self, key: &str) -> Location {
+        self.locations.locate(key)
     }
 }
 
@@ -485,9 +485,9 @@ mod tests {
                     - issuer: {url: 'http://idp.example.org', audiences: [a]}\n    claimMappings: {username: {claim: a, \
                     prefix: ''}}\n";
         let found = findings(text);
-        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        let locations: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
         assert_eq!(
-            places,
+            locations,
             ["t.yaml:3:9", "t.yaml:9:19", "t.yaml:5:16", "t.yaml:6:18"],
             "{found:#?}"
         );
@@ -499,9 +499,9 @@ mod tests {
             "limits:\n  headerBytes: many\n  bodyBytes: 1Gi\n  connections: 5\ndrain: [a]\nclusters:\n  forward: \
              \"yes\"\nkubernetes: {maxGroups: x, longestToken: [1]}\ndecisions: {kep: 1}\n",
         );
-        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        let locations: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
         assert_eq!(
-            places,
+            locations,
             [
                 "t.yaml:4:16",
                 "t.yaml:5:14",
@@ -522,8 +522,8 @@ mod tests {
             "limits:\n  headerBytes: {}\n  bodyBytes: 1Gi\n",
             "x".repeat(70_000)
         ));
-        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
-        assert_eq!(places, ["t.yaml:4:16", "t.yaml:5:14"]);
+        let locations: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(locations, ["t.yaml:4:16", "t.yaml:5:14"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The facts that policies judge when a person or a CI job accesses an agent's cluster.
+//! The facts that policies evaluate when a person or a CI job accesses an agent's cluster.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use crate::agent::Agent;
 use crate::session::SessionId;
 use crate::user::{AccessAs, User};
 
-/// What is known of one access. It proves nothing by itself: the identity crate makes the proof
-/// from a checked credential, and the proof holds this.
+/// The facts about one access. They prove nothing by themselves: the identity crate makes the proof
+/// from a checked credential, and the proof contains them.
 #[derive(Clone, Debug)]
 pub struct AccessFacts {
     /// The agent whose cluster is accessed.
@@ -16,6 +16,6 @@ pub struct AccessFacts {
     pub user: User,
     /// The identity the cluster sees.
     pub access_as: AccessAs,
-    /// The credential they came with.
+    /// The credential that was presented.
     pub session: SessionId,
 }

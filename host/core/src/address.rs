@@ -1,7 +1,7 @@
 //! Classifies IP addresses by special-purpose range. Every outgoing connection to a host that
-//! somebody else chose is judged by this one table.
+//! somebody else chose is checked against this one table.
 //!
-//! Security: an IPv6 address that embeds an IPv4 address is never judged by the IPv4 part.
+//! Security: an IPv6 address that embeds an IPv4 address is never classified by the IPv4 part.
 //!
 //! Source: the IANA special-purpose registries (RFC 6890 and its successors) and the
 //! clouds' metadata services.
@@ -44,7 +44,7 @@ const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::n
 const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 
 impl SpecialPurposeRange {
-    /// The range of an address; `None` for global unicast.
+    /// The special-purpose range of an address; `None` for global unicast.
     pub fn classify(address: IpAddr) -> Option<Self> {
         match address {
             IpAddr::V4(v4) => of_v4(v4),

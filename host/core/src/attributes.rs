@@ -1,4 +1,4 @@
-//! Reads from a request's method, path and query what it asks of Kubernetes, as kube-apiserver
+//! Reads the Kubernetes attributes of a request from its method, path and query, as kube-apiserver
 //! does. The verbs of requests that run programs are the one addition.
 //!
 //! Security: headers that override the method, such as `X-HTTP-Method-Override`, are not read.
@@ -213,25 +213,25 @@ impl Attributes {
         }
     }
 
-    /// Gives requests that run programs a verb that is not a read, whatever the method.
+    /// Sets the verb of requests that run programs to one that is not a read, whatever the method.
     // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of older clusters
     // asks only for `get` where a WebSocket opens a shell. A log by WebSocket is still a read. A
     // verb in the path says nothing about the method, and a server behind an API group of its own
     // may act on the method.
     fn set_exec_verb(&mut self, method: &Method) {
-        let runs = match self.subresource.as_deref() {
+        let runs_program = match self.subresource.as_deref() {
             None | Some("log") => false,
             Some("proxy") => true,
             Some(_) => self.upgrade.is_some(),
         };
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        let says = match (self.verb.as_str(), self.has_verb_in_path()) {
-            ("get", _) if runs => "create",
-            ("watch", true) if runs || self.upgrade.is_some() => "create",
+        let verb = match (self.verb.as_str(), self.has_verb_in_path()) {
+            ("get", _) if runs_program => "create",
+            ("watch", true) if runs_program || self.upgrade.is_some() => "create",
             ("watch", true) if !is_read => verb_of(method),
             (_, _) => return,
         };
-        self.also_verb = Some(std::mem::replace(&mut self.verb, says.to_owned()));
+        self.also_verb = Some(std::mem::replace(&mut self.verb, verb.to_owned()));
     }
 }
 

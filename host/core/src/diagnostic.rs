@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a file. Lines and columns count from 1; 0 means unknown.
+/// A position in a file. Lines and columns count from 1; 0 means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Location {
     /// Path as the operator would type it.
@@ -18,7 +18,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// A place of which only the line is known.
+    /// A position of which only the line is known.
     pub fn new(file: impl Into<Arc<str>>, line: u32) -> Self {
         Self {
             file: file.into(),
@@ -58,7 +58,7 @@ pub enum Severity {
     Warning,
 }
 
-/// One finding about one place in an operator's file.
+/// One finding about one position in an operator's file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Diagnostic {
     /// Whether the file can be used at all.

@@ -84,7 +84,7 @@ impl SingularPath {
         }
         let invalid = || Error::Invalid {
             path: hint::shown(text),
-            hint: hint::of(text),
+            hint: hint::for_text(text),
         };
         let query = parse_json_path(text).ok().or_else(|| parse_on_new_thread(text));
         let query = query.ok_or_else(invalid)?;

@@ -1,5 +1,5 @@
-//! The vocabulary that all of Tollgate shares: who asks, what of Kubernetes is asked,
-//! how names and texts are matched, and where a mistake in a file stands.
+//! The vocabulary that all of Tollgate shares: principals and ids, attributes of Kubernetes
+//! requests, matching of names and texts, and diagnostics with their positions.
 //!
 //! Invariant: nothing here opens a file or a socket, waits, or knows a policy.
 

@@ -32,7 +32,7 @@ impl AccessType {
 }
 
 /// Prefix of the ids made by [`SessionId::for_single_token`].
-const ONE_TOKEN: &str = "token-";
+const SINGLE_TOKEN_PREFIX: &str = "token-";
 
 /// Identifies a session: the credential a person presented.
 ///
@@ -58,12 +58,12 @@ impl SessionId {
     ///
     /// - `hash`: ASCII letters and digits.
     pub fn for_single_token(hash: &str) -> Self {
-        Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
+        Self::new(AccessType::OidcIdToken, format!("{SINGLE_TOKEN_PREFIX}{hash}"))
     }
 
     /// Whether ending this session ends only one ID token.
     pub fn is_single_token(&self) -> bool {
-        self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
+        self.access_type == AccessType::OidcIdToken && self.id.starts_with(SINGLE_TOKEN_PREFIX)
     }
 
     /// Reads the text form.

@@ -81,7 +81,7 @@ pub enum Style {
     Block,
 }
 
-/// What a scalar means in YAML's core schema.
+/// The type of a scalar in YAML's core schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarType {
     /// Nothing, `~` or `null`.
@@ -145,7 +145,7 @@ impl Scalar {
         }
     }
 
-    /// What the scalar means. A scalar that is not plain is always text.
+    /// The type of the scalar. A scalar that is not plain is always text.
     pub fn scalar_type(&self) -> ScalarType {
         if self.style != Style::Plain {
             return ScalarType::Text;

@@ -1,8 +1,9 @@
 //! The admin listener: health, readiness, metrics, recent decisions and the loaded configuration,
 //! as text and JSON.
 //!
-//! It answers 421 for a host it cannot have been called by, and refuses what [`tollgate_proxy::server`]
-//! refuses. It writes no decision records, since it decides nothing.
+//! It answers 421 unless the request's host is an IP address or `localhost`, except for probes and
+//! metrics, and refuses what [`tollgate_proxy::server`] refuses. It writes no decision records,
+//! because it decides nothing.
 //!
 //! Security: it must not listen where people can reach it. It changes nothing, returns no secret
 //! and does not answer pages of other sites.
@@ -26,7 +27,7 @@ use crate::self_check::CheckResults;
 use crate::snapshot::CurrentSnapshot;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::sessions::SessionRegistry;
-use tollgate_plugin::credential::cache::Cache;
+use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
@@ -43,7 +44,7 @@ pub struct AdminState {
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Credentials of clusters.
-    pub credentials: Arc<Cache>,
+    pub credentials: Arc<CredentialCache>,
     /// Findings of the latest load of each part.
     pub findings: LoadFindings,
     /// Results of the checks of the gateway's identity in clusters.
@@ -61,14 +62,14 @@ type ByPart = Vec<(ConfigPart, Vec<Diagnostic>)>;
 impl LoadFindings {
     /// Replaces the findings of `part`.
     pub fn set(&self, part: ConfigPart, findings: Vec<Diagnostic>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(other, _)| *other != part);
-        known.push((part, findings));
+        let mut by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        by_part.retain(|(other, _)| *other != part);
+        by_part.push((part, findings));
     }
 
     fn all(&self) -> Vec<Diagnostic> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known
+        let by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        by_part
             .iter()
             .flat_map(|(_, findings)| findings.iter().cloned())
             .collect()
@@ -100,21 +101,21 @@ struct DecisionsQuery {
     outcome: Option<String>,
 }
 
-/// Most records in one answer.
-const MOST_RECORDS: usize = 1_000;
+/// Most records in one response.
+const MAX_RECORDS: usize = 1_000;
 
 /// Answers the requests of the admin listener.
 #[derive(Debug)]
-pub struct Desk(Router);
+pub struct AdminHandler(Router);
 
-impl Desk {
-    /// Builds a listener that shows `admin`.
+impl AdminHandler {
+    /// Makes a handler that shows `admin`.
     pub fn new(admin: AdminState) -> Self {
         Self(router(admin))
     }
 }
 
-impl Handler for Desk {
+impl Handler for AdminHandler {
     async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Peer>) -> axum::http::Response<Body> {
         let request = request.map(axum::body::Body::new);
         let Ok(response) = self.0.clone().call(request).await;
@@ -234,7 +235,7 @@ async fn configuration(State(admin): State<AdminState>) -> Response {
     .into_response()
 }
 
-/// Every cluster with what is known of its credential, none of it secret.
+/// Every cluster with the state of its credential, without secrets.
 async fn credentials(State(admin): State<AdminState>) -> Response {
     let snapshot = admin.current.load_full();
     let clusters = snapshot.clusters.iter().map(|access| ClusterCredentialView {
@@ -255,16 +256,16 @@ async fn applications(State(admin): State<AdminState>) -> Response {
     Json(&*admin.checks.applications.report()).into_response()
 }
 
-async fn decisions(State(admin): State<AdminState>, Query(wanted): Query<DecisionsQuery>) -> Response {
-    let most = wanted.most.unwrap_or(20).min(MOST_RECORDS);
-    let records = admin.recorder.latest(most, |record| {
-        let user = wanted.user.as_deref();
+async fn decisions(State(admin): State<AdminState>, Query(query): Query<DecisionsQuery>) -> Response {
+    let limit = query.most.unwrap_or(20).min(MAX_RECORDS);
+    let records = admin.recorder.latest(limit, |record| {
+        let user = query.user.as_deref();
         user.is_none_or(|user| {
             record
                 .principal
                 .as_ref()
-                .is_some_and(|who| who.user_id() == user || who.username() == user)
-        }) && wanted
+                .is_some_and(|principal| principal.user_id() == user || principal.username() == user)
+        }) && query
             .outcome
             .as_deref()
             .is_none_or(|outcome| outcome == record.outcome.as_str())

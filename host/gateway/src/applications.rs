@@ -1,9 +1,9 @@
-//! Runs the stages of requests into the clusters of Applications in order, from the authenticated
-//! request and its route to the cluster's answer.
+//! Runs the stages of requests to the clusters of Applications in order, from the authenticated
+//! request and its route to the cluster's response.
 //!
 //! Security: a request reaches a cluster only with an [`ApplicationPermit`], and never with the
-//! account of another Application. A cluster is asked nothing for callers RBAC refuses. Without
-//! the right `override`, callers reach only objects of the Application.
+//! account of another Application. For callers that RBAC refuses, the cluster gets no queries.
+//! Without the permission `override`, callers reach only objects of the Application.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::cluster_access::ClusterAccess;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::discovery::{Discovery, ResourceKind};
 use crate::front::{Front, RequestContext, safety_in_cluster};
-use crate::open_exchanges::{PtrEqArc, Question};
+use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::self_check::extras::ExtraGrants;
@@ -37,7 +37,7 @@ use tollgate_policy::application_request::{
 use tollgate_policy::applications::Tracking;
 use tollgate_proxy::forward::{Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
-use tollgate_proxy::record::{KubernetesNote, Open, Step};
+use tollgate_proxy::record::{KubernetesNote, OpenRecord, Stage};
 use tollgate_state::{Cluster, ObjectName};
 
 mod audit_mode;
@@ -46,35 +46,35 @@ mod ownership;
 pub mod permit;
 pub mod route;
 
-/// Longest content in which the name of a new object is looked for, in bytes: kube-apiserver's
-/// limit of a request.
+/// Longest content from which the name of a new object is read, in bytes: kube-apiserver's limit
+/// of a request.
 const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 
 /// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]
-pub struct Desk {
+pub struct ApplicationsFrontState {
     discovery: Discovery,
     restrictions: RestrictionsCache,
     extras: ExtraGrants,
 }
 
-/// A permitted request, to be judged again after a change, and the desk that judges it.
+/// A permitted request, to be authorized again after a change, and the state that it needs.
 #[derive(Debug)]
 pub(crate) struct ApplicationReauthorization {
-    desk: Arc<Desk>,
-    admitted: PermittedRequest,
+    front_state: Arc<ApplicationsFrontState>,
+    permitted: PermittedRequest,
 }
 
 impl ApplicationReauthorization {
-    /// Whether it would be let in, as the same identity and in the same way.
+    /// Whether `now` permits the request, with the same identity and over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        self.desk.still(now, &self.admitted)
+        self.front_state.is_still_allowed(now, &self.permitted)
     }
 }
 
 impl PartialEq for ApplicationReauthorization {
     fn eq(&self, other: &Self) -> bool {
-        self.admitted == other.admitted
+        self.permitted == other.permitted
     }
 }
 
@@ -82,9 +82,9 @@ impl Eq for ApplicationReauthorization {}
 
 impl Hash for ApplicationReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.admitted.principal.hash(state);
-        self.admitted.name.hash(state);
-        self.admitted.attributes.path.hash(state);
+        self.permitted.principal.hash(state);
+        self.permitted.name.hash(state);
+        self.permitted.attributes.path.hash(state);
     }
 }
 
@@ -95,17 +95,17 @@ struct PermittedRequest {
     name: ObjectName,
     attributes: Arc<Attributes>,
     kind: Option<ResourceKind>,
-    named: Option<BodyName>,
-    /// Whether its object was the Application's, and how that was determined.
-    owned: OwnershipCheck,
+    body_name: Option<BodyName>,
+    /// Whether its object belonged to the Application.
+    ownership: OwnershipCheck,
     tracking: Arc<Tracking>,
-    whom: ActingIdentity,
+    acting_identity: ActingIdentity,
     cluster: Arc<Cluster>,
     connection: CredentialKey,
 }
 
-impl Desk {
-    /// - `extras`: which keys of `extra` clusters accept with accounts.
+impl ApplicationsFrontState {
+    /// - `extras`: the keys of `extra` that clusters accept with accounts.
     pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
         Self {
             discovery: Discovery::new(clock),
@@ -114,84 +114,92 @@ impl Desk {
         }
     }
 
-    /// Whether it would be let in as it was, in the same way.
-    fn still(&self, snapshot: &Snapshot, admitted: &PermittedRequest) -> bool {
-        let way = snapshot.clusters.find_by_server(&admitted.cluster.server);
-        let same_way = way.is_some_and(|way| way.is_reached_by(admitted.connection));
-        if !same_way || !snapshot.authenticator.still(&admitted.principal.0) {
+    /// Whether `snapshot` permits the request, with the same identity and over the same
+    /// connection.
+    fn is_still_allowed(&self, snapshot: &Snapshot, permitted: &PermittedRequest) -> bool {
+        let cluster = snapshot.clusters.find_by_server(&permitted.cluster.server);
+        let is_same_connection = cluster.is_some_and(|cluster| cluster.is_reached_by(permitted.connection));
+        if !is_same_connection || !snapshot.authenticator.is_still_valid(&permitted.principal.0) {
             return false;
         }
-        let caller = snapshot.callers.of(&admitted.principal.0, &snapshot.rbac);
-        let known = (admitted.kind.as_ref(), admitted.named.as_ref());
-        let found = |access: &ApplicationAccess| {
-            let listed = self.check_lists(snapshot, access, known);
-            (listed, still_owned(snapshot, access, admitted))
+        let caller = snapshot.callers.of(&permitted.principal.0, &snapshot.rbac);
+        let object = (permitted.kind.as_ref(), permitted.body_name.as_ref());
+        let check_object = |access: &ApplicationAccess| {
+            let project_lists = self.check_lists(snapshot, access, object);
+            (project_lists, recheck_ownership(snapshot, access, permitted))
         };
-        let now = reauthorize_application(snapshot, &caller, (&admitted.name, &admitted.attributes), found);
-        now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
+        let now = reauthorize_application(
+            snapshot,
+            &caller,
+            (&permitted.name, &permitted.attributes),
+            check_object,
+        );
+        now.is_some_and(|(acting_identity, cluster)| {
+            acting_identity == permitted.acting_identity && cluster.server == permitted.cluster.server
+        })
     }
 
-    /// Judges a request by RBAC, the project and the policy.
+    /// Authorizes a request by RBAC, the project and the policy.
     async fn authorize_request(
         &self,
         (name, attributes): (ObjectName, Arc<Attributes>),
         content: (BodyFormat, Body),
-        (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut Open),
+        (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
     ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
         let caller = snapshot.callers.of(principal, &snapshot.rbac);
         let access = access_application(snapshot, &caller, (&name, &attributes), record);
-        record.finish_stage(Step::Authorize);
+        record.finish_stage(Stage::Authorize);
         let access = access?;
         let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
         let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let (kind, named, body) = self.discover_object(&access, cluster, content).await?;
-        let listed = self.check_lists(snapshot, &access, (kind.as_ref(), named.as_ref()));
-        let owned = match &listed {
+        let (kind, body_name, body) = self.discover_object(&access, cluster, content).await?;
+        let project_lists = self.check_lists(snapshot, &access, (kind.as_ref(), body_name.as_ref()));
+        let ownership = match &project_lists {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
-            ProjectListCheck::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
+            ProjectListCheck::Permitted => self.check_ownership(snapshot, &access, (cluster, kind.as_ref())).await,
         };
-        let found = ObjectChecks {
-            listed: &listed,
-            owned: &owned,
+        let checks = ObjectChecks {
+            project_lists: &project_lists,
+            ownership: &ownership,
         };
-        let permit = authorize_application(snapshot, access, found, record);
-        record.finish_stage(Step::Authorize);
+        let permit = authorize_application(snapshot, access, checks, record);
+        record.finish_stage(Stage::Authorize);
         let permit = permit?;
-        let admitted = PermittedRequest {
+        let permitted = PermittedRequest {
             principal: PtrEqArc(Arc::clone(principal)),
             name,
             attributes,
             kind,
-            named,
-            owned,
+            body_name,
+            ownership,
             tracking: tracking(snapshot),
-            whom: permit.acting_identity().clone(),
+            acting_identity: permit.acting_identity().clone(),
             cluster: Arc::clone(permit.cluster()),
             connection: cluster.connection(),
         };
-        Ok((permit, admitted, body))
+        Ok((permit, permitted, body))
     }
 
-    /// What the project's lists say, once the resource's kind is known.
+    /// Checks the project's lists, once the resource's kind is known.
     fn check_lists(
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
         (kind, name): (Option<&ResourceKind>, Option<&BodyName>),
     ) -> ProjectListCheck {
-        let restrictions = self.restrictions.of(access.project());
-        let place = restriction::TargetCluster {
+        let restrictions = self.restrictions.get_or_compile(access.project());
+        let target = restriction::TargetCluster {
             cluster: access.cluster(),
             clusters: &snapshot.resources.clusters,
         };
-        let about = RequestObject {
+        let object = RequestObject {
             attributes: access.attributes(),
             kind,
             name,
         };
         let checked = match access.access_mode() {
-            ReadOrWrite::Write => restrictions.check_write(place, about, access.acting_identity()),
-            ReadOrWrite::Read => restrictions.check_read(place, about, access.acting_identity()),
+            ReadOrWrite::Write => restrictions.check_write(target, object, access.acting_identity()),
+            ReadOrWrite::Read => restrictions.check_read(target, object, access.acting_identity()),
         };
         match checked {
             Ok(()) => ProjectListCheck::Permitted,
@@ -199,9 +207,9 @@ impl Desk {
         }
     }
 
-    /// Whether the object is the Application's, and the caller may do this to it. The cluster is
-    /// asked only if the caller may.
-    async fn owned(
+    /// Checks whether the caller may do this to the object, and then whether the object belongs to
+    /// the Application. Only the second check queries the cluster.
+    async fn check_ownership(
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
@@ -221,29 +229,30 @@ impl Desk {
             cluster,
             access,
             tracking: &front.index.tracking,
-            instance: &front.index.instance_name(&access.governed().application.name),
+            instance: &front.index.instance_name(&access.indexed().application.name),
         };
-        search.owned(kind).await
+        search.check(kind).await
     }
 
-    /// Determines the resource's kind, and the name in the content if it matters.
+    /// Determines the resource's kind, and the object's name in the content if the lists depend on
+    /// it.
     async fn discover_object(
         &self,
         access: &ApplicationAccess,
         cluster: &Arc<ClusterAccess>,
         (format, body): (BodyFormat, Body),
     ) -> Result<(Option<ResourceKind>, Option<BodyName>, Body), Rejection> {
-        let asked = restriction::resource(access.attributes());
-        let asked = asked.filter(|_| access.operation() != ObjectOperation::Discover);
-        let Some((group, version, resource)) = asked else {
+        let requested = restriction::resource(access.attributes());
+        let requested = requested.filter(|_| access.operation() != ObjectOperation::Discover);
+        let Some((group, version, resource)) = requested else {
             return Ok((None, None, body));
         };
         let kind = self.discovery.find(cluster, group, version, resource).await?;
-        let restrictions = self.restrictions.of(access.project());
+        let restrictions = self.restrictions.get_or_compile(access.project());
         if !restrictions.needs_name(access.attributes(), &kind) {
             return Ok((Some(kind), None, body));
         }
-        let (name, body) = match body.gather(NAMED_BYTES).await? {
+        let (name, body) = match body.buffer_if_short(NAMED_BYTES).await? {
             BufferedBody::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
             BufferedBody::Stream(body) => (BodyName::Unreadable, body),
         };
@@ -268,7 +277,7 @@ impl Front for ApplicationPath<'_> {
             principal,
             record,
         } = context;
-        let (Some(desk), Some(_)) = (&gateway.applications, &snapshot.applications) else {
+        let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.applications) else {
             return Err(Rejection::NotFound);
         };
         let name = ObjectName {
@@ -294,24 +303,24 @@ impl Front for ApplicationPath<'_> {
                 ..KubernetesNote::default()
             }));
         });
-        let held = gateway.persons.acquire(principal.key())?;
-        let (permit, admitted, body) = desk
+        let held = gateway.persons.acquire(principal.limit_key())?;
+        let (permit, permitted, body) = front_state
             .authorize_request((name, attributes), (format, body), (snapshot, principal, record))
             .await?;
         let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
         let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let question = Question::Application(ApplicationReauthorization {
-            desk: Arc::clone(desk),
-            admitted,
+        let reauthorization = Reauthorization::Application(ApplicationReauthorization {
+            front_state: Arc::clone(front_state),
+            permitted,
         });
-        let place = gateway.open.register(question, (snapshot, record.id()))?;
-        let sending = OutgoingRequest {
-            desk,
+        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let outgoing = OutgoingRequest {
+            front_state,
             path: ApplicationPath { rest, ..*self },
             cluster,
             permit: &permit,
         };
-        let ending = place.ending();
+        let ending = guard.ending();
         let context = RequestContext {
             gateway,
             peer,
@@ -320,25 +329,25 @@ impl Front for ApplicationPath<'_> {
             record,
         };
         let request = (cleaned, body.without_trailers());
-        context.send(sending, request, (ending, (held, place))).await
+        context.send(outgoing, request, (ending, (held, guard))).await
     }
 }
 
 impl RequestContext<'_> {
-    /// The stages impersonate, credential, headers and forward, and in parallel what mode enforce
-    /// would say.
+    /// Runs the stages impersonate, credential, headers and forward. In mode audit it determines
+    /// in parallel why mode enforce would refuse the request.
     async fn send<H: Send + Sync + 'static>(
         self,
-        sending: OutgoingRequest<'_>,
+        outgoing: OutgoingRequest<'_>,
         request: (CleanedRequest, Body),
         (ending, held): (EndSignal, H),
     ) -> Result<Response<Body>, Rejection> {
         let OutgoingRequest {
-            desk,
+            front_state,
             path,
             cluster,
             permit,
-        } = sending;
+        } = outgoing;
         let Self {
             gateway,
             peer,
@@ -346,10 +355,10 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
-        let told = desk.cluster_identity(permit);
+        let cluster_identity = front_state.cluster_identity(permit);
         record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
-                note.impersonated = Some(Arc::clone(&told.impersonation));
+                note.impersonated = Some(Arc::clone(&cluster_identity.impersonation));
             }
         });
         let cluster_request = ClusterRequest {
@@ -357,10 +366,10 @@ impl RequestContext<'_> {
             rest: path.rest,
             query: path.query,
             attributes: permit.attributes(),
-            told: RequestIdentity::Impersonated(&told.impersonation),
+            identity: RequestIdentity::Impersonated(&cluster_identity.impersonation),
             peer,
             decision: record.id(),
-            until: principal.expires_at(),
+            expires_at: principal.expires_at(),
             ending,
         };
         let audits = snapshot
@@ -371,7 +380,7 @@ impl RequestContext<'_> {
             false => cluster_request.send(request, held, record).await,
             true => {
                 let enforce_deny_reason =
-                    audit_mode::enforce_deny_reason(permit.governed(), permit.attributes(), cluster);
+                    audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), cluster);
                 let (answered, enforce_deny_reason) =
                     tokio::join!(cluster_request.send(request, held, record), enforce_deny_reason);
                 if let Some(enforce_deny_reason) = enforce_deny_reason {
@@ -380,13 +389,13 @@ impl RequestContext<'_> {
                 answered
             }
         };
-        record.finish_stage(Step::Forward);
+        record.finish_stage(Stage::Forward);
         let SendOutcome::ClusterResponse(response) = answered? else {
             return Err(Rejection::ClusterUnauthorized);
         };
-        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.account_with_extra) {
+        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &cluster_identity.account_with_extra) {
             // The cluster may have refused because of the `extra` sent along.
-            desk.extras.report_forbidden(&permit.cluster().server, account);
+            front_state.extras.report_forbidden(&permit.cluster().server, account);
         }
         Ok(response)
     }
@@ -394,11 +403,11 @@ impl RequestContext<'_> {
 
 impl Gateway {
     /// Records what mode enforce would have refused.
-    fn would_refuse(&self, permit: &ApplicationPermit, enforce_deny_reason: String, record: &mut Open) {
-        let name = &permit.governed().application.name;
-        let asked = permit.attributes().shortened();
+    fn would_refuse(&self, permit: &ApplicationPermit, enforce_deny_reason: String, record: &mut OpenRecord) {
+        let name = &permit.indexed().application.name;
+        let attributes = permit.attributes().shortened();
         tracing::warn!(
-            namespace = %name.namespace, application = %name.name, verb = %asked.verb, path = %asked.path,
+            namespace = %name.namespace, application = %name.name, verb = %attributes.verb, path = %attributes.path,
             decision = %record.id(), "with impersonation enforced this would be refused: {enforce_deny_reason}"
         );
         self.metrics.would_refuse.inc();
@@ -406,28 +415,28 @@ impl Gateway {
     }
 }
 
-/// How live objects name their Application.
+/// How live objects refer to their Application.
 fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
     let front = snapshot.applications.as_ref();
     front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
 }
 
-/// What is known of the object of a request that was let in before. The cluster is not asked
-/// again.
-fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &PermittedRequest) -> OwnershipCheck {
+/// Checks again whether the object of a request that was permitted before belongs to the
+/// Application. The cluster gets no query.
+fn recheck_ownership(snapshot: &Snapshot, access: &ApplicationAccess, permitted: &PermittedRequest) -> OwnershipCheck {
     let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
     let (Some(inheritance), true) = (inheritance, access.requires_owned_object()) else {
         return OwnershipCheck::NotChecked;
     };
-    if tracking(snapshot) != admitted.tracking {
+    if tracking(snapshot) != permitted.tracking {
         return OwnershipCheck::Refused("objects are tracked in another way now".to_owned());
     }
-    let right = admitted
+    let right = permitted
         .kind
         .as_ref()
         .map(|kind| access.check_permission(&snapshot.rbac, inheritance, kind));
     match right {
-        Some(Ok(())) => admitted.owned.clone(),
+        Some(Ok(())) => permitted.ownership.clone(),
         Some(Err(reason)) => OwnershipCheck::Refused(reason),
         None => OwnershipCheck::Refused("it is not known what kind the object is".to_owned()),
     }
@@ -435,7 +444,7 @@ fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Permi
 
 /// A permitted request about to be sent.
 struct OutgoingRequest<'a> {
-    desk: &'a Desk,
+    front_state: &'a ApplicationsFrontState,
     path: ApplicationPath<'a>,
     cluster: &'a Arc<ClusterAccess>,
     permit: &'a ApplicationPermit,

@@ -1,13 +1,12 @@
-//! Runs the stages of the API for ApplicationSets after authentication, whichever transport the
-//! request came by.
+//! Runs the stages of the API for ApplicationSets after authentication, for every transport.
 //!
-//! The stages are, in order: the namespace, the rights as far as the snapshot tells, the stored
-//! objects, the rights and what generators read, the generators, the plan, its Applications, the
-//! write, the record.
+//! The stages are, in order: check the namespace, authorize by what the snapshot knows, read the
+//! stored objects, authorize the operation and the inputs of generators, generate, plan, authorize
+//! the plan, write, record.
 //!
-//! Security: a caller who may not see a set learns nothing about it. A caller whom the snapshot
-//! alone refuses causes no read from the API server, because the Applications of a namespace fill
-//! memory.
+//! Security: a caller who may not see a set learns nothing about it. A request that the snapshot
+//! alone refuses causes no read from the API server, because the Applications of a namespace can
+//! fill memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +30,8 @@ use tollgate_config::{ApplicationNamespaces, ApplicationSetChecks, StateSource};
 use tollgate_core::dns;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::{Body, LimitPermit};
-use tollgate_proxy::record::{CheckRecord, Open, Step};
-use tollgate_state::write::{self, Kind, ObjectKey, Writer};
+use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
+use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 use tollgate_state::{Application, ObjectName};
 
 mod answer;
@@ -41,8 +40,8 @@ mod change;
 mod events;
 mod front_state;
 pub mod grpc;
-mod guests;
 pub mod permit;
+mod plugin_generators;
 mod read;
 pub mod request;
 mod rest;
@@ -51,12 +50,12 @@ mod watch;
 
 pub use front_state::ApplicationSetsFrontState;
 
-/// A request with what its stages need of the gateway.
-struct Desk<'a, 'b> {
+/// Handles one request, with everything that its stages need of the gateway.
+struct ApplicationSetHandler<'a, 'b> {
     snapshot: &'a Arc<Snapshot>,
     principal: &'a Arc<Principal>,
     caller: Arc<Caller>,
-    record: &'b mut Open,
+    record: &'b mut OpenRecord,
     front_state: &'b Arc<ApplicationSetsFrontState>,
     current: &'b CurrentSnapshot,
     open: &'b Arc<OpenExchanges>,
@@ -67,10 +66,10 @@ struct Desk<'a, 'b> {
     reader: Option<LimitPermit>,
 }
 
-/// A set, and what is asked of it.
+/// An operation, the name of its set, and the set that was sent, if any.
 type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 
-/// What an operation needs of what is stored besides the set.
+/// The stored objects that an operation needs besides the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadScope {
     /// The projects its Applications are in.
@@ -82,18 +81,18 @@ enum ReadScope {
 }
 
 impl Front for ApplicationSetRoute<'_> {
-    /// The stages for REST; [`RequestContext::serve_call`] has those for gRPC.
+    /// Runs the stages for REST; [`RequestContext::serve_call`] runs those for gRPC.
     async fn serve(
         &self,
         context: RequestContext<'_>,
         (head, body): (http::request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        // Answered as if the front did not exist.
-        if context.gateway.sets.is_none() {
+        // A closed front responds as if it did not exist.
+        if context.gateway.application_sets_state.is_none() {
             return Err(Rejection::NotFound);
         }
         context.record.note(|record| record.front = "applicationsets");
-        let held = context.gateway.persons.acquire(context.principal.key())?;
+        let held = context.gateway.persons.acquire(context.principal.limit_key())?;
         let until = (context.principal.expires_at(), context.record.id());
         let encoding = rest::Encoding::of(&head.headers);
         let request = rest::read(self, (head, body)).await?;
@@ -103,7 +102,7 @@ impl Front for ApplicationSetRoute<'_> {
 }
 
 impl RequestContext<'_> {
-    /// Does what is asked, for every transport. The transport counts the person's requests.
+    /// Handles a request of any transport. The transport counts the person's requests.
     ///
     /// # Errors
     /// Every [`Rejection`] after authentication.
@@ -115,18 +114,18 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
-        let front_state = gateway.sets.as_ref().ok_or(Rejection::NotFound)?;
+        let front_state = gateway.application_sets_state.as_ref().ok_or(Rejection::NotFound)?;
         record.note(|record| {
             record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), request.as_str().to_owned());
         });
-        let place = gateway
+        let write_target = gateway
             .source
             .write_target()
             .map_err(|error| Error::State(error.into()))?;
-        let mut desk = Desk {
+        let mut handler = ApplicationSetHandler {
             caller: snapshot.callers.of(principal, &snapshot.rbac),
-            writer: Writer::for_target(place.clone(), &snapshot.config.control_plane_namespace),
+            writer: Writer::for_target(write_target.clone(), &snapshot.config.control_plane_namespace),
             checks: Vec::new(),
             reader: None,
             snapshot,
@@ -137,26 +136,26 @@ impl RequestContext<'_> {
             open: &gateway.open,
         };
         let done = match request {
-            Request::List(filter) => desk.list(&filter).await.map(ApiResponse::Document),
-            Request::Get(named) => desk.get(&named).await.map(ApiResponse::Document),
-            Request::Create(create) => desk.create(create).await.map(ApiResponse::Document),
-            Request::Update(update) => desk.update(update).await.map(ApiResponse::Document),
-            Request::Generate { set } => desk.generate(set).await.map(ApiResponse::Document),
-            Request::Delete(delete) => desk.delete(&delete).await.map(ApiResponse::Document),
-            Request::ResourceTree(named) => desk.tree(&named).await.map(ApiResponse::Document),
-            Request::Events(named) => desk.events(&named, place).await.map(ApiResponse::Document),
-            Request::Watch(wanted) => desk.watch(wanted).await.map(ApiResponse::Events),
+            Request::List(filter) => handler.list(&filter).await.map(ApiResponse::Document),
+            Request::Get(target) => handler.get(&target).await.map(ApiResponse::Document),
+            Request::Create(create) => handler.create(create).await.map(ApiResponse::Document),
+            Request::Update(update) => handler.update(update).await.map(ApiResponse::Document),
+            Request::Generate { set } => handler.generate(set).await.map(ApiResponse::Document),
+            Request::Delete(delete) => handler.delete(&delete).await.map(ApiResponse::Document),
+            Request::ResourceTree(target) => handler.tree(&target).await.map(ApiResponse::Document),
+            Request::Events(target) => handler.events(&target, write_target).await.map(ApiResponse::Document),
+            Request::Watch(watch) => handler.watch(watch).await.map(ApiResponse::Events),
         };
-        let checks = std::mem::take(&mut desk.checks);
-        desk.record.note(|record| record.checks = checks.into());
+        let checks = std::mem::take(&mut handler.checks);
+        handler.record.note(|record| record.checks = checks.into());
         done
     }
 }
 
-impl Desk<'_, '_> {
-    /// The desk where rights are looked up.
-    fn authorizer(&self) -> Result<permit::Desk<'_>, Rejection> {
-        permit::Desk::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
+impl ApplicationSetHandler<'_, '_> {
+    /// The authorizer of the caller.
+    fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Rejection> {
+        permit::SetAuthorizer::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
     }
 
     fn checks(&self) -> ApplicationSetChecks {
@@ -164,15 +163,16 @@ impl Desk<'_, '_> {
         settings.map(|settings| settings.checks).unwrap_or_default()
     }
 
-    /// A set's name, in the control plane's namespace if none is given.
-    fn named(&mut self, named: &ApplicationSetRef) -> ObjectName {
-        let namespace = match named.namespace.as_str() {
+    /// The name of the target set, in the control plane's namespace if the request gives none.
+    /// Records it.
+    fn object_name(&mut self, target: &ApplicationSetRef) -> ObjectName {
+        let namespace = match target.namespace.as_str() {
             "" => self.snapshot.config.control_plane_namespace.clone(),
             namespace => namespace.to_owned(),
         };
         let name = ObjectName {
             namespace,
-            name: named.name.clone(),
+            name: target.name.clone(),
         };
         self.note_name(&name);
         name
@@ -200,11 +200,11 @@ impl Desk<'_, '_> {
             return Err(Error::Name { name: name.clone() }.into());
         }
         for (key, found, wanted) in [
-            ("kind", set.object.get("kind"), Kind::ApplicationSet.as_str()),
+            ("kind", set.object.get("kind"), WritableKind::ApplicationSet.as_str()),
             (
                 "apiVersion",
                 set.object.get("apiVersion"),
-                Kind::ApplicationSet.api_version(),
+                WritableKind::ApplicationSet.api_version(),
             ),
         ] {
             // Argo CD's own clients leave out both.
@@ -217,26 +217,34 @@ impl Desk<'_, '_> {
         Ok(set)
     }
 
-    /// Reads what is stored of a set and of its Applications. Before that, it judges the
-    /// namespace, and judges the request by what the snapshot knows.
-    async fn read_existing(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
+    /// Reads a stored set and its Applications. Before that, it checks the namespace, and
+    /// authorizes the request by what the snapshot knows.
+    async fn read_existing(
+        &mut self,
+        set_operation: SetOperation<'_>,
+        scope: ReadScope,
+    ) -> Result<StoredState, Rejection> {
         self.authorizer()?
-            .namespace(&asking.1.namespace)
+            .namespace(&set_operation.1.namespace)
             .map_err(Error::Denied)?;
-        self.stored(asking, extent).await
+        self.read_stored_objects(set_operation, scope).await
     }
 
     /// Same as [`Self::read_existing`], for any namespace.
-    async fn stored(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
-        self.precheck(asking)?;
-        let (operation, name, _) = asking;
+    async fn read_stored_objects(
+        &mut self,
+        set_operation: SetOperation<'_>,
+        scope: ReadScope,
+    ) -> Result<StoredState, Rejection> {
+        self.precheck(set_operation)?;
+        let (operation, name, _) = set_operation;
         self.ensure_reader()?;
-        let known = self.front_state.latest_known(name, self.snapshot);
+        let cached = self.front_state.latest_known(name, self.snapshot);
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
-        // What the snapshot does not have, or not yet, is read from its source.
-        let is_unknown = known.set.is_none() || known.projects.is_some();
-        if !is_argocd && (extent == ReadScope::Namespace || (extent == ReadScope::Owned && is_unknown)) {
-            let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
+        // Objects that the snapshot does not have, or not yet, are read from its source.
+        let is_unknown = cached.set.is_none() || cached.projects.is_some();
+        if !is_argocd && (scope == ReadScope::Namespace || (scope == ReadScope::Owned && is_unknown)) {
+            let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
             return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
         }
         let set = match self.writer.read(&key(name)).await {
@@ -244,11 +252,11 @@ impl Desk<'_, '_> {
             Err(write::Error::NotFound(_)) => return Ok(StoredState::default()),
             Err(other) => return Err(Error::State(other).into()),
         };
-        let applications = match extent {
+        let applications = match scope {
             _ if is_argocd => Vec::new(),
             ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
             ReadScope::Owned => {
-                let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
+                let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
                 let owned: Vec<ObjectKey> = self.owned(name).map(|one| application_key(&one.name)).collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
@@ -257,37 +265,37 @@ impl Desk<'_, '_> {
         Ok(StoredState { set, applications })
     }
 
-    /// Judges the request by what the snapshot knows.
+    /// Authorizes the request by what the snapshot knows.
     ///
-    /// SECURITY: what is allowed here is judged again by what is stored.
+    /// SECURITY: a request that is allowed here is authorized again by the stored objects.
     fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
-        let mut known = self.latest_known(name);
-        if known.set.is_none() && !self.is_watched(&name.namespace) {
+        let mut latest = self.latest_known(name);
+        if latest.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
         }
-        if operation == Operation::Preview && !self.may_see(name, &known)? {
-            known.set = None;
+        if operation == Operation::Preview && !self.may_see(name, &latest)? {
+            latest.set = None;
         }
-        let looked = self.checks.len();
-        match self.authorize_operation(operation, (name, sent), &known) {
+        let recorded = self.checks.len();
+        match self.authorize_operation(operation, (name, sent), &latest) {
             Ok(_) => {}
             // The set may have been deleted since.
             Err(Rejection::ApplicationSet(Error::Denied(permit::Error::Exists))) => {}
             Err(refused) => return Err(refused),
         }
         // They are looked up again later.
-        self.checks.truncate(looked);
+        self.checks.truncate(recorded);
         Ok(())
     }
 
-    /// What the snapshot knows of a set. Of its Applications it only has the projects, and those
-    /// only if the set's own project is a template.
+    /// The latest state of a set that is known without reading its source. Of its Applications it
+    /// only has the projects, and those only if the set's own project is a template.
     fn latest_known(&self, name: &ObjectName) -> StoredState {
-        let known = self.front_state.latest_known(name, self.snapshot);
-        let Some(set) = known.set else {
+        let cached = self.front_state.latest_known(name, self.snapshot);
+        let Some(set) = cached.set else {
             return StoredState::default();
         };
-        let applications = match known.projects {
+        let applications = match cached.projects {
             _ if !read::literal_project(&set).contains("{{") => Vec::new(),
             Some(projects) => {
                 let in_project = projects
@@ -337,18 +345,18 @@ impl Desk<'_, '_> {
     /// Takes the person's slot for reading and writing.
     fn ensure_reader(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
-            self.reader = Some(self.front_state.acquire_reader(self.principal.key())?);
+            self.reader = Some(self.front_state.acquire_reader(self.principal.limit_key())?);
         }
         Ok(())
     }
 
-    /// How long to wait for a slot to read in.
+    /// Longest wait for a slot to read many objects.
     fn patience(&self) -> Duration {
         let settings = self.snapshot.config.application_sets.as_ref();
         settings.map_or(Duration::ZERO, |settings| settings.limits.time)
     }
 
-    /// Whether the caller may see what is stored. True if nothing is.
+    /// Whether the caller may see the stored set. True if none is stored.
     fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Rejection> {
         let Some(stored) = &existing.set else { return Ok(true) };
         let projects: Vec<&str> = existing
@@ -358,7 +366,7 @@ impl Desk<'_, '_> {
         Ok(self.authorizer()?.may_get(name, stored, projects.into_iter()))
     }
 
-    /// Judges what can be judged before anything is generated.
+    /// Authorizes everything that can be authorized before anything is generated.
     fn authorize_operation(
         &mut self,
         operation: Operation,
@@ -373,7 +381,7 @@ impl Desk<'_, '_> {
         let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
         let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
         let owned: Vec<&Value> = existing.owned(name).collect();
-        let asked = SetRequest {
+        let set_request = SetRequest {
             operation,
             name,
             sent: set,
@@ -382,20 +390,20 @@ impl Desk<'_, '_> {
             reads: ResolvedInputs {
                 repositories: &repositories,
                 clusters: &selected,
-                guests: &statics.guests,
+                plugin_kinds: &statics.plugin_kinds,
             },
         };
         let mut checks = std::mem::take(&mut self.checks);
-        let cleared = self
+        let set_permit = self
             .authorizer()
-            .map(|desk| desk.authorize_operation(&asked, &mut checks));
+            .map(|authorizer| authorizer.authorize_operation(&set_request, &mut checks));
         self.checks = checks;
-        self.record.finish_stage(Step::Authorize);
-        Ok(cleared?.map_err(Error::Denied)?)
+        self.record.finish_stage(Stage::Authorize);
+        Ok(set_permit?.map_err(Error::Denied)?)
     }
 }
 
-/// Decodes a set that a caller wants.
+/// Decodes a set that a caller sent.
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
 }
@@ -407,19 +415,19 @@ fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
 
 fn application_key(name: &ObjectName) -> ObjectKey {
     ObjectKey {
-        kind: Kind::Application,
+        kind: WritableKind::Application,
         name: name.clone(),
     }
 }
 
-/// The parts of a set's Application that decide rights.
+/// The parts of a set's Application that decide permissions.
 fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
     json!({
         "metadata": {
             "name": name,
             "namespace": set.namespace,
             "ownerReferences": [{
-                "apiVersion": Kind::ApplicationSet.api_version(), "kind": Kind::ApplicationSet.as_str(),
+                "apiVersion": WritableKind::ApplicationSet.api_version(), "kind": WritableKind::ApplicationSet.as_str(),
                 "name": set.name, "controller": true,
             }],
         },
@@ -429,7 +437,7 @@ fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
 
 fn key(name: &ObjectName) -> ObjectKey {
     ObjectKey {
-        kind: Kind::ApplicationSet,
+        kind: WritableKind::ApplicationSet,
         name: name.clone(),
     }
 }

@@ -1,6 +1,6 @@
 //! What the stages derive from a principal, computed once and cached while the snapshot lives.
 //!
-//! Security: the caller of one principal is never used for another.
+//! Security: a principal's cached values are never used for another principal.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
 use tollgate_policy::{rbac, rego};
 use tollgate_proxy::headers;
 
-/// Approximate KiB of callers cached at once. Claims can be long, and each new verification of a
-/// token makes another caller.
-const CALLERS: u64 = 50_000;
+/// Capacity of the cache in KiB, approximately. Claims can be long, and each new verification of a
+/// token adds a caller.
+const CACHE_CAPACITY_KIB: u64 = 50_000;
 
 /// A principal with the values the stages derive from it.
 #[derive(Debug)]
 pub struct Caller {
-    /// Who it is.
+    /// The principal.
     pub principal: Arc<Principal>,
     /// Roles, for RBAC.
-    pub roles: Arc<rbac::Identity>,
+    pub roles: Arc<rbac::RbacIdentity>,
     /// The principal as policies see it.
-    pub policy: rego::Principal,
-    /// The header values that identify the caller, or why there are none.
-    pub identity: Result<headers::Identity, headers::Error>,
-    heap_size: u32,
+    pub policy: rego::PrincipalFacts,
+    /// The header values that identify the caller, or why they cannot be sent.
+    pub identity: Result<headers::IdentityHeaders, headers::Error>,
+    size_kib: u32,
 }
 
-/// Callers by principal. Each snapshot has its own, since roles change with it.
+/// A cache of callers by principal. Each snapshot has its own, because roles change with it.
 #[derive(Clone, Debug)]
 pub struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
 impl Default for CallerCache {
     fn default() -> Self {
-        // Callers cannot choose addresses, so a plain hash is enough.
+        // The keys are addresses, which callers cannot choose, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
-                .weigher(|_, caller: &Arc<Caller>| caller.heap_size)
-                .max_capacity(CALLERS)
+                .weigher(|_, caller: &Arc<Caller>| caller.size_kib)
+                .max_capacity(CACHE_CAPACITY_KIB)
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
         )
@@ -62,7 +62,7 @@ impl CallerCache {
 
 impl Caller {
     fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
-        let named = headers::Caller {
+        let user_info = headers::UserInfo {
             user_id: principal.user_id(),
             username: principal.username(),
             groups: principal.groups(),
@@ -70,30 +70,30 @@ impl Caller {
         };
         Self {
             roles: rbac.identify(principal.claims()),
-            policy: rego::Principal::new(
+            policy: rego::PrincipalFacts::new(
                 principal.user_id(),
                 principal.username(),
                 principal.groups(),
                 principal.issuer(),
                 principal.kind().as_str(),
             ),
-            // Whether a backend gets `X-Remote-*` is its own setting; a caller
-            // without a name that fits there still has `Argocd-*` ones.
-            identity: headers::Identity::new(&named)
-                .map(|identity| identity.clone().with_request_header(&named).unwrap_or(identity)),
-            heap_size: estimate_heap_size(principal),
+            // Whether a backend gets `X-Remote-*` is its own setting. A caller whose name does not
+            // fit there still has the `Argocd-*` fields.
+            identity: headers::IdentityHeaders::new(&user_info)
+                .map(|identity| identity.clone().with_request_header(&user_info).unwrap_or(identity)),
+            size_kib: estimate_size_kib(principal),
             principal: Arc::clone(principal),
         }
     }
 
     /// Approximate size in KiB.
-    pub(crate) fn heap_size(&self) -> u32 {
-        self.heap_size
+    pub(crate) fn size_kib(&self) -> u32 {
+        self.size_kib
     }
 }
 
-/// The size of the claims, and as much again for what is derived from them.
-fn estimate_heap_size(principal: &Principal) -> u32 {
+/// Approximate size in KiB: that of the claims, and as much again for what is derived from them.
+fn estimate_size_kib(principal: &Principal) -> u32 {
     let claims = serde_json::to_string(principal.claims()).map_or(usize::MAX, |text| text.len());
     u32::try_from(claims.saturating_mul(2) / 1_024)
         .unwrap_or(u32::MAX)

@@ -14,7 +14,9 @@ use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 use tollgate_plugin::credential::cache::{self, Lease};
-use tollgate_plugin::credential::source::{CredentialSource, CredentialSourceFactory, SourceResolution, unusable};
+use tollgate_plugin::credential::source::{
+    CredentialSource, CredentialSourceFactory, SourceResolution, unusable_source,
+};
 use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_proxy::forward::ClusterBackend;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
@@ -22,13 +24,13 @@ use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources,
 /// Longest wait of a request for a credential.
 pub const MAX_CREDENTIAL_WAIT: Duration = Duration::from_secs(15);
 
-/// Why a request that is permitted has no credential.
+/// Why there is no credential for a permitted request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The cluster's settings cannot be used.
     #[error("the cluster's settings cannot be used")]
     Unusable(#[source] MintError),
-    /// The cache has none.
+    /// The credential cache has none.
     #[error(transparent)]
     Cache(#[from] cache::Error),
 }
@@ -42,7 +44,7 @@ impl Error {
         }
     }
 
-    /// The word for machines.
+    /// The stable code, for programs.
     pub fn code(&self) -> &str {
         match self {
             Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => &error.code,
@@ -51,7 +53,7 @@ impl Error {
         }
     }
 
-    /// How long to wait before another attempt. `None` if that makes no sense.
+    /// How long to wait before another attempt. `None` if another attempt makes no sense.
     pub fn retry_after(&self) -> Option<Duration> {
         let least = Duration::from_secs(1);
         match self {
@@ -99,40 +101,40 @@ impl Clusters {
     /// since `previous` are taken over.
     ///
     /// Blocks: it runs the `check` of plugins. Sends nothing.
-    pub fn build(resources: &Resources, makers: CredentialSourceFactory<'_>, previous: Option<&Self>) -> Self {
-        let mut made = Self::default();
+    pub fn build(resources: &Resources, factory: CredentialSourceFactory<'_>, previous: Option<&Self>) -> Self {
+        let mut clusters = Self::default();
         let mut unchecked = Vec::new();
         for cluster in &resources.clusters {
             let Some(config) = resources.cluster_configs.get(&cluster.server) else {
                 continue;
             };
             let same_name = |other: &&Cluster| other.name == cluster.name;
-            let alone = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
-            let label: Arc<str> = Arc::from(if alone { &*cluster.name } else { &*cluster.server });
+            let is_unique = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
+            let label: Arc<str> = Arc::from(if is_unique { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
-            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), makers);
-            match makers.resolve(cluster, config, &access.label) {
-                SourceResolution::Resolved(credential_source) => made.add(access.with_source(credential_source)),
-                SourceResolution::NeedsCheck { key, source } => {
+            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), factory);
+            match factory.resolve(cluster, config, &access.label) {
+                SourceResolution::Resolved(credential_source) => clusters.add(access.with_source(credential_source)),
+                SourceResolution::NeedsCheck { key, mint } => {
                     let access = ClusterAccess {
-                        provider: Arc::clone(source.provider().label()),
+                        provider: Arc::clone(mint.provider().label()),
                         ..access
                     };
-                    match before.and_then(|before| before.reusable_source(key, &access.label, &source)) {
-                        Some(kept) => made.add(access.with_source(kept)),
-                        None => unchecked.push((access, key, source)),
+                    match before.and_then(|before| before.reusable_source(key, &access.label, &mint)) {
+                        Some(reused) => clusters.add(access.with_source(reused)),
+                        None => unchecked.push((access, key, mint)),
                     }
                 }
             }
         }
-        for ((access, key, source), checked) in check(unchecked) {
+        for ((access, key, mint), checked) in check(unchecked) {
             let credential_source = match checked {
-                Ok(warnings) => makers.minted(key, source, warnings, &access.label),
+                Ok(warnings) => factory.provider_source(key, mint, warnings, &access.label),
                 Err(error) => CredentialSource::Unusable(error),
             };
-            made.add(access.with_source(credential_source));
+            clusters.add(access.with_source(credential_source));
         }
-        made
+        clusters
     }
 
     fn add(&mut self, access: ClusterAccess) {
@@ -175,10 +177,10 @@ impl Clusters {
         self.by_server.values()
     }
 
-    /// The keys of every slot in use, for [`cache::Cache::retain`].
+    /// The keys of the credentials in use, for [`cache::CredentialCache::retain`].
     pub fn keys(&self) -> HashSet<CredentialKey> {
-        let supplies = self.iter().map(|access| &access.credential_source);
-        supplies
+        let sources = self.iter().map(|access| &access.credential_source);
+        sources
             .filter_map(|credential_source| match credential_source {
                 CredentialSource::Minted(minted) => Some(minted.slot.key()),
                 CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
@@ -194,7 +196,7 @@ impl Clusters {
             let label = &access.label;
             let warnings: Vec<String> = match (&access.credential_source, &access.config.auth) {
                 (CredentialSource::Static(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
-                // Most gateways outside a pod never need that cluster.
+                // Most gateways outside a pod never need the control plane's own cluster.
                 (CredentialSource::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => {
                     Vec::new()
                 }
@@ -202,12 +204,12 @@ impl Clusters {
                     vec![format!("the cluster `{label}` cannot be used: {error}")]
                 }
                 (CredentialSource::Minted(minted), _) => {
-                    let say = |warning: &String| format!("the cluster `{label}`: {warning}");
-                    minted.warnings.iter().map(say).collect()
+                    let labeled = |warning: &String| format!("the cluster `{label}`: {warning}");
+                    minted.warnings.iter().map(labeled).collect()
                 }
             };
-            let place = |warning| Diagnostic::warning(access.config.location.clone(), warning);
-            findings.extend(warnings.into_iter().map(place));
+            let located = |warning| Diagnostic::warning(access.config.location.clone(), warning);
+            findings.extend(warnings.into_iter().map(located));
         }
         findings
     }
@@ -215,19 +217,16 @@ impl Clusters {
 
 type Unchecked = (ClusterAccess, CredentialKey, tollgate_plugin::ProviderMint);
 
-/// Runs the plugins' `check` of new configurations, on one thread.
+/// Runs the plugins' `check` of new configurations, on one new thread.
 fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintError>)> {
     if unchecked.is_empty() {
         return Vec::new();
     }
-    let sources = unchecked
-        .iter()
-        .map(|(_, _, source)| source.clone())
-        .collect::<Vec<_>>();
+    let mints = unchecked.iter().map(|(_, _, mint)| mint.clone()).collect::<Vec<_>>();
     let checking = tollgate_plugin::block_on_new_thread(|| async move {
-        let mut verdicts = Vec::with_capacity(sources.len());
-        for source in sources {
-            verdicts.push(source.check().await);
+        let mut verdicts = Vec::with_capacity(mints.len());
+        for mint in mints {
+            verdicts.push(mint.check().await);
         }
         verdicts
     });
@@ -261,7 +260,7 @@ impl ClusterAccess {
                 values: BTreeMap::new(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                object: None,
+                secret_name: None,
                 resource_version: None,
                 location: None,
             }),
@@ -279,56 +278,57 @@ impl ClusterAccess {
         config: &Arc<ClusterConfig>,
         label: Arc<str>,
         before: Option<&Self>,
-        makers: CredentialSourceFactory<'_>,
+        factory: CredentialSourceFactory<'_>,
     ) -> Self {
-        let (server, tls) = endpoint(cluster, config, makers.ambient);
+        let (server, tls) = endpoint(cluster, config, factory.ambient);
         let connection = connection_key(&server, &tls, &config.auth);
-        let kept = before.filter(|before| before.connection == connection);
-        let (backend, credential_source) = match kept.and_then(|kept| kept.backend.clone()) {
+        let unchanged = before.filter(|before| before.connection == connection);
+        let (backend, credential_source) = match unchanged.and_then(|unchanged| unchanged.backend.clone()) {
             Some(backend) => (Some(backend), None),
             None => match ClusterBackend::build(&server, &tls) {
                 Ok(backend) => (Some(Arc::new(backend)), None),
-                Err(error) => (None, Some(unusable("config.cluster", &with_causes(&error)))),
+                Err(error) => (None, Some(unusable_source("config.cluster", &with_causes(&error)))),
             },
         };
-        let plain = unusable("config.cluster", "no credential is sent to a server without https");
-        let readable = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
-        let shows = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
-        let credential_source = credential_source.or((readable && shows).then_some(plain));
+        let plain = unusable_source("config.cluster", "no credential is sent to a server without https");
+        let is_plain_text = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
+        let sends_credential = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
+        let credential_source = credential_source.or((is_plain_text && sends_credential).then_some(plain));
         Self {
             cluster: Arc::new(cluster.clone()),
             config: Arc::clone(config),
             label,
             provider: Arc::from(config.auth.as_str()),
             backend: backend.filter(|_| credential_source.is_none()),
-            credential_source: credential_source.unwrap_or_else(|| unusable("host.unfinished", "not loaded yet")),
+            credential_source: credential_source
+                .unwrap_or_else(|| unusable_source("host.unfinished", "not loaded yet")),
             connection,
         }
     }
 
-    /// Sets the credential's source, unless the connection is unusable.
+    /// Sets the source of the credential, unless the connection is unusable.
     fn with_source(mut self, credential_source: CredentialSource) -> Self {
         let Some(backend) = &self.backend else { return self };
         self.credential_source = credential_source;
         if let CredentialSource::Static(lease) = &self.credential_source
             && let Err(error) = backend.for_credential(lease)
         {
-            self.credential_source = unusable("config.cluster", &with_causes(&error));
+            self.credential_source = unusable_source("config.cluster", &with_causes(&error));
         }
         self
     }
 
-    /// The supply, if its inputs and its name in metrics are the same. A plugin whose files changed
-    /// counts as another one, because its manifest may allow less.
+    /// The credential's source, if its inputs and the cluster's name in metrics are the same. A
+    /// plugin whose files changed counts as another one, because its manifest may allow less.
     fn reusable_source(
         &self,
         key: CredentialKey,
         label: &Arc<str>,
-        source: &tollgate_plugin::ProviderMint,
+        mint: &tollgate_plugin::ProviderMint,
     ) -> Option<CredentialSource> {
-        let same_plugin = |minted: &tollgate_plugin::credential::source::Minted| {
-            let before = minted.source.as_ref();
-            before.is_some_and(|before| Arc::ptr_eq(before.provider(), source.provider()))
+        let same_plugin = |minted: &tollgate_plugin::credential::source::MintedCredential| {
+            let before = minted.mint.as_ref();
+            before.is_some_and(|before| Arc::ptr_eq(before.provider(), mint.provider()))
         };
         match &self.credential_source {
             CredentialSource::Minted(minted)
@@ -370,7 +370,7 @@ impl ClusterAccess {
         &self.provider
     }
 
-    /// Where its credential comes from.
+    /// The source of its credential.
     pub fn credential_source(&self) -> &CredentialSource {
         &self.credential_source
     }
@@ -383,7 +383,7 @@ impl ClusterAccess {
         }
     }
 
-    /// A credential that may be used now, waiting at most [`MAX_CREDENTIAL_WAIT`].
+    /// Returns a credential that may be used now, waiting at most [`MAX_CREDENTIAL_WAIT`].
     ///
     /// # Errors
     /// [`Error`]; the request must not be forwarded.
@@ -397,11 +397,16 @@ impl ClusterAccess {
         }
     }
 
-    /// The credential for one more attempt after a 401. `None` if that makes no sense. Waits at
-    /// most [`MAX_CREDENTIAL_WAIT`] for a mint.
-    pub async fn refused(&self, generation: u64) -> Option<Lease> {
+    /// Returns the credential for one more attempt after a 401. `None` if another attempt makes no
+    /// sense. Waits at most [`MAX_CREDENTIAL_WAIT`] for a mint.
+    pub async fn lease_after_unauthorized(&self, generation: u64) -> Option<Lease> {
         match &self.credential_source {
-            CredentialSource::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
+            CredentialSource::Minted(minted) => minted
+                .slot
+                .lease_after_unauthorized(generation, deadline())
+                .await
+                .ok()
+                .flatten(),
             CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
     }
@@ -410,8 +415,8 @@ impl ClusterAccess {
     /// credential. Does not wait.
     pub async fn report_unauthorized(&self, generation: u64) {
         if let CredentialSource::Minted(minted) = &self.credential_source {
-            // What a later request gets is that request's to hear of.
-            drop(minted.slot.refused(generation, Instant::now()).await);
+            // The next request gets the result, or its error.
+            drop(minted.slot.lease_after_unauthorized(generation, Instant::now()).await);
         }
     }
 
@@ -442,7 +447,7 @@ fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config
     }
 }
 
-/// What decides whether connections can be kept.
+/// The key of everything that connections depend on. While it is the same, they are reused.
 fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> CredentialKey {
     let ClusterTls {
         verification,
@@ -463,7 +468,7 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
         .map(|bytes| SecretVersion::Bytes { name: "key", bytes })
         .into_iter()
         .collect();
-    CredentialKey::of(&KeyInputs {
+    CredentialKey::from_inputs(&KeyInputs {
         abi: "connection",
         plugin: auth.as_str(),
         config: &serde_json::json!({

@@ -3,8 +3,8 @@
 //!
 //! Invariant: a request that may have had an effect is never sent twice.
 //!
-//! Security: a 401 that the cluster answers to the gateway's credential is not passed on as a 401
-//! to the caller.
+//! Security: a 401 of the cluster to the gateway's credential is not passed on as a 401 to the
+//! caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, CleanedRequest, Outbound, Upstream};
-use tollgate_proxy::record::{CredentialNote, Open, Step};
+use tollgate_proxy::record::{CredentialNote, OpenRecord, Stage};
 use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
 
-/// Longest wait for a cluster's response head. An API server gives up its own
-/// short requests after 60 s and begins to answer watches at once.
+/// Longest wait for a cluster's response head. An API server gives up its own short requests after
+/// 60 s and sends the head of a watch at once.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What a cluster is told about the caller.
+/// The identity that a request has in the cluster.
 pub(crate) enum RequestIdentity<'a> {
-    /// Nothing: the gateway's own credential acts.
+    /// The gateway's own, without impersonation.
     GatewayCredential,
-    /// Whom to impersonate, and the id that both audit logs share.
+    /// The impersonated identity. The request also carries the id that both audit logs share.
     Impersonated(&'a Impersonation),
 }
 
@@ -45,18 +45,18 @@ pub(crate) struct ClusterRequest<'a> {
     /// The part after the cluster's URL, encoded as the client sent it.
     pub(crate) rest: &'a str,
     pub(crate) query: Option<&'a str>,
-    /// What it asks of Kubernetes.
+    /// Its verb and object, as Kubernetes reads them.
     pub(crate) attributes: &'a Attributes,
-    pub(crate) told: RequestIdentity<'a>,
+    pub(crate) identity: RequestIdentity<'a>,
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) decision: Uuid,
     /// When the caller's credential expires.
-    pub(crate) until: Option<Timestamp>,
-    /// Signal that ends the exchange for any other reason.
+    pub(crate) expires_at: Option<Timestamp>,
+    /// Signal that terminates the exchange for any other reason.
     pub(crate) ending: EndSignal,
 }
 
-/// How often a request may be sent.
+/// The first or second attempt to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendAttempt {
     First,
@@ -65,10 +65,10 @@ enum SendAttempt {
 
 /// The outcome of a request.
 pub(crate) enum SendOutcome {
-    /// The cluster's answer to the request.
+    /// The cluster's response to the request.
     ClusterResponse(Response<Body>),
-    /// The cluster does not accept the gateway's credential: a 401 that says nothing about the
-    /// caller's.
+    /// A 401 of the cluster to the gateway's credential. It says nothing about the caller's
+    /// credential.
     CredentialRejected(Response<Body>),
 }
 
@@ -80,34 +80,34 @@ impl ClusterRequest<'_> {
     /// that has already had an effect. A request that may have an effect is therefore sent once.
     /// Its 401 is passed on, and the next request gets another credential.
     ///
-    /// - `held`: kept until the answer's content or the tunnel ended.
+    /// - `held`: dropped when the response's content or the tunnel has ended.
     pub(crate) async fn send<H: Send + Sync + 'static>(
         &self,
         (cleaned, body): (CleanedRequest, Body),
         held: H,
-        record: &mut Open,
+        record: &mut OpenRecord,
     ) -> Result<SendOutcome, Rejection> {
         let lease = lease(self.cluster, record).await?;
         let held = Arc::new(held);
         let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
-        let again = only_reads.then(|| cleaned.clone());
-        note(record, self.cluster, Some(&lease), SendAttempt::First);
+        let retry = only_reads.then(|| cleaned.clone());
+        record_credential(record, self.cluster, Some(&lease), SendAttempt::First);
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
-        // An answer from behind the API server's own proxy says nothing about the gateway's
+        // A response from behind the API server's own proxy says nothing about the gateway's
         // credential.
         if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
             return Ok(SendOutcome::ClusterResponse(first));
         }
-        let Some(cleaned) = again else {
+        let Some(cleaned) = retry else {
             self.cluster.report_unauthorized(generation).await;
             return Ok(SendOutcome::CredentialRejected(first));
         };
-        let Some(lease) = self.cluster.refused(generation).await else {
+        let Some(lease) = self.cluster.lease_after_unauthorized(generation).await else {
             return Ok(SendOutcome::CredentialRejected(first));
         };
         drop(first);
-        note(record, self.cluster, Some(&lease), SendAttempt::Second);
+        record_credential(record, self.cluster, Some(&lease), SendAttempt::Second);
         let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
         Ok(if second.status() == StatusCode::UNAUTHORIZED {
             SendOutcome::CredentialRejected(second)
@@ -120,9 +120,9 @@ impl ClusterRequest<'_> {
         &self,
         (cleaned, mut body): (CleanedRequest, Body),
         (lease, held): (&Lease, &Arc<H>),
-        record: &mut Open,
+        record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
-        // The content may go on after the answer has ended.
+        // The content may go on after the response has ended.
         body.hold(Arc::clone(held));
         let switches = cleaned.upgrade().is_some();
         let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
@@ -131,9 +131,9 @@ impl ClusterRequest<'_> {
             .map_err(Rejection::UnusableCertificate)?;
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
         outbound.hold(Arc::clone(held));
-        outbound.expire_with_credential(self.until, self.decision);
+        outbound.expire_with_credential(self.expires_at, self.decision);
         outbound.terminate_on(self.ending.clone());
-        record.finish_stage(Step::Headers);
+        record.finish_stage(Stage::Headers);
         let sending = backend.forward(outbound, body);
         let answered = match follows_log(self.rest, self.query) {
             true => Ok(sending.await),
@@ -151,19 +151,19 @@ impl ClusterRequest<'_> {
 
     fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
         let path = target::join(upstream.base(), self.rest, self.query)?;
-        Ok(match self.told {
+        Ok(match self.identity {
             RequestIdentity::GatewayCredential => {
                 cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?
             }
             RequestIdentity::Impersonated(impersonation) => {
-                let told = (impersonation, self.decision);
-                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?
+                let impersonated = (impersonation, self.decision);
+                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, impersonated, self.peer)?
             }
         })
     }
 }
 
-/// An answer to a request to switch protocols: the switch, or an error.
+/// Checks the response to a request to switch protocols: it must be the switch, or an error.
 // SECURITY: a redirect of an upgrade would lead a client, and its credential, to wherever a
 // kubelet says (CVE-2020-8559).
 fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Rejection> {
@@ -175,16 +175,16 @@ fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Re
     }
 }
 
-/// Whether the answer begins with the first line of a log, however late that line comes.
+/// Whether the response begins with the first line of a log, however late that line comes.
 fn follows_log(rest: &str, query: Option<&str>) -> bool {
     let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
 }
 
-/// The credential stage. The record gets the class and code of a failure.
-pub(crate) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<Lease, Rejection> {
+/// Runs the credential stage. Records the class and code of a failure.
+pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Result<Lease, Rejection> {
     access.lease().await.map_err(|error| {
-        note(record, access, None, SendAttempt::First);
+        record_credential(record, access, None, SendAttempt::First);
         record.note(|record| {
             if let Some(credential) = &mut record.credential {
                 credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
@@ -195,17 +195,17 @@ pub(crate) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<L
 }
 
 /// Records a credential that is handed out rather than used.
-pub(crate) fn note_lease(record: &mut Open, access: &ClusterAccess, lease: &Lease) {
-    note(record, access, Some(lease), SendAttempt::First);
+pub(crate) fn record_lease(record: &mut OpenRecord, access: &ClusterAccess, lease: &Lease) {
+    record_credential(record, access, Some(lease), SendAttempt::First);
 }
 
-fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries: SendAttempt) {
+fn record_credential(record: &mut OpenRecord, access: &ClusterAccess, lease: Option<&Lease>, attempt: SendAttempt) {
     record.note(|record| {
         record.credential = Some(CredentialNote {
             provider: Arc::clone(access.provider()),
             generation: lease.map_or(0, |lease| lease.generation),
             failure: None,
-            replayed: tries == SendAttempt::Second,
+            replayed: attempt == SendAttempt::Second,
         });
     });
 }

@@ -1,8 +1,8 @@
 //! Runs the stages of requests about clusters in order, from the authenticated request and its
-//! route to the answer of the cluster or of the gateway.
+//! route to the response of the cluster or of the gateway.
 //!
 //! Security: a request reaches a cluster only with a [`ClusterPermit`] and a credential, and a
-//! credential is only given to the caller it was requested by.
+//! credential is only returned to the caller that requested it.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, request};
 
-use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, note_lease};
+use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_lease};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
 use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
 use crate::front::{Front, RequestContext, safety_in_cluster};
-use crate::open_exchanges::{PtrEqArc, Question};
+use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::json;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -26,20 +26,20 @@ use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, client_impersonates};
-use tollgate_proxy::record::{Open, Step};
+use tollgate_proxy::record::{OpenRecord, Stage};
 
 pub mod exec;
 pub mod permit;
 pub mod route;
 pub mod view;
 
-/// A permitted request, to be judged again after a change.
+/// A permitted request, to be authorized again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterReauthorization {
     principal: PtrEqArc<Principal>,
-    /// The name as the caller gave it.
+    /// The cluster's name as the caller wrote it.
     name: String,
-    wanted: ClusterOperation,
+    operation: ClusterOperation,
     server: String,
     connection: CredentialKey,
 }
@@ -50,20 +50,20 @@ impl ClusterReauthorization {
         Self {
             principal: PtrEqArc(Arc::clone(principal)),
             name: name.to_owned(),
-            wanted: permit.operation(),
+            operation: permit.operation(),
             server: access.cluster().server.clone(),
             connection: access.connection(),
         }
     }
 
-    /// Whether the request would be permitted, and reach the same cluster in the same way.
+    /// Whether `now` permits the request, to the same cluster over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
-        if !now.authenticator.still(principal) {
+        if !now.authenticator.is_still_valid(principal) {
             return false;
         }
         let caller = now.callers.of(principal, &now.rbac);
-        let permit = reauthorize_cluster(now, &caller, (&self.name, self.wanted));
+        let permit = reauthorize_cluster(now, &caller, (&self.name, self.operation));
         permit.is_ok_and(|permit| {
             let access = permit.access();
             access.cluster().server == self.server && access.is_reached_by(self.connection)
@@ -100,7 +100,7 @@ impl Front for ClusterRoute<'_> {
 
 impl RequestContext<'_> {
     fn list_clusters(&self) -> Result<Response<Body>, Rejection> {
-        let _held = self.gateway.persons.acquire(self.principal.key())?;
+        let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
         let seen = visible(self.snapshot, &caller);
         let items: Vec<ClusterView> = seen.into_iter().map(|access| ClusterView::of(access)).collect();
@@ -115,15 +115,15 @@ impl RequestContext<'_> {
             self.principal,
             self.record,
         )?;
-        let question = Question::Cluster(ClusterReauthorization::new(self.principal, name, &permit));
-        let _place = self
+        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(self.principal, name, &permit));
+        let _guard = self
             .gateway
             .open
-            .register(question, (self.snapshot, self.record.id()))?;
-        let _held = self.gateway.persons.acquire(self.principal.key())?;
+            .register(reauthorization, (self.snapshot, self.record.id()))?;
+        let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let access = permit.access();
         let lease = lease(access, self.record).await?;
-        note_lease(self.record, access, &lease);
+        record_lease(self.record, access, &lease);
         let until = usable_until(access, &lease);
         let document =
             exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
@@ -147,33 +147,33 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
-        // SECURITY: without these fields the request would act with the gateway's own rights,
+        // SECURITY: without these fields the request would act with the gateway's own permissions,
         // which are more than the caller asked for.
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
-        let wanted = ClusterOperation::of(cleaned.method(), &attributes);
-        let permit = permit((&path.name, wanted), snapshot, principal, record)?;
-        let question = Question::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
-        let place = gateway.open.register(question, (snapshot, record.id()))?;
-        let held = gateway.persons.acquire(principal.key())?;
+        let operation = ClusterOperation::of(cleaned.method(), &attributes);
+        let permit = permit((&path.name, operation), snapshot, principal, record)?;
+        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
+        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let held = gateway.persons.acquire(principal.limit_key())?;
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
             attributes: &attributes,
-            told: RequestIdentity::GatewayCredential,
+            identity: RequestIdentity::GatewayCredential,
             peer,
             decision: record.id(),
-            until: principal.expires_at(),
-            ending: place.ending(),
+            expires_at: principal.expires_at(),
+            ending: guard.ending(),
         };
-        let answered = cluster_request.send((cleaned, body), (held, place), record).await;
-        record.finish_stage(Step::Forward);
+        let answered = cluster_request.send((cleaned, body), (held, guard), record).await;
+        record.finish_stage(Stage::Forward);
         match answered? {
-            // A 401 may be the cluster's answer to the gateway's credential. It is passed on
+            // A 401 may be the cluster's response to the gateway's credential. It is passed on
             // without its challenge, which would make clients ask people for a password.
             SendOutcome::ClusterResponse(response) | SendOutcome::CredentialRejected(response) => Ok(response),
         }
@@ -181,13 +181,13 @@ impl RequestContext<'_> {
 }
 
 fn permit(
-    asked: (&str, ClusterOperation),
+    request: (&str, ClusterOperation),
     snapshot: &Snapshot,
     principal: &Arc<Principal>,
-    record: &mut Open,
+    record: &mut OpenRecord,
 ) -> Result<ClusterPermit, Rejection> {
     let caller = snapshot.callers.of(principal, &snapshot.rbac);
-    let permit = authorize_cluster(snapshot, &caller, asked, record);
-    record.finish_stage(Step::Authorize);
+    let permit = authorize_cluster(snapshot, &caller, request, record);
+    record.finish_stage(Stage::Authorize);
     Ok(permit?)
 }

@@ -1,5 +1,5 @@
-//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). A call is decoded, decided,
-//! edited by plugins and the policy, and forwarded to the extension's backend.
+//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). A call is decoded,
+//! authorized, edited by plugins and the policy, and forwarded to the extension's backend.
 //!
 //! Security: the host writes its own fields after plugins and policy wrote theirs.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{Response, request};
 
 use crate::front::{Front, RequestContext};
-use crate::open_exchanges::Question;
+use crate::open_exchanges::Reauthorization;
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::route::ExtensionPath;
@@ -17,7 +17,7 @@ use tollgate_plugin::FilterContext as PluginContext;
 use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
 use tollgate_proxy::headers::{self, ClientFields, HostHeaders, Outbound};
-use tollgate_proxy::record::{Open, Step};
+use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
 
@@ -25,7 +25,7 @@ pub mod call;
 mod evaluation;
 pub(crate) mod facts;
 pub mod permit;
-mod question;
+mod reauthorization;
 pub mod registry;
 
 pub use evaluation::ExtensionEvaluationCache;
@@ -33,7 +33,7 @@ pub use facts::CallTarget;
 
 use call::Call;
 use permit::ExtensionPermit;
-pub(crate) use question::ExtensionReauthorization;
+pub(crate) use reauthorization::ExtensionReauthorization;
 
 impl Front for ExtensionPath<'_> {
     async fn serve(
@@ -52,14 +52,14 @@ impl Front for ExtensionPath<'_> {
         record.note(|record| note_call(record, &call));
         let caller = snapshot.callers.of(principal, &snapshot.rbac);
         let permit = permit::authorize(snapshot, &caller, call, record);
-        record.finish_stage(Step::Authorize);
+        record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
-        let question = Question::Extension(ExtensionReauthorization::new(&permit));
-        let place = Arc::new(gateway.open.register(question, (snapshot, record.id()))?);
+        let reauthorization = Reauthorization::Extension(ExtensionReauthorization::new(&permit));
+        let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
 
         let permits = (
-            gateway.persons.acquire(principal.key())?,
-            permit.extension().limiter().acquire(principal.key())?,
+            gateway.persons.acquire(principal.limit_key())?,
+            permit.extension().limiter().acquire(principal.limit_key())?,
         );
         let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
             None => (ClientFields::NoAllowlist, body),
@@ -70,14 +70,14 @@ impl Front for ExtensionPath<'_> {
             .await?;
         outbound.hold(permits);
         outbound.expire_with_credential(principal.expires_at(), record.id());
-        outbound.terminate_on(place.ending());
-        // The content may go on after the answer has ended.
-        body.hold(Arc::clone(&place));
-        outbound.hold(place);
-        record.finish_stage(Step::Headers);
+        outbound.terminate_on(guard.ending());
+        // The content may go on after the response has ended.
+        body.hold(Arc::clone(&guard));
+        outbound.hold(guard);
+        record.finish_stage(Stage::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;
-        record.finish_stage(Step::Forward);
+        record.finish_stage(Stage::Forward);
         gateway.count(&permit, record, &forwarded);
         gateway.finish(forwarded?, &permit, snapshot).await
     }
@@ -91,7 +91,7 @@ impl Gateway {
         mut cleaned: headers::CleanedRequest,
         permit: &ExtensionPermit,
         snapshot: &Snapshot,
-        (peer, record): (&Arc<Peer>, &mut Open),
+        (peer, record): (&Arc<Peer>, &mut OpenRecord),
     ) -> Result<Outbound, Rejection> {
         let missing = snapshot.plugins.missing_required();
         if !missing.is_empty() {
@@ -114,13 +114,13 @@ impl Gateway {
         }
         let caller = permit.caller();
         let assertion = match &extension.spec().identity.assertion {
-            Some(spec) => Some(self.signer.sign(spec, &statement(permit))?),
+            Some(spec) => Some(self.signer.sign(spec, &assertion_claims(permit))?),
             None => None,
         };
         let call = permit.call();
         let own = HostHeaders {
             identity: caller.identity.as_ref().map_err(Clone::clone)?,
-            subject: permit.subject().as_ref().map_err(Clone::clone)?,
+            resource: permit.resource_headers().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
         let upstream = permit.backend().upstream();
@@ -146,22 +146,22 @@ impl Gateway {
     }
 
     /// Counts requests handed to a backend, as Argo CD does.
-    fn count(&self, permit: &ExtensionPermit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
+    fn count(&self, permit: &ExtensionPermit, record: &OpenRecord, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = match forwarded {
             Ok(response) => response.status(),
             Err(error) => error.status(),
         };
-        let seconds = record.stage_duration(Step::Forward).as_secs_f64();
+        let seconds = record.stage_duration(Stage::Forward).as_secs_f64();
         self.metrics
-            .forwarded(permit.extension().spec(), status.as_u16(), seconds);
+            .count_forwarded(permit.extension().spec(), status.as_u16(), seconds);
     }
 }
 
 fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
     record.front = "extensions";
     record.extension = Some(Arc::clone(&call.attributes.name));
-    record.application = call.attributes.subject.application().cloned();
-    record.project = call.attributes.subject.project().map(str::to_owned);
+    record.application = call.attributes.object.application().cloned();
+    record.project = call.attributes.object.project().map(str::to_owned);
 }
 
 fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
@@ -174,22 +174,22 @@ fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
         user: Some(principal.username()),
         groups: principal.groups(),
         application: call.application.as_deref(),
-        project: call.attributes.subject.project(),
+        project: call.attributes.object.project(),
         cluster: permit.destination().map(|cluster| cluster.name.as_str()),
     }
 }
 
-fn statement(permit: &ExtensionPermit) -> AssertionClaims<'_> {
+fn assertion_claims(permit: &ExtensionPermit) -> AssertionClaims<'_> {
     let principal = &permit.caller().principal;
-    let subject = &permit.call().attributes.subject;
+    let object = &permit.call().attributes.object;
     AssertionClaims {
         subject: principal.user_id(),
         username: principal.username(),
         groups: principal.groups(),
-        application: subject
+        application: object
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: subject.project(),
+        project: object.project(),
         caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
     }
 }

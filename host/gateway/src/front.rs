@@ -1,5 +1,6 @@
-//! What a front is: [`Front`], and the [`RequestContext`] its stages take. Determines from a request's path which front it belongs to, and with that the format of its
-//! errors and which other origins may call. Who calls plays no part.
+//! The trait [`Front`], and the [`RequestContext`] its stages take. A request's path determines
+//! its [`FrontKind`], and with it the format of its errors and which other origins may call. The
+//! caller plays no part in this.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::{applications, applicationsets, platform};
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Open;
+use tollgate_proxy::record::OpenRecord;
 use tollgate_proxy::server::Peer;
 
 /// What the stages after authentication know of a request.
@@ -26,22 +27,22 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) snapshot: &'a Arc<Snapshot>,
     pub(crate) principal: &'a Arc<Principal>,
-    pub(crate) record: &'a mut Open,
+    pub(crate) record: &'a mut OpenRecord,
 }
 
-/// A front, implemented by its part of the route: one kind of request, and how it is decided and
-/// answered after authentication.
+/// A front, implemented by its variant of [`Route`](crate::route::Route): how requests of one kind
+/// are authorized and answered after authentication.
 pub(crate) trait Front {
-    /// What the route adds to the safety of the method.
+    /// The safety of the request, as far as the route changes what the method implies.
     fn safety(&self, _method: &Method) -> Safety {
         Safety::ByMethod
     }
 
-    /// Runs the stages authorize, impersonate, credential, headers and forward, as far as the
-    /// front has them.
+    /// Runs the stages authorize, impersonate, credential, headers and forward. A front may lack
+    /// some of them.
     ///
     /// # Errors
-    /// The stage that refuses the request, or cannot do its work.
+    /// The rejection of the first stage that refuses the request or fails.
     fn serve(
         &self,
         context: RequestContext<'_>,
@@ -61,7 +62,7 @@ pub(crate) fn safety_in_cluster(method: &Method, rest: &str, query: Option<&str>
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
-/// The front a request comes in by, well-formed or not.
+/// The front that a request is for, even if the request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontKind {
     /// The clusters of agents.
@@ -97,45 +98,45 @@ impl FrontKind {
         }
     }
 
-    /// The format of answers to its clients.
+    /// The format of error responses of this front.
     fn error_format(self) -> ErrorFormat {
         match self {
             Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) => ErrorFormat::ApplicationSets,
-            Self::Other(voice) => voice,
+            Self::Other(format) => format,
         }
     }
 
-    /// What browsers of other origins may do on the fronts they may call.
+    /// What pages of other origins may do, on the fronts that they may call.
     pub(crate) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
         let settings = snapshot.config.kubernetes.as_ref()?;
         if platform::route::allows_cors(head.uri.path()) && head.headers.contains_key(ORIGIN) {
-            // Here, as everywhere in the API, a request from another origin passes without CORS
-            // fields, or is refused for other reasons.
+            // As everywhere in the API, a request from an origin that is not allowed gets no CORS
+            // fields and is otherwise treated as usual.
             return origin::check(head, &settings.allowed_origins).ok().map(Ok);
         }
         (self == Self::Agents).then(|| origin::check(head, &settings.allowed_origins))
     }
 
-    /// Closes the record and answers the client.
-    pub(crate) fn refuse(self, rejection: &Rejection, mut record: Open) -> Response<Body> {
+    /// Closes the record and makes the response.
+    pub(crate) fn refuse(self, rejection: &Rejection, mut record: OpenRecord) -> Response<Body> {
         // Clients of Kubernetes read no other format, wherever the request failed.
-        let voice = match rejection {
+        let format = match rejection {
             Rejection::WrongPrefix => ErrorFormat::Kubernetes,
             _ => self.error_format(),
         };
-        let answer = rejection.answer(voice);
+        let answer = rejection.answer(format);
         let decision = record.id();
         record.note(|record| record.detail = rejection.detail());
         record.close(answer.outcome, answer.status, answer.reason);
         if let Self::Grpc(transport) = self {
             return grpc::refuse(transport, &answer);
         }
-        answer.into_response(decision, voice).map(Body::from)
+        answer.into_response(decision, format).map(Body::from)
     }
 }
 
-/// Tells the caller which decision an answer belongs to.
+/// Sets the header that names the decision a response belongs to.
 pub(crate) fn set_decision_header(response: &mut Response<Body>, decision: uuid::Uuid) {
     let mut text = uuid::Uuid::encode_buffer();
     if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {

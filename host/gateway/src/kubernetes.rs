@@ -1,7 +1,7 @@
 //! Runs the stages of requests into an agent's cluster (below `/k8s-proxy/`) in order.
 //!
-//! Security: a request reaches a cluster only with access to its agent, a permit of the policy
-//! and a row in the audit log. Identity headers of the client are never passed on.
+//! Security: a request reaches a cluster only with access to its agent, a permit of the policy and
+//! an entry in the audit log. Identity headers of the client are never passed on.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::cluster_access::ClusterLookup;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
-use crate::open_exchanges::{OpenExchanges, PtrEqArc, Question as OpenQuestion, Withdrawn};
+use crate::open_exchanges::{OpenExchanges, PtrEqArc, Reauthorization, Withdrawn};
 use crate::pipeline::Gateway;
 use crate::rejection::{ErrorFormat, Rejection};
 use crate::snapshot::{KubernetesFront, Snapshot};
@@ -20,9 +20,9 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
-use tollgate_identity::access::{AccessGrant, AccessKey, Authorizer, CredentialOwner, IdToken, Question};
+use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner, IdToken};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
-use tollgate_identity::authenticate::agent::{self, CiTokens, PresentedCredential};
+use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::{EndReason, NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
@@ -30,7 +30,7 @@ use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body, BufferedBody};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
-use tollgate_proxy::record::{Open, Step};
+use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Peer;
 
 pub mod origin;
@@ -47,12 +47,12 @@ pub struct KubernetesFrontState {
     pub sessions: Arc<SessionRegistry>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// Who may use which agent.
+    /// Decides who may use which agent.
     pub authorizer: Authorizer,
-    /// The endpoint that answers other gateways' questions about access. `None` if the settings
-    /// have no secret.
+    /// The endpoint that answers other gateways whether somebody may use an agent. `None` if the
+    /// settings have no secret.
     pub endpoint: Option<PlatformEndpoint>,
-    /// What time it is.
+    /// The current time.
     pub clock: Clock,
 }
 
@@ -79,19 +79,19 @@ impl KubernetesFrontState {
         Ok(())
     }
 
-    /// Answers another gateway: the platform half of the design.
+    /// Answers another gateway that uses this one as its authorizer.
     pub(crate) async fn answer_gateway(
         &self,
         (head, body): (request::Parts, Body),
         snapshot: &Snapshot,
-        record: &mut Open,
+        record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         record.note(|record| record.front = "platform");
         let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
             return Err(Rejection::NotFound);
         };
         let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
-        let BufferedBody::Whole(body) = body.gather(bound).await? else {
+        let BufferedBody::Whole(body) = body.buffer_if_short(bound).await? else {
             return Err(Rejection::Forward(forward::Error::ContentTooLarge));
         };
         let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
@@ -105,10 +105,10 @@ impl KubernetesFrontState {
     }
 }
 
-/// A permitted request, to be judged again after a change.
+/// A permitted request, to be authorized again after a change.
 #[derive(Debug)]
 pub(crate) struct KubernetesReauthorization {
-    services: Arc<KubernetesFrontState>,
+    front_state: Arc<KubernetesFrontState>,
     access: PtrEqArc<AccessGrant>,
     attributes: Arc<Attributes>,
     impersonation: Arc<Impersonation>,
@@ -116,11 +116,11 @@ pub(crate) struct KubernetesReauthorization {
 }
 
 impl KubernetesReauthorization {
-    /// Whether the same agent gives the same person access, the policy lets the request in as the
-    /// same identity, and its cluster is reached in the same way.
+    /// Whether the same agent gives the same person access, the policy permits the request with
+    /// the same identity, and its cluster is reached over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let Some(front) = &now.kubernetes else { return false };
-        let Some(access) = self.services.authorizer.reauthorize(&front.agents, &self.access.0) else {
+        let Some(access) = self.front_state.authorizer.reauthorize(&front.agents, &self.access.0) else {
             return false;
         };
         let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
@@ -150,17 +150,17 @@ impl Hash for KubernetesReauthorization {
     }
 }
 
-/// What the stages know of a request.
+/// What the stages of this front know of a request.
 pub(crate) struct StageContext<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) front: &'a KubernetesFront,
-    pub(crate) services: &'a Arc<KubernetesFrontState>,
+    pub(crate) front_state: &'a Arc<KubernetesFrontState>,
     pub(crate) open: &'a Arc<OpenExchanges>,
-    pub(crate) record: &'a mut Open,
+    pub(crate) record: &'a mut OpenRecord,
 }
 
-/// What was found out before a request was admitted or refused.
+/// What the audit entry of a request contains, as far as the stages determined it.
 #[derive(Default)]
 struct AuditContext {
     agent: Option<AgentId>,
@@ -186,7 +186,7 @@ impl AuditContext {
     }
 }
 
-/// A request that may enter.
+/// A permitted request.
 struct PermittedRequest {
     permit: KubernetesPermit,
     cleaned: CleanedRequest,
@@ -199,35 +199,35 @@ impl Gateway {
         &self,
         (head, body): (request::Parts, Body),
         path: &KubernetesPath<'_>,
-        mut walk: StageContext<'_>,
+        mut context: StageContext<'_>,
     ) -> Result<Response<Body>, Rejection> {
-        walk.record.note(|record| {
+        context.record.note(|record| {
             record.front = "kubernetes";
             record.kubernetes = Some(Box::default());
         });
-        let query = agent::strip_query(path.query);
+        let query = k8s_proxy::strip_query(path.query);
         let path = KubernetesPath {
             rest: path.rest,
             query: query.as_deref(),
         };
-        let mut known = AuditContext::default();
-        let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
-        // Nothing passes that is not in the audit log. A refusal stays a refusal even if it cannot
-        // be logged.
-        let written = walk.write_audit_entry(&known, &admitted).await;
-        let admitted = admitted?;
+        let mut audit_context = AuditContext::default();
+        let permitted = self.admit(head, &path, (&mut context, &mut audit_context)).await;
+        // No request is forwarded that is not in the audit log. A refusal stays a refusal even if
+        // it cannot be logged.
+        let written = context.write_audit_entry(&audit_context, &permitted).await;
+        let permitted = permitted?;
         written?;
-        let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
-        let forwarded = walk.forward((admitted, body), &path).await;
+        let (audit, peer, decision) = (&context.front_state.audit, context.peer, context.record.id());
+        let forwarded = context.forward((permitted, body), &path).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
-            // The request was not let in after all.
+            // The request is refused after all.
             let answer = rejection.answer(ErrorFormat::Kubernetes);
             let entry = AccessEntry {
-                holder: known.holder(),
-                attributes: known.attributes.as_deref(),
+                holder: audit_context.holder(),
+                attributes: audit_context.attributes.as_deref(),
                 ..anonymous_entry(answer.reason, (peer, decision))
             };
-            audit.access(entry).await.map_err(Rejection::Audit)?;
+            audit.record_access(entry).await.map_err(Rejection::Audit)?;
         }
         forwarded
     }
@@ -237,10 +237,10 @@ impl Gateway {
         &self,
         head: request::Parts,
         path: &KubernetesPath<'_>,
-        (walk, known): (&mut StageContext<'_>, &mut AuditContext),
+        (context, audit_context): (&mut StageContext<'_>, &mut AuditContext),
     ) -> Result<PermittedRequest, Rejection> {
-        let access = walk.access(&head, known).await;
-        walk.record.finish_stage(Step::Authenticate);
+        let access = context.access(&head, audit_context).await;
+        context.record.finish_stage(Stage::Authenticate);
         let access = access?;
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
@@ -248,49 +248,53 @@ impl Gateway {
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
         let attributes = Arc::new(attributes);
-        known.attributes = Some(Arc::clone(&attributes));
-        walk.record.note(|record| {
-            record.policy = Some(Arc::clone(walk.front.policy.digest()));
+        audit_context.attributes = Some(Arc::clone(&attributes));
+        context.record.note(|record| {
+            record.policy = Some(Arc::clone(context.front.policy.digest()));
             if let Some(note) = &mut record.kubernetes {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = walk.front.policy.authorize(&access, &attributes);
-        walk.record.finish_stage(Step::Authorize);
+        let permit = context.front.policy.authorize(&access, &attributes);
+        context.record.finish_stage(Stage::Authorize);
         if let Err(permit::Error::Denied { notes, .. }) = &permit {
-            walk.record.note(|record| record.notes.clone_from(notes));
+            context.record.note(|record| record.notes.clone_from(notes));
         }
         let permit = permit?;
-        walk.record.note(|record| {
+        context.record.note(|record| {
             record.notes.clone_from(permit.notes());
             if let Some(note) = &mut record.kubernetes {
                 note.impersonated = Some(Arc::clone(permit.impersonation()));
             }
         });
-        let held = self.persons.acquire(access.key())?;
+        let held = self.persons.acquire(access.limit_key())?;
         Ok(PermittedRequest { permit, cleaned, held })
     }
 }
 
 impl StageContext<'_> {
     /// Determines who calls, and whether they may use the agent they name.
-    async fn access(&mut self, head: &request::Parts, known: &mut AuditContext) -> Result<Arc<AccessGrant>, Rejection> {
-        let ci = match self.services.authorizer.supports_ci_tokens() {
-            true => CiTokens::Accepted,
-            false => CiTokens::Unknown,
+    async fn access(
+        &mut self,
+        head: &request::Parts,
+        audit_context: &mut AuditContext,
+    ) -> Result<Arc<AccessGrant>, Rejection> {
+        let ci = match self.front_state.authorizer.supports_ci_tokens() {
+            true => CiTokenSupport::Accepted,
+            false => CiTokenSupport::Unknown,
         };
-        let presented = agent::read(head, ci)?;
+        let presented = k8s_proxy::read(head, ci)?;
         let id_token: Arc<IdToken>;
-        let question = match &presented {
-            PresentedCredential::Pat { agent, token } => Question {
+        let query = match &presented {
+            PresentedCredential::Pat { agent, token } => AccessQuery {
                 agent: *agent,
                 key: AccessKey::PersonalAccessToken(token),
             },
-            PresentedCredential::Ci { agent, token } => Question {
+            PresentedCredential::Ci { agent, token } => AccessQuery {
                 agent: *agent,
                 key: AccessKey::CiJobToken(token),
             },
-            PresentedCredential::Cookie { agent, cookie, csrf } => Question {
+            PresentedCredential::Cookie { agent, cookie, csrf } => AccessQuery {
                 agent: *agent,
                 key: AccessKey::SessionCookie {
                     cookie,
@@ -299,29 +303,29 @@ impl StageContext<'_> {
             },
             PresentedCredential::IdToken(token) => {
                 id_token = self.front.id_tokens.verify(token).await?;
-                Question {
+                AccessQuery {
                     agent: id_token.agent,
                     key: AccessKey::OidcIdToken(&id_token),
                 }
             }
         };
-        known.agent = Some(question.agent);
-        known.access_type = Some(question.key.access_type());
-        let access = self.services.authorizer.authorize(&self.front.agents, &question).await;
-        known.bearer = match &access {
+        audit_context.agent = Some(query.agent);
+        audit_context.access_type = Some(query.key.access_type());
+        let access = self.front_state.authorizer.authorize(&self.front.agents, &query).await;
+        audit_context.bearer = match &access {
             Ok(access) => Some(CredentialOwner {
                 user: access.user().clone(),
                 session: access.session().clone(),
             }),
             Err(error) => error.credential_owner().cloned(),
         };
-        known.access = access.as_ref().ok().cloned();
+        audit_context.access = access.as_ref().ok().cloned();
         self.record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
-                note.agent = known.agent;
-                note.access_type = known.access_type;
-                note.user = known.bearer.as_ref().map(|bearer| bearer.user.clone());
-                note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
+                note.agent = audit_context.agent;
+                note.access_type = audit_context.access_type;
+                note.user = audit_context.bearer.as_ref().map(|bearer| bearer.user.clone());
+                note.session = audit_context.bearer.as_ref().map(|bearer| bearer.session.to_string());
             }
         });
         let access = access?;
@@ -329,28 +333,28 @@ impl StageContext<'_> {
         Ok(access)
     }
 
-    /// Writes a row to the audit log, or counts the request in an existing row.
+    /// Writes an entry to the audit log, or counts the request in an existing entry.
     async fn write_audit_entry(
         &mut self,
-        known: &AuditContext,
-        admitted: &Result<PermittedRequest, Rejection>,
+        audit_context: &AuditContext,
+        permitted: &Result<PermittedRequest, Rejection>,
     ) -> Result<(), Rejection> {
-        let (outcome, reason, detail) = match admitted {
+        let (outcome, reason, detail) = match permitted {
             Ok(_) => (audit::AccessOutcome::Allowed, "allowed", None),
             Err(rejection) => {
                 let answer = rejection.answer(ErrorFormat::Kubernetes);
                 (audit::AccessOutcome::Denied, answer.reason, Some(rejection.detail()))
             }
         };
-        let impersonated = match admitted.as_ref().map(|admitted| &**admitted.permit.impersonation()) {
+        let impersonated = match permitted.as_ref().map(|permitted| &**permitted.permit.impersonation()) {
             Ok(Impersonation::As(identity)) => Some(identity.username.as_str()),
             Ok(Impersonation::Nobody) | Err(_) => None,
         };
         let entry = AccessEntry {
-            holder: known.holder(),
-            agent: known.agent,
-            access_type: known.access_type,
-            attributes: known.attributes.as_deref(),
+            holder: audit_context.holder(),
+            agent: audit_context.agent,
+            access_type: audit_context.access_type,
+            attributes: audit_context.attributes.as_deref(),
             outcome,
             reason,
             detail: detail.as_deref(),
@@ -358,23 +362,27 @@ impl StageContext<'_> {
             audit_id: self.record.id(),
             impersonated,
         };
-        self.services.audit.access(entry).await.map_err(Rejection::Audit)
+        self.front_state
+            .audit
+            .record_access(entry)
+            .await
+            .map_err(Rejection::Audit)
     }
 
     async fn forward(
         self,
-        (admitted, body): (PermittedRequest, Body),
+        (permitted, body): (PermittedRequest, Body),
         path: &KubernetesPath<'_>,
     ) -> Result<Response<Body>, Rejection> {
         let StageContext {
             peer,
             snapshot,
             front: _,
-            services,
+            front_state,
             open,
             record,
         } = self;
-        let PermittedRequest { permit, cleaned, held } = admitted;
+        let PermittedRequest { permit, cleaned, held } = permitted;
         let access = permit.access();
         let cluster = match snapshot.clusters.find(&access.agent().cluster) {
             ClusterLookup::One(cluster) => cluster,
@@ -382,31 +390,34 @@ impl StageContext<'_> {
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
-        let entered = services.sessions.register(access, entering).map_err(Rejection::Ended)?;
-        let question = OpenQuestion::Kubernetes(KubernetesReauthorization {
-            services: Arc::clone(services),
+        let entered = front_state
+            .sessions
+            .register(access, entering)
+            .map_err(Rejection::Ended)?;
+        let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
+            front_state: Arc::clone(front_state),
             access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
         });
-        let place = open.register_session(question, (snapshot, record.id()), Arc::new(entered));
-        let place = place.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
+        let guard = open.register_session(reauthorization, (snapshot, record.id()), Arc::new(entered));
+        let guard = guard.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
         let cluster_request = ClusterRequest {
             cluster,
             rest: path.rest,
             query: path.query,
             attributes: permit.attributes(),
-            told: RequestIdentity::Impersonated(permit.impersonation()),
+            identity: RequestIdentity::Impersonated(permit.impersonation()),
             peer,
             decision: record.id(),
-            until: None,
-            ending: place.ending(),
+            expires_at: None,
+            ending: guard.ending(),
         };
         let answered = cluster_request
-            .send((cleaned, body.without_trailers()), (held, place), record)
+            .send((cleaned, body.without_trailers()), (held, guard), record)
             .await;
-        record.finish_stage(Step::Forward);
+        record.finish_stage(Stage::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
             SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
@@ -431,11 +442,11 @@ fn anonymous_entry<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uui
 }
 
 impl KubernetesFrontState {
-    /// Audits a refusal that comes before anything is known of the caller. The caller is answered
-    /// even if the store fails.
+    /// Audits a refusal that comes before anything is known of the caller. The caller gets a
+    /// response even if the store fails.
     pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
         let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
-        if let Err(error) = self.audit.access(anonymous_entry(reason, at)).await {
+        if let Err(error) = self.audit.record_access(anonymous_entry(reason, at)).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }
     }

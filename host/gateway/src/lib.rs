@@ -1,27 +1,28 @@
-//! The gateway: which front a request is for, what the front asks, what the policies answer, and
-//! the order of the stages. Every request gets one answer and one decision record.
+//! The gateway: decides which front a request is for, and runs the stages of that front in order.
+//! Every request gets one response and one decision record.
 //!
-//! Security: no request is passed on without a permit.
+//! Security: no request is forwarded without a permit.
 //!
-//! | path of a request | from | to |
-//! |---|---|---|
-//! | [`route`] | a path | its front |
-//! | [`front`] | header fields | what is asked |
-//! | [`caller`] | a principal | what decisions need to know of it |
-//! | [`authorize`] | caller and call | a permit |
-//! | [`clusters`] | a cluster | the gateway's credential for it, and its connections |
-//!
-//! [`grpc`] decodes calls and encodes answers for clients that speak gRPC. [`discovery`] knows
-//! the kinds of clusters and asks for them with a [`question`]. [`pipeline`] knows the order of
-//! the stages, and [`rejection`] words refusals. [`snapshot`] holds everything that decides, made
-//! of objects, policies and plugins. [`running`] starts and stops everything, and [`admin`] shows
-//! its state.
+//! | module | does |
+//! |---|---|
+//! | [`route`] | finds the front of a path |
+//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], [`platform`] | one front each: routing, authorization, permits and responses |
+//! | [`pipeline`] | runs the stages of a request in order |
+//! | [`caller`] | derives from a principal what decisions read |
+//! | [`open_exchanges`] | reauthorizes open exchanges after every reload |
+//! | [`cluster_access`] | holds the gateway's credential for each cluster, and its connections |
+//! | [`discovery`] | finds the kinds that clusters serve, with a [`cluster_query`] |
+//! | [`rejection`] | maps errors to responses |
+//! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
+//! | [`running`] | starts and stops everything |
+//! | [`admin`] | shows the state of the process |
 
 pub mod admin;
 pub mod applications;
 pub mod applicationsets;
 pub mod caller;
 pub mod cluster_access;
+pub mod cluster_query;
 mod cluster_request;
 pub mod clusters;
 pub mod discovery;
@@ -34,7 +35,6 @@ pub mod open_exchanges;
 pub mod pipeline;
 pub mod platform;
 pub mod projects;
-pub mod question;
 pub mod rejection;
 pub mod route;
 pub mod running;

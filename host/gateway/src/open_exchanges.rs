@@ -1,12 +1,13 @@
-//! Tracks open exchanges, each with the question it was let in by, and judges them again whenever
-//! a snapshot comes into force. An exchange ends unless the new snapshot would let it in the same
-//! way: as the same identity, to the same upstream, by the same verdict.
+//! Tracks open exchanges, each with its [`Reauthorization`], and reauthorizes them whenever a
+//! snapshot comes into force. An exchange ends unless the new snapshot permits it likewise: with
+//! the same identity, to the same upstream, by the same verdict.
 //!
-//! Judging runs off the threads that serve, and no lock is held meanwhile.
+//! Reauthorization runs off the threads that serve, and holds no lock.
 //!
-//! Invariant: an exchange stays open only while the newest snapshot that exchanges were judged by
-//! passes it. An exchange that begins while a snapshot comes into force is either among those
-//! that are judged again, or sees the new snapshot when it enters and is judged there.
+//! Invariant: an exchange stays open only while the newest snapshot that exchanges were
+//! reauthorized by permits it. An exchange that begins while a snapshot comes into force is either
+//! among those that are reauthorized, or sees the new snapshot when it is registered and is
+//! reauthorized there.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -30,20 +31,20 @@ use tollgate_proxy::record::Recorder;
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
 const SHARDS: usize = 32;
 
-/// The question that let an exchange in, kept to be judged again. Equal questions have equal
-/// answers and are judged once for each change.
+/// What authorized an exchange, kept to authorize it again. Equal values have equal results and
+/// are evaluated once for each change.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Question {
+pub(crate) enum Reauthorization {
     /// A call of an extension.
     Extension(ExtensionReauthorization),
     /// A request to a cluster by its name.
     Cluster(ClusterReauthorization),
     /// A request through an agent.
     Kubernetes(KubernetesReauthorization),
-    /// A request in the name of an Application.
+    /// A request that acts for an Application.
     Application(ApplicationReauthorization),
-    /// A watch of ApplicationSets. It is open to every known caller, because each event is judged
-    /// by itself.
+    /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
+    /// authorized by itself.
     ApplicationSets(PtrEqArc<Principal>),
 }
 
@@ -65,44 +66,44 @@ impl<T> Hash for PtrEqArc<T> {
     }
 }
 
-impl Question {
-    /// Whether `now`, with its restrictions, would let the exchange in the same way.
+impl Reauthorization {
+    /// Whether `now`, and the snapshot that narrows it, permit the exchange likewise.
     fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        self.passes_one(now)
+        self.is_allowed_by(now)
             && now
                 .narrowed_by
                 .as_ref()
-                .is_none_or(|narrower| self.passes_one(narrower))
+                .is_none_or(|narrower| self.is_allowed_by(narrower))
     }
 
-    fn passes_one(&self, now: &Snapshot) -> bool {
-        let passes = || match self {
-            Self::Extension(question) => question.is_still_allowed(now),
-            Self::Cluster(question) => question.is_still_allowed(now),
-            Self::Kubernetes(question) => question.is_still_allowed(now),
-            Self::Application(question) => question.is_still_allowed(now),
+    fn is_allowed_by(&self, now: &Snapshot) -> bool {
+        let is_allowed = || match self {
+            Self::Extension(reauthorization) => reauthorization.is_still_allowed(now),
+            Self::Cluster(reauthorization) => reauthorization.is_still_allowed(now),
+            Self::Kubernetes(reauthorization) => reauthorization.is_still_allowed(now),
+            Self::Application(reauthorization) => reauthorization.is_still_allowed(now),
             Self::ApplicationSets(PtrEqArc(principal)) => {
-                now.application_sets.is_some() && now.authenticator.still(principal)
+                now.application_sets.is_some() && now.authenticator.is_still_valid(principal)
             }
         };
-        // SECURITY: if judging panics, the exchange ends.
-        catch_unwind(AssertUnwindSafe(passes)).unwrap_or(false)
+        // SECURITY: if reauthorization panics, the exchange ends.
+        catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
     }
 
-    /// Whether everything that decides this question is identical in both snapshots.
-    fn inputs_unchanged(&self, untouched: &UnchangedInputs) -> bool {
+    /// Whether everything that decides this reauthorization is identical in both snapshots.
+    fn inputs_unchanged(&self, unchanged: &UnchangedInputs) -> bool {
         match self {
-            Self::Extension(_) => untouched.extensions,
-            Self::Cluster(_) => untouched.clusters,
-            Self::Kubernetes(_) => untouched.kubernetes,
-            Self::Application(_) => untouched.applications,
-            Self::ApplicationSets(_) => untouched.callers,
+            Self::Extension(_) => unchanged.extensions,
+            Self::Cluster(_) => unchanged.clusters,
+            Self::Kubernetes(_) => unchanged.kubernetes,
+            Self::Application(_) => unchanged.applications,
+            Self::ApplicationSets(_) => unchanged.callers,
         }
     }
 }
 
-/// For which questions two snapshots are identical. Most changes of objects have nothing to do
-/// with rights, and need no question judged again.
+/// For which kinds of reauthorization the inputs are identical in two snapshots. Most changes of
+/// objects do not affect authorization, so nothing has to be reauthorized after them.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of question")]
 struct UnchangedInputs {
@@ -155,10 +156,10 @@ impl UnchangedInputs {
     }
 }
 
-/// One exchange.
+/// An open exchange.
 #[derive(Debug)]
 struct Exchange {
-    question: Question,
+    reauthorization: Reauthorization,
     end_trigger: Arc<EndTrigger>,
     /// The session that also counts the exchange and records its end.
     session: Option<Arc<ExchangeGuard>>,
@@ -184,11 +185,11 @@ pub struct OpenExchanges {
     current: CurrentSnapshot,
     recorder: Arc<Recorder>,
     changed: Notify,
-    /// The newest snapshot by which all open exchanges were judged.
-    judged: watch::Sender<Arc<Snapshot>>,
+    /// The newest snapshot by which all open exchanges were reauthorized.
+    reauthorized: watch::Sender<Arc<Snapshot>>,
 }
 
-/// The registration of an open exchange, until it is dropped.
+/// The registration of an open exchange. Dropping it unregisters the exchange.
 #[derive(Debug)]
 pub(crate) struct OpenExchangeGuard {
     all: Arc<OpenExchanges>,
@@ -208,7 +209,7 @@ impl OpenExchanges {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
-            judged: watch::Sender::new(current.load_full()),
+            reauthorized: watch::Sender::new(current.load_full()),
             current,
             recorder,
             changed: Notify::new(),
@@ -220,110 +221,110 @@ impl OpenExchanges {
         self.changed.notify_one();
     }
 
-    /// Judges again after every change, for as long as it is polled. Changes that arrive during a
-    /// judgment are judged together.
+    /// Reauthorizes all open exchanges after every change, for as long as it is polled. Changes
+    /// that arrive meanwhile are handled together.
     pub async fn run(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
             let now = self.current.load_full();
-            let before = Arc::clone(&self.judged.borrow());
+            let before = Arc::clone(&self.reauthorized.borrow());
             if Arc::ptr_eq(&before, &now) {
                 continue;
             }
             let (here, by) = (Arc::clone(&self), Arc::clone(&now));
-            let judged = tokio::task::spawn_blocking(move || here.reauthorize_all(&before, &by)).await;
-            match judged {
+            let ended = tokio::task::spawn_blocking(move || here.reauthorize_all(&before, &by)).await;
+            match ended {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
                 Err(error) => tracing::error!(%error, "what is open could not be judged again"),
             }
-            self.judged.send_replace(now);
+            self.reauthorized.send_replace(now);
         }
     }
 
-    /// Receives each snapshot once all open exchanges were judged by it.
+    /// Receives each snapshot once all open exchanges were reauthorized by it.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
-        self.judged.subscribe()
+        self.reauthorized.subscribe()
     }
 
     /// Registers an exchange that `snapshot` permits.
     ///
-    /// - `decision`: id of the record that lets it pass.
+    /// - `decision`: id of the record of its decision.
     ///
     /// # Errors
     /// A snapshot that came into force meanwhile does not permit it.
     pub(crate) fn register(
         self: &Arc<Self>,
-        question: Question,
+        reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
     ) -> Result<OpenExchangeGuard, Withdrawn> {
-        self.register_with_switch(question, (snapshot, decision), (Arc::default(), None))
+        self.register_with_trigger(reauthorization, (snapshot, decision), (Arc::default(), None))
     }
 
     /// Same as [`OpenExchanges::register`], for a session that also counts the exchange.
     pub(crate) fn register_session(
         self: &Arc<Self>,
-        question: Question,
+        reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
         session: Arc<ExchangeGuard>,
     ) -> Result<OpenExchangeGuard, Withdrawn> {
         let end_trigger = Arc::clone(session.end_trigger());
-        self.register_with_switch(question, (snapshot, decision), (end_trigger, Some(session)))
+        self.register_with_trigger(reauthorization, (snapshot, decision), (end_trigger, Some(session)))
     }
 
-    fn register_with_switch(
+    fn register_with_trigger(
         self: &Arc<Self>,
-        question: Question,
+        reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
         (end_trigger, session): (Arc<EndTrigger>, Option<Arc<ExchangeGuard>>),
     ) -> Result<OpenExchangeGuard, Withdrawn> {
         let recorder = Arc::clone(&self.recorder);
         end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange = Arc::new(Exchange {
-            question,
+            reauthorization,
             end_trigger: Arc::clone(&end_trigger),
             session,
         });
-        let place = OpenExchangeGuard {
+        let guard = OpenExchangeGuard {
             all: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
             decision,
             end_trigger,
         };
-        self.shard(place.number).insert(place.number, Arc::clone(&exchange));
+        self.shard(guard.number).insert(guard.number, Arc::clone(&exchange));
         // This must come after the insertion: see the invariant above.
         let current = self.current.load();
-        let is_judged = current.generation == snapshot.generation && current.narrowed_by.is_none();
-        if !is_judged && !exchange.question.is_still_allowed(&current) {
+        let is_current = current.generation == snapshot.generation && current.narrowed_by.is_none();
+        if !is_current && !exchange.reauthorization.is_still_allowed(&current) {
             exchange.withdraw();
             return Err(Withdrawn);
         }
-        Ok(place)
+        Ok(guard)
     }
 
-    /// Ends the exchanges that `now` does not permit. Returns how many.
+    /// Ends the exchanges that `now` does not permit. Returns how many it ended.
     fn reauthorize_all(&self, before: &Snapshot, now: &Snapshot) -> usize {
-        let untouched = UnchangedInputs::between(before, now);
+        let unchanged = UnchangedInputs::between(before, now);
         #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
-        let mut verdicts: HashMap<&Question, bool, FxBuildHasher> = HashMap::default();
+        let mut verdicts: HashMap<&Reauthorization, bool, FxBuildHasher> = HashMap::default();
         let mut ended = 0_usize;
         let open = self.open();
         for exchange in &open {
-            let question = &exchange.question;
-            if question.inputs_unchanged(&untouched) || exchange.end_trigger.ending().is_some() {
+            let reauthorization = &exchange.reauthorization;
+            if reauthorization.inputs_unchanged(&unchanged) || exchange.end_trigger.end_reason().is_some() {
                 continue;
             }
-            let passes = *verdicts
-                .entry(question)
-                .or_insert_with(|| question.is_still_allowed(now));
-            if !passes && exchange.withdraw() {
+            let is_allowed = *verdicts
+                .entry(reauthorization)
+                .or_insert_with(|| reauthorization.is_still_allowed(now));
+            if !is_allowed && exchange.withdraw() {
                 ended = ended.saturating_add(1);
             }
         }
         ended
     }
 
-    /// Copies the list, so that judging holds no lock while exchanges begin and end.
+    /// Copies the list, so that reauthorization holds no lock while exchanges begin and end.
     fn open(&self) -> Vec<Arc<Exchange>> {
         let mut open = Vec::new();
         for shard in &self.shards {
@@ -356,8 +357,8 @@ impl OpenExchangeGuard {
 impl Drop for OpenExchangeGuard {
     fn drop(&mut self) {
         self.all.shard(self.number).remove(&self.number);
-        if let Some(ending) = self.end_trigger.ending() {
-            // It may have ended before the record of its start was closed.
+        if let Some(ending) = self.end_trigger.end_reason() {
+            // The exchange may have ended before the record of its start was closed.
             self.all.recorder.amend(self.decision, ending.code());
         }
     }

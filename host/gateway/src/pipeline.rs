@@ -1,4 +1,4 @@
-//! Runs the stages of a request in order. Every request ends with exactly one answer and one
+//! Runs the stages of a request in order. Every request ends with exactly one response and one
 //! record. No other module knows the order.
 //!
 //! Invariant: no stage can be skipped or reordered, because each takes a type that only the stage
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::{HeaderValue, Request, Response, request};
 
-use crate::applications::Desk;
+use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
@@ -22,14 +22,14 @@ use crate::rejection::Rejection;
 use crate::route::{self, Route};
 use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
-use tollgate_identity::authenticate::agent::{self, CiTokens, PresentedCredential};
+use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
-use tollgate_proxy::record::Step;
-use tollgate_proxy::record::{Open, Outcome, Recorder, trace_id};
-use tollgate_proxy::server::{Handler, Peer, Refusal};
+use tollgate_proxy::record::Stage;
+use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, trace_id};
+use tollgate_proxy::server::{Handler, Peer, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
@@ -43,25 +43,25 @@ pub struct Gateway {
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
     public_keys: bytes::Bytes,
     pub(crate) persons: Arc<Limiter>,
-    /// State of the Kubernetes front, if it is open.
-    pub(crate) services: Option<Arc<KubernetesFrontState>>,
-    /// State of the Applications front, if it is open.
-    pub(crate) applications: Option<Arc<Desk>>,
-    /// State of the ApplicationSet front, if it is open.
-    pub(crate) sets: Option<Arc<ApplicationSetsFrontState>>,
+    /// State of the Kubernetes front. `None` if the front is closed.
+    pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
+    /// State of the Applications front. `None` if the front is closed.
+    pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
+    /// State of the ApplicationSet front. `None` if the front is closed.
+    pub(crate) application_sets_state: Option<Arc<ApplicationSetsFrontState>>,
     /// Where objects are written.
     pub(crate) source: Arc<dyn Source>,
-    /// Messages of the gRPC methods.
+    /// Codec of the messages of the gRPC methods.
     pub(crate) grpc: Arc<MessageCodec>,
     /// Open exchanges of all fronts.
     pub(crate) open: Arc<OpenExchanges>,
 }
 
-/// State of the Kubernetes, Applications and ApplicationSet fronts that outlives a request. `None`
-/// for a front that is closed.
+/// State of the Kubernetes, Applications and ApplicationSet fronts, which outlives reloads of the
+/// snapshot. `None` for a front that is closed.
 pub type FrontStates = (
     Option<Arc<KubernetesFrontState>>,
-    Option<Arc<Desk>>,
+    Option<Arc<ApplicationsFrontState>>,
     Option<Arc<ApplicationSetsFrontState>>,
 );
 
@@ -75,7 +75,7 @@ impl Gateway {
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
-        (services, applications, sets): FrontStates,
+        (kubernetes_state, applications_state, application_sets_state): FrontStates,
         open: Arc<OpenExchanges>,
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
@@ -93,16 +93,16 @@ impl Gateway {
         });
         Ok(Self {
             current,
-            sets,
+            application_sets_state,
             recorder,
             metrics,
             signer,
             public_keys,
             persons,
-            services,
-            applications,
+            kubernetes_state,
+            applications_state,
             source,
-            grpc: Arc::new(MessageCodec::new()?),
+            grpc: Arc::new(MessageCodec::try_new()?),
             open,
         })
     }
@@ -146,13 +146,13 @@ impl Gateway {
         &self,
         request: (request::Parts, Body),
         (peer, snapshot): (&Arc<Peer>, &Arc<Snapshot>),
-        mut record: Open,
+        mut record: OpenRecord,
         front_kind: FrontKind,
     ) -> Response<Body> {
-        let walked = AssertUnwindSafe(self.run_stages(request, peer, snapshot, &mut record))
+        let outcome = AssertUnwindSafe(self.run_stages(request, peer, snapshot, &mut record))
             .catch_unwind()
             .await;
-        match walked {
+        match outcome {
             Ok(Ok(response)) => {
                 record.close(Outcome::Allowed, response.status(), "allowed");
                 response
@@ -168,8 +168,8 @@ impl Gateway {
     }
 
     async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
-        if let Some(services) = &self.services {
-            services.audit_early_refusal(rejection, at).await;
+        if let Some(front_state) = &self.kubernetes_state {
+            front_state.audit_early_refusal(rejection, at).await;
         }
     }
 
@@ -179,26 +179,28 @@ impl Gateway {
         (head, mut body): (request::Parts, Body),
         peer: &Arc<Peer>,
         snapshot: &Arc<Snapshot>,
-        record: &mut Open,
+        record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }
-        if let (Route::Kubernetes(path), Some(front), Some(services)) = (&route, &snapshot.kubernetes, &self.services) {
-            let walk = kubernetes::StageContext {
+        if let (Route::Kubernetes(path), Some(front), Some(front_state)) =
+            (&route, &snapshot.kubernetes, &self.kubernetes_state)
+        {
+            let context = kubernetes::StageContext {
                 peer,
                 snapshot,
                 front,
-                services,
+                front_state,
                 open: &self.open,
                 record,
             };
-            return self.serve_kubernetes((head, body), path, walk).await;
+            return self.serve_kubernetes((head, body), path, context).await;
         }
-        if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
-            return services.answer_gateway((head, body), snapshot, record).await;
+        if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
+            return front_state.answer_gateway((head, body), snapshot, record).await;
         }
         let (call, head) = match route {
             Route::Grpc(transport) => {
@@ -218,10 +220,10 @@ impl Gateway {
         }
         let safety = safety(&route, &head.method);
         let principal = snapshot.authenticator.authenticate(&head, safety).await;
-        record.finish_stage(Step::Authenticate);
+        record.finish_stage(Stage::Authenticate);
         let principal = principal?;
         if let Some(narrower) = &snapshot.narrowed_by
-            && !narrower.authenticator.still(&principal)
+            && !narrower.authenticator.is_still_valid(&principal)
         {
             return Err(Rejection::Forward(forward::Error::Withdrawn));
         }
@@ -243,7 +245,7 @@ impl Gateway {
             Route::Platform(route) => route.serve(context, request).await,
             Route::Project(route) => route.serve(context, request).await,
             Route::Decision(id) => {
-                let _held = self.persons.acquire(principal.key())?;
+                let _held = self.persons.acquire(principal.limit_key())?;
                 self.own_decision(id, &principal)
             }
             Route::Grpc(_) => match call {
@@ -277,7 +279,7 @@ impl Handler for Gateway {
         self.answer(request, peer).await
     }
 
-    fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
+    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load();
         let mut record = match head {
             Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
@@ -301,7 +303,7 @@ impl Handler for Gateway {
 
     fn on_incomplete_head(&self, peer: &Arc<Peer>) {
         let generation = self.current.load().generation;
-        // If it is dropped, it records `cancelled`.
+        // Dropping the record closes it with the outcome `cancelled`.
         self.recorder.open_unread().note(|record| {
             record.generation = generation;
             record.peer = Some(peer.address());
@@ -322,7 +324,7 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
-/// What the front knows of the request's safety.
+/// The safety of a request, as its front defines it.
 fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
     match route {
         Route::Extension(route) => route.safety(method),
@@ -342,7 +344,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
 
 /// Whether only the Kubernetes front accepts the credential.
 fn is_for_agents(head: &request::Parts) -> bool {
-    match agent::read(head, CiTokens::Accepted) {
+    match k8s_proxy::read(head, CiTokenSupport::Accepted) {
         Ok(PresentedCredential::Pat { .. } | PresentedCredential::Ci { .. } | PresentedCredential::Cookie { .. }) => {
             true
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every change has an audit event, which the store writes together with it.
 //!
-//! Security: other people's tokens, sessions and events need a right of RBAC. A secret is shown
+//! Security: other people's tokens, sessions and events need an RBAC permission. A secret is shown
 //! only once.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, read};
 use crate::platform::api::cookie::TransportSecurity;
 use crate::platform::api::query::{OwnerFilter, Parameters, Query};
 use crate::platform::api::{AgentRef, Error};
-use crate::platform::permit::{PlatformPermission, check, could, each, object};
+use crate::platform::permit::{PlatformPermission, check, check_each, may_allow_prefix, object};
 use crate::platform::route::PlatformRoute;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -31,9 +31,9 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::User;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Principal;
-use tollgate_identity::store::{self, Actor, Owned};
+use tollgate_identity::store::{self, Actor, CredentialFilter};
 use tollgate_proxy::forward::{Body, BufferedBody};
-use tollgate_proxy::record::{CheckRecord, Open};
+use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_state::people::PersonState;
 
 use crate::kubernetes::KubernetesFrontState;
@@ -47,26 +47,26 @@ pub mod route;
 mod sessions;
 mod tokens;
 
-/// Answers requests of one caller.
-pub(crate) struct Desk<'a> {
+/// Handles the requests of one caller.
+pub(crate) struct PlatformHandler<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
     settings: &'a Kubernetes,
-    services: &'a KubernetesFrontState,
+    front_state: &'a KubernetesFrontState,
     transport: TransportSecurity,
     now: Timestamp,
     caller: Arc<Caller>,
-    person: Person,
+    user: CallerUser,
 }
 
-/// Who the caller is in the directory.
-enum Person {
+/// The caller's user in the directory.
+enum CallerUser {
     Linked(User),
-    /// A caller who is not in the directory. Such callers own nothing, but may have rights.
+    /// A caller who is not in the directory. Such callers own nothing, but may have permissions.
     Unlinked,
 }
 
-/// What a list asks for, with the RBAC object that stands for all of it.
+/// The query of a list, with its user and agent resolved.
 struct ListRequest {
     query: Query,
     agent: Option<AgentId>,
@@ -87,22 +87,22 @@ impl Front for PlatformRoute {
             principal,
             record,
         } = context;
-        let services = gateway.services.as_deref().ok_or(Rejection::NotFound)?;
-        let _held = gateway.persons.acquire(principal.key())?;
+        let front_state = gateway.kubernetes_state.as_deref().ok_or(Rejection::NotFound)?;
+        let _held = gateway.persons.acquire(principal.limit_key())?;
         record.note(|record| record.front = "platform");
-        let desk = Desk::open(snapshot, services, principal)?;
-        desk.answer(self, request, record).await
+        let handler = PlatformHandler::open(snapshot, front_state, principal)?;
+        handler.answer(self, request, record).await
     }
 }
 
-impl<'a> Desk<'a> {
-    /// Makes a desk for an authenticated caller.
+impl<'a> PlatformHandler<'a> {
+    /// Makes a handler for an authenticated caller.
     ///
     /// # Errors
     /// Their user is blocked, or the front is closed.
     pub(crate) fn open(
         snapshot: &'a Snapshot,
-        services: &'a KubernetesFrontState,
+        front_state: &'a KubernetesFrontState,
         principal: &Arc<Principal>,
     ) -> Result<Self, Rejection> {
         let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
@@ -111,11 +111,11 @@ impl<'a> Desk<'a> {
             snapshot,
             agents: &front.agents,
             settings,
-            services,
+            front_state,
             transport: TransportSecurity::of(snapshot.config.tls.is_some(), settings),
-            now: services.clock.now(),
+            now: front_state.clock.now(),
             caller: snapshot.callers.of(principal, &snapshot.rbac),
-            person: person(principal, snapshot, (settings, &front.agents))?,
+            user: find_user(principal, snapshot, (settings, &front.agents))?,
         })
     }
 
@@ -124,31 +124,31 @@ impl<'a> Desk<'a> {
         &self,
         route: &PlatformRoute,
         (head, body): (request::Parts, Body),
-        record: &mut Open,
+        record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         let raw = head.uri.query();
         let mut checks = Vec::new();
         let answered = match route {
             PlatformRoute::Agents => self.list_agents(&Query::read(raw, Parameters::Agents)?, &mut checks),
             PlatformRoute::Tokens => {
-                let wish = self.list_request(Query::read(raw, Parameters::Owned)?)?;
-                self.list_tokens(&wish, &mut checks).await
+                let list = self.list_request(Query::read(raw, Parameters::TokensOrSessions)?)?;
+                self.list_tokens(&list, &mut checks).await
             }
             PlatformRoute::Sessions => {
-                let wish = self.list_request(Query::read(raw, Parameters::Owned)?)?;
-                self.list_sessions(&wish, &mut checks).await
+                let list = self.list_request(Query::read(raw, Parameters::TokensOrSessions)?)?;
+                self.list_sessions(&list, &mut checks).await
             }
             PlatformRoute::Audit => {
-                let wish = self.list_request(Query::read(raw, Parameters::Audit)?)?;
-                self.list_audit(&wish, &mut checks).await
+                let list = self.list_request(Query::read(raw, Parameters::Audit)?)?;
+                self.list_audit(&list, &mut checks).await
             }
             PlatformRoute::CreateToken => {
-                let content = gather(body).await?;
-                let asked: NewToken = read(&head.headers, &content)?;
-                self.create_token(&asked, &mut checks).await
+                let content = read_content(body).await?;
+                let new_token: NewToken = read(&head.headers, &content)?;
+                self.create_token(&new_token, &mut checks).await
             }
             PlatformRoute::CreateSession => {
-                let content = gather(body).await?;
+                let content = read_content(body).await?;
                 NewSession::read(&head.headers, &content)?;
                 self.create_session().await
             }
@@ -161,9 +161,9 @@ impl<'a> Desk<'a> {
 
     /// The caller's user. Fails if the directory has none.
     fn require_user(&self) -> Result<&User, Error> {
-        match &self.person {
-            Person::Linked(user) => Ok(user),
-            Person::Unlinked => {
+        match &self.user {
+            CallerUser::Linked(user) => Ok(user),
+            CallerUser::Unlinked => {
                 let principal = &self.caller.principal;
                 Err(Error::NotLinked {
                     user: principal.user_id().to_owned(),
@@ -177,27 +177,27 @@ impl<'a> Desk<'a> {
     /// Whether this person is the caller. A person whom only an issuer knows has no number, and
     /// may share a name with somebody. A person who had a number before has another name.
     fn is_mine(&self, user: &User) -> bool {
-        match &self.person {
-            Person::Linked(me) => me.id > 0 && me == user,
-            Person::Unlinked => false,
+        match &self.user {
+            CallerUser::Linked(me) => me.id > 0 && me == user,
+            CallerUser::Unlinked => false,
         }
     }
 
     /// The actor that the audit log names.
     fn actor(&self) -> Actor {
-        match &self.person {
-            Person::Linked(user) => Actor {
+        match &self.user {
+            CallerUser::Linked(user) => Actor {
                 user_id: Some(user.id),
                 name: user.username.clone(),
             },
-            Person::Unlinked => Actor {
+            CallerUser::Unlinked => Actor {
                 user_id: None,
                 name: self.caller.principal.username().to_owned(),
             },
         }
     }
 
-    /// Whether credentials made here are accepted anywhere.
+    /// Fails if another platform authorizes, because nothing accepts credentials made here then.
     fn require_embedded_authorizer(&self) -> Result<(), Error> {
         match self.settings.authorizer {
             Authorizer::Embedded => Ok(()),
@@ -205,9 +205,9 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Looks a right up.
-    fn may(&self, right: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
-        let check = check(self.snapshot, &self.caller, right, object);
+    /// Looks up a permission.
+    fn may(&self, permission: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
+        let check = check(self.snapshot, &self.caller, permission, object);
         let allowed = check.allowed;
         checks.push(check);
         allowed
@@ -218,8 +218,8 @@ impl<'a> Desk<'a> {
         AgentRef { id, name }
     }
 
-    /// The RBAC object of a person's things at an agent. An agent that no longer exists is named
-    /// by its number.
+    /// The RBAC object of a person's tokens, sessions and events at an agent. An agent that no
+    /// longer exists is named by its number.
     fn object(&self, agent: Option<AgentId>, user: &str) -> String {
         let agent = agent.map(|id| self.agent(id).name.unwrap_or_else(|| id.to_string()));
         object(agent.as_deref(), Some(user))
@@ -227,8 +227,8 @@ impl<'a> Desk<'a> {
 
     /// Finds an agent by number if the text is one, or else by name.
     ///
-    /// SECURITY: a number is never looked up as a name, so that nobody who names an agent like a
-    /// number gets what is meant for that number.
+    /// SECURITY: a number is never looked up as a name, so that an agent whose name is a number
+    /// cannot be mistaken for the agent of that number.
     fn find_agent(&self, text: &str) -> Option<&Arc<Agent>> {
         match text.parse::<i64>() {
             Ok(_) => self.agents.agent(AgentId::parse(text)?),
@@ -240,9 +240,9 @@ impl<'a> Desk<'a> {
         let (user, is_mine) = match &query.owner {
             OwnerFilter::Mine => (Some(self.require_user()?.id), true),
             OwnerFilter::All => (None, false),
-            OwnerFilter::User(name) => match &self.person {
-                Person::Linked(me) if me.username == *name => (Some(me.id), true),
-                Person::Linked(_) | Person::Unlinked => {
+            OwnerFilter::User(name) => match &self.user {
+                CallerUser::Linked(me) if me.username == *name => (Some(me.id), true),
+                CallerUser::Linked(_) | CallerUser::Unlinked => {
                     (self.agents.user_named(name).map(|found| found.user.id), false)
                 }
             },
@@ -259,97 +259,103 @@ impl<'a> Desk<'a> {
         })
     }
 
-    /// Which rows of the store to read for a list. Each is then judged by itself.
+    /// The filter for the rows that a list reads from the store. Each row is then authorized by
+    /// itself.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
     fn row_filter(
         &self,
-        right: PlatformPermission,
-        wish: &ListRequest,
+        permission: PlatformPermission,
+        list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
-    ) -> Result<Owned, Error> {
-        let agents = match (&wish.query.agent, wish.agent) {
+    ) -> Result<CredentialFilter, Error> {
+        let agents = match (&list.query.agent, list.agent) {
             (Some(_), agent) => {
-                let readable = agent.filter(|id| wish.is_mine || self.could_see(right, Some(*id), wish));
+                let readable = agent.filter(|id| list.is_mine || self.could_see(permission, Some(*id), list));
                 Some(Vec::from_iter(readable))
             }
-            (None, _) if wish.is_mine => None,
+            (None, _) if list.is_mine => None,
             (None, _) => {
                 let all: Vec<AgentId> = self.agents.agents().map(|agent| agent.id).collect();
-                let could = |id: &AgentId| self.could_see(right, Some(*id), wish);
-                let readable: Vec<AgentId> = all.iter().copied().filter(could).collect();
+                let is_readable = |id: &AgentId| self.could_see(permission, Some(*id), list);
+                let readable: Vec<AgentId> = all.iter().copied().filter(is_readable).collect();
                 // Rows of agents that no longer exist are read only for callers who could see
                 // something of every agent.
                 (readable.len() < all.len()).then_some(readable)
             }
         };
-        if !wish.is_mine && !could(self.snapshot, &self.caller, right, "") {
-            self.require(right, wish.object(), checks)?;
+        if !list.is_mine && !may_allow_prefix(self.snapshot, &self.caller, permission, "") {
+            self.require(permission, list.object(), checks)?;
         }
-        Ok(Owned {
-            user_id: wish.user,
-            username: self.username(wish),
+        Ok(CredentialFilter {
+            user_id: list.user,
+            username: self.username(list),
             agents,
         })
     }
 
-    /// The name of the one person whose rows are asked for.
-    fn username(&self, wish: &ListRequest) -> Option<String> {
-        match (&wish.query.owner, &self.person) {
+    /// The name of the one person whose rows are requested.
+    fn username(&self, list: &ListRequest) -> Option<String> {
+        match (&list.query.owner, &self.user) {
             (OwnerFilter::User(name), _) => Some(name.clone()),
-            (OwnerFilter::Mine, Person::Linked(me)) => Some(me.username.clone()),
-            (OwnerFilter::Mine, Person::Unlinked) | (OwnerFilter::All, _) => None,
+            (OwnerFilter::Mine, CallerUser::Linked(me)) => Some(me.username.clone()),
+            (OwnerFilter::Mine, CallerUser::Unlinked) | (OwnerFilter::All, _) => None,
         }
     }
 
     /// Whether the caller could see any of the requested rows at this agent; without an agent, any
     /// row that is for all agents.
-    fn could_see(&self, right: PlatformPermission, agent: Option<AgentId>, wish: &ListRequest) -> bool {
-        let name = match &wish.query.owner {
+    fn could_see(&self, permission: PlatformPermission, agent: Option<AgentId>, list: &ListRequest) -> bool {
+        let name = match &list.query.owner {
             OwnerFilter::User(name) => name.as_str(),
             OwnerFilter::Mine | OwnerFilter::All => "",
         };
-        could(self.snapshot, &self.caller, right, &self.object(agent, name))
+        may_allow_prefix(self.snapshot, &self.caller, permission, &self.object(agent, name))
     }
 
     /// For each of these rows, whether the caller may see it.
     fn visible<'r>(
         &self,
-        right: PlatformPermission,
-        wish: &ListRequest,
+        permission: PlatformPermission,
+        list: &ListRequest,
         rows: impl Iterator<Item = (Option<AgentId>, &'r User)>,
     ) -> Vec<bool> {
-        if wish.is_mine {
+        if list.is_mine {
             return rows.map(|(_, user)| self.is_mine(user)).collect();
         }
         let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
-        each(self.snapshot, &self.caller, right, &objects)
+        check_each(self.snapshot, &self.caller, permission, &objects)
     }
 
-    /// Judges a list that has nothing for the caller.
+    /// Checks whether an empty list may be shown to the caller.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The answer is
-    /// the same whether rows exist or not.
+    /// [`Error::NotPermitted`]: the caller may not see everything that the list requests. The
+    /// response is the same whether rows exist or not.
     fn check_empty_list(
         &self,
-        right: PlatformPermission,
-        wish: &ListRequest,
+        permission: PlatformPermission,
+        list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         // A page after the first is empty if rows were deleted meanwhile.
-        if wish.is_mine || wish.query.after.is_some() {
+        if list.is_mine || list.query.cursor.is_some() {
             return Ok(());
         }
-        self.require(right, wish.object(), checks)
+        self.require(permission, list.object(), checks)
     }
 
-    fn require(&self, right: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
-        if self.may(right, object.clone(), checks) {
+    fn require(
+        &self,
+        permission: PlatformPermission,
+        object: String,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<(), Error> {
+        if self.may(permission, object.clone(), checks) {
             return Ok(());
         }
-        let [resource, action] = right.resource_and_action();
+        let [resource, action] = permission.resource_and_action();
         Err(Error::NotPermitted {
             resource,
             action,
@@ -359,7 +365,7 @@ impl<'a> Desk<'a> {
 }
 
 impl ListRequest {
-    /// The RBAC object that stands for everything that is asked for, in the caller's words.
+    /// The RBAC object of everything that the list requests, as the caller wrote it.
     fn object(&self) -> String {
         let user = match &self.query.owner {
             OwnerFilter::User(name) => Some(name.as_str()),
@@ -369,10 +375,10 @@ impl ListRequest {
     }
 }
 
-/// The error for what the store did not add, as its owner sees it.
+/// The error for a row that the store did not add, as its owner sees it.
 fn too_many(error: store::Error, user: &User) -> Error {
     match error {
-        store::Error::Full {
+        store::Error::LimitReached {
             what,
             observed,
             allowed,
@@ -386,19 +392,19 @@ fn too_many(error: store::Error, user: &User) -> Error {
     }
 }
 
-/// Finds the person in the directory that a principal is.
+/// Finds the user of a principal in the directory.
 ///
 /// # Errors
 /// [`Error::Blocked`].
-fn person(
+fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
     (settings, agents): (&Kubernetes, &Agents),
-) -> Result<Person, Error> {
+) -> Result<CallerUser, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
         // Neither is a person, whatever its name is.
-        Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Unlinked),
+        Kind::Anonymous | Kind::ProjectToken => return Ok(CallerUser::Unlinked),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.
     let issuers = &snapshot.config.authentication.issuers;
@@ -409,7 +415,9 @@ fn person(
         Some(principal.claims())
     };
     let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
-    found.map_or(Ok(Person::Unlinked), |found| unblocked(found).map(Person::Linked))
+    found.map_or(Ok(CallerUser::Unlinked), |found| {
+        unblocked(found).map(CallerUser::Linked)
+    })
 }
 
 /// The user, unless they are blocked.
@@ -422,7 +430,7 @@ fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     }
 }
 
-/// What would link a caller of this kind to a user.
+/// How to link a caller of this kind to a user.
 fn hint(kind: Kind) -> &'static str {
     match kind {
         Kind::Local => {
@@ -435,15 +443,15 @@ fn hint(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads all of a short content.
-async fn gather(body: Body) -> Result<Bytes, Rejection> {
-    match body.gather(CONTENT_BYTES).await? {
+/// Reads a short content to its end.
+async fn read_content(body: Body) -> Result<Bytes, Rejection> {
+    match body.buffer_if_short(CONTENT_BYTES).await? {
         BufferedBody::Whole(content) => Ok(content),
         BufferedBody::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
     }
 }
 
-/// An answer that must not be cached, because it may contain a secret.
+/// A response that must not be cached, because it may contain a secret.
 fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
     let mut response = Response::new(Body::from(Bytes::from_owner(text)));

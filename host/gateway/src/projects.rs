@@ -1,6 +1,6 @@
 //! Runs the stages of the API for AppProjects after authentication.
 //!
-//! Invariant: a change is on disk, or in the cluster, before it is answered.
+//! Invariant: a change is on disk, or in the cluster, before its response is sent.
 //!
 //! Security: a project is looked up only after RBAC allowed it.
 
@@ -19,9 +19,9 @@ use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
 use tollgate_proxy::forward::{Body, BufferedBody};
-use tollgate_proxy::record::Step;
+use tollgate_proxy::record::Stage;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{Kind, ObjectKey, Writer};
+use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
 pub mod permit;
 pub mod route;
@@ -34,13 +34,13 @@ impl Front for ProjectRoute<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
         context.record.note(|record| record.front = "projects");
-        let _held = context.gateway.persons.acquire(context.principal.key())?;
-        let place = context
+        let _held = context.gateway.persons.acquire(context.principal.limit_key())?;
+        let write_target = context
             .gateway
             .source
             .write_target()
             .map_err(|error| Error::State(error.into()))?;
-        let writer = Writer::for_target(place, &context.snapshot.config.control_plane_namespace);
+        let writer = Writer::for_target(write_target, &context.snapshot.config.control_plane_namespace);
         let document = match self {
             Self::List => context.list_projects(&writer).await,
             Self::Get { name } => context.project(&writer, name).await,
@@ -53,20 +53,20 @@ impl Front for ProjectRoute<'_> {
 impl RequestContext<'_> {
     async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
         let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
-        let known = self.snapshot.resources.projects.keys();
-        let shown = visible(self.snapshot, &caller, known.clone().map(String::as_str));
-        self.record.finish_stage(Step::Authorize);
-        let shown: BTreeSet<&str> = known
+        let names = self.snapshot.resources.projects.keys();
+        let shown = visible(self.snapshot, &caller, names.clone().map(String::as_str));
+        self.record.finish_stage(Stage::Authorize);
+        let shown: BTreeSet<&str> = names
             .zip(shown)
             .filter(|(_, shown)| *shown)
             .map(|(name, _)| &**name)
             .collect();
-        // A caller who may see none causes no file access and no call.
+        // A caller who may see no project causes no file access and no call.
         if shown.is_empty() {
             return Ok(list_of(&[]));
         }
         let namespace = &self.snapshot.config.control_plane_namespace;
-        let listed = writer.list(Kind::AppProject, namespace).await;
+        let listed = writer.list(WritableKind::AppProject, namespace).await;
         let mut all = listed.map_err(Error::State)?;
         all.retain(|stored| {
             let name = stored.object.pointer("/metadata/name").and_then(Value::as_str);
@@ -88,26 +88,29 @@ impl RequestContext<'_> {
         name: &str,
         (head, body): (request::Parts, Body),
     ) -> Result<Value, Rejection> {
-        // The answer shows the project, so the caller must also be allowed to see it.
+        // The response shows the project, so the caller must also be allowed to see it.
         self.require_project(&[ProjectPermission::Update, ProjectPermission::Get], name)?;
         let allowed = CONTENT_BYTES;
-        let content = match body.gather(allowed).await? {
+        let content = match body.buffer_if_short(allowed).await? {
             BufferedBody::Whole(content) => content,
             BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
         };
         let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
-        let based_on = update.base_version()?;
+        let expected_version = update.base_version()?;
         let key = self.project_key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
         let semantics = self.snapshot.config.applications.unwrap_or_default().semantics;
-        let wanted = update.apply_to(&stored, &key, semantics)?;
-        let stored = writer.replace(&key, wanted, &based_on).await.map_err(Error::State)?;
+        let updated = update.apply_to(&stored, &key, semantics)?;
+        let stored = writer
+            .replace(&key, updated, &expected_version)
+            .await
+            .map_err(Error::State)?;
         Ok(stored.object)
     }
 
     fn project_key(&self, name: &str) -> ObjectKey {
         ObjectKey {
-            kind: Kind::AppProject,
+            kind: WritableKind::AppProject,
             name: ObjectName {
                 namespace: self.snapshot.config.control_plane_namespace.clone(),
                 name: name.to_owned(),
@@ -115,13 +118,15 @@ impl RequestContext<'_> {
         }
     }
 
-    fn require_project(&mut self, rights: &[ProjectPermission], name: &str) -> Result<(), Error> {
+    fn require_project(&mut self, permissions: &[ProjectPermission], name: &str) -> Result<(), Error> {
         let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
-        let checks = rights.iter().map(|right| check(self.snapshot, &caller, *right, name));
+        let checks = permissions
+            .iter()
+            .map(|permission| check(self.snapshot, &caller, *permission, name));
         let checks: Vec<_> = checks.collect();
-        let missing = checks.iter().zip(rights).find(|(check, _)| !check.allowed);
-        let action = missing.map(|(_, right)| right.action());
-        self.record.finish_stage(Step::Authorize);
+        let missing = checks.iter().zip(permissions).find(|(check, _)| !check.allowed);
+        let action = missing.map(|(_, permission)| permission.action());
+        self.record.finish_stage(Stage::Authorize);
         self.record.note(|record| {
             record.project = Some(name.to_owned());
             record.checks = checks.into();
@@ -138,14 +143,14 @@ impl RequestContext<'_> {
 
 fn list_of(items: &[Value]) -> Value {
     json!({
-        "apiVersion": Kind::AppProject.api_version(),
+        "apiVersion": WritableKind::AppProject.api_version(),
         "kind": "AppProjectList",
         "metadata": {},
         "items": items,
     })
 }
 
-/// An answer that must not be cached, because the next write needs the current version.
+/// A response that must not be cached, because the next write needs the current version.
 fn answer(document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
     let fields = response.headers_mut();

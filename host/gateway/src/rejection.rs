@@ -1,7 +1,7 @@
-//! Maps the errors of all stages to answers, in one match: a status, a stable reason and a public
+//! Maps the errors of all stages to responses, in one match: a status, a stable reason and a public
 //! text. Everything else about an error goes only to the record.
 //!
-//! Security: an answer shows no internals, and does not tell whether something exists that the
+//! Security: a response shows no internals, and does not reveal whether something exists that the
 //! caller may not see.
 
 use std::borrow::Cow;
@@ -18,12 +18,12 @@ use crate::applicationsets::request;
 use crate::applicationsets::request::Code;
 use crate::extensions::call;
 use crate::extensions::permit;
-use crate::kubernetes::route::KUBERNETES;
+use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::status;
 use crate::platform::api;
 use crate::projects::update;
 use crate::{discovery, open_exchanges};
-use tollgate_applicationset::Refusal;
+use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_identity::{access, authenticate, sessions, store};
@@ -40,7 +40,7 @@ pub enum Rejection {
     Route(#[from] target::Error),
     /// The server refuses the form of the request.
     #[error(transparent)]
-    Server(#[from] tollgate_proxy::server::Refusal),
+    Server(#[from] tollgate_proxy::server::RequestReadError),
     /// Nothing is served under this path.
     #[error("nothing is served here")]
     NotFound,
@@ -61,14 +61,14 @@ pub enum Rejection {
     Plugin(#[from] plugin::CallError),
     /// A limit was exceeded.
     #[error(transparent)]
-    Limit(#[from] forward::Refused),
+    Limit(#[from] forward::LimitExceeded),
     /// No assertion could be signed.
     #[error(transparent)]
     Assertion(#[from] tollgate_proxy::assertion::Error),
     /// The outgoing head violated a rule of the host's own.
     #[error(transparent)]
     Headers(#[from] headers::Error),
-    /// The upstream did not answer.
+    /// Forwarding failed, or the upstream did not answer.
     #[error(transparent)]
     Forward(#[from] forward::Error),
     /// There is no credential for the cluster.
@@ -85,15 +85,15 @@ pub enum Rejection {
     Origin(#[from] crate::kubernetes::origin::Forbidden),
     /// The path is not below the Kubernetes front's prefix, but the credential is only for that
     /// front.
-    #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
+    #[error("the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`")]
     WrongPrefix,
     /// The caller of the Kubernetes front presents no usable credential.
     #[error(transparent)]
-    Agent(#[from] authenticate::agent::Error),
+    Agent(#[from] authenticate::k8s_proxy::Error),
     /// The caller may not use the agent.
     #[error(transparent)]
     Access(#[from] access::Error),
-    /// The caller wants to impersonate somebody.
+    /// The client's request has impersonation headers.
     #[error("impersonation by the client is not allowed here: remove `{0}` (`kubectl --as` and its like)")]
     ClientImpersonates(HeaderName),
     /// The policy of the Kubernetes front denied the request.
@@ -137,7 +137,7 @@ pub enum Rejection {
     Panicked,
 }
 
-/// The format in which a front answers.
+/// The format in which a front answers errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorFormat {
     /// The gateway's own JSON.
@@ -146,7 +146,7 @@ pub enum ErrorFormat {
     Argocd,
     /// The format of kube-apiserver: a `Status`.
     Kubernetes,
-    /// The format of Argo CD's API, with everything that is refused.
+    /// The format of Argo CD's API, with a list of everything that is refused.
     ApplicationSets,
 }
 
@@ -160,14 +160,14 @@ impl ErrorFormat {
     }
 }
 
-/// What the caller sees.
+/// The response to a rejected request, before it is rendered.
 #[derive(Debug)]
 pub struct ErrorResponse {
     /// HTTP status.
     pub status: StatusCode,
-    /// Stable word in snake case, for programs and metric labels.
+    /// Stable reason code in snake case, for programs and metric labels.
     pub reason: &'static str,
-    /// Sentence for people.
+    /// Text for people.
     pub message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
     pub retry_after: Option<u64>,
@@ -175,9 +175,9 @@ pub struct ErrorResponse {
     pub code: Option<String>,
     /// The gRPC status code, if the HTTP status does not determine it.
     pub grpc: Option<Code>,
-    /// Everything the caller may not do, if it is more than the message says.
-    pub refusals: Vec<Refusal>,
-    /// How many more there are than those.
+    /// Everything that is refused, if the message does not say it all.
+    pub refusals: Vec<Denial>,
+    /// Number of refusals that are left out of `refusals`.
     pub more_refusals: usize,
     /// The outcome in the record.
     pub outcome: Outcome,
@@ -189,15 +189,16 @@ impl Rejection {
         with_causes(self)
     }
 
-    /// The answer to the caller.
-    pub fn answer(&self, voice: ErrorFormat) -> ErrorResponse {
+    /// The response to the caller, in this format.
+    pub fn answer(&self, format: ErrorFormat) -> ErrorResponse {
         let answer = self.native_response();
-        match voice {
+        match format {
             ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets => answer,
             ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
 
+    /// The response before Argo CD's format is applied.
     fn native_response(&self) -> ErrorResponse {
         match self {
             Self::Route(error) => {
@@ -272,7 +273,7 @@ impl Rejection {
     }
 
     /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`).
-    fn as_argocd(&self, honest: ErrorResponse) -> ErrorResponse {
+    fn as_argocd(&self, native: ErrorResponse) -> ErrorResponse {
         let (status, message) = match self {
             Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
                 (StatusCode::BAD_REQUEST, "Auth cookie not found".into())
@@ -335,25 +336,25 @@ impl Rejection {
             | Self::Project(_)
             | Self::ApplicationSet(_)
             | Self::Grpc(_)
-            | Self::Panicked => return honest,
+            | Self::Panicked => return native,
         };
         ErrorResponse {
             status,
             message,
-            ..honest
+            ..native
         }
     }
 }
 
-fn server_refusal_reason(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
-    use tollgate_proxy::server::Refusal;
+fn server_refusal_reason(refusal: &tollgate_proxy::server::RequestReadError) -> &'static str {
+    use tollgate_proxy::server::RequestReadError;
     match refusal {
-        Refusal::Target(_) | Refusal::Content { .. } => "bad_request",
-        Refusal::Malformed => "malformed_head",
-        Refusal::Ambiguous => "ambiguous_head",
-        Refusal::TargetTooLong => "target_too_long",
-        Refusal::Fields { .. } | Refusal::HeadTooLarge => "head_too_large",
-        Refusal::HeadTimeout { .. } => "head_timeout",
+        RequestReadError::Target(_) | RequestReadError::ContentTooLong { .. } => "bad_request",
+        RequestReadError::Malformed => "malformed_head",
+        RequestReadError::Ambiguous => "ambiguous_head",
+        RequestReadError::TargetTooLong => "target_too_long",
+        RequestReadError::TooManyFields { .. } | RequestReadError::HeadTooLarge => "head_too_large",
+        RequestReadError::HeadTimeout { .. } => "head_timeout",
     }
 }
 
@@ -467,7 +468,7 @@ fn headers_error(error: &headers::Error) -> ErrorResponse {
     }
 }
 
-/// Only permitted callers get here, so they may know the code. The provider's sentence is for
+/// Only permitted callers get this error, so they may see the code. The provider's text is for
 /// operators.
 fn credential_error(error: &crate::cluster_access::Error) -> ErrorResponse {
     let class = error.class().as_str();
@@ -592,7 +593,7 @@ impl ErrorResponse {
         }
     }
 
-    /// The format of Argo CD's API (`error`, `code`, `message`), with all that is refused.
+    /// The body in the format of Argo CD's API (`error`, `code`, `message`), with the refusals.
     fn applicationset_body(&self) -> serde_json::Value {
         let refusals = self.refusals.iter().map(|refusal| {
             serde_json::json!({
@@ -621,10 +622,10 @@ impl ErrorResponse {
         self.grpc.unwrap_or_else(|| Code::from_http_status(self.status))
     }
 
-    /// The HTTP answer: JSON with reason and decision id, plain text in Argo CD's format, or a
-    /// `Status`.
-    pub fn into_response(self, decision: Uuid, voice: ErrorFormat) -> Response<Bytes> {
-        let (content_type, body) = match voice {
+    /// Renders the HTTP response: JSON with reason and decision id, plain text in Argo CD's format,
+    /// or a `Status`.
+    pub fn into_response(self, decision: Uuid, format: ErrorFormat) -> Response<Bytes> {
+        let (content_type, body) = match format {
             ErrorFormat::Kubernetes => {
                 let mut response = status::status(self.status, &self.message, decision);
                 if let Some(seconds) = self.retry_after {
@@ -681,7 +682,12 @@ mod tests {
                 },
                 "policy_stuck",
             ),
-            (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
+            (
+                rego::Error::Time {
+                    limit: rego::DECISION_TIME_LIMIT,
+                },
+                "policy_failed",
+            ),
         ] {
             let rejection = Rejection::from(permit::Error::Policy(cause));
             let answer = rejection.answer(ErrorFormat::Tollgate);

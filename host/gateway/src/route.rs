@@ -1,5 +1,5 @@
-//! Finds the front, extension and path that a request names: its authority, and the raw pieces of
-//! its path. Anything ambiguous gets 400.
+//! Finds the [`Route`] of a request from its authority and the raw pieces of its path. Anything
+//! ambiguous gets 400.
 //!
 //! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
 //! checked.
@@ -33,7 +33,7 @@ const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
 pub enum Route<'a> {
     /// A call of an extension.
     Extension(ExtensionPath<'a>),
-    /// Something about clusters.
+    /// A request about clusters.
     Cluster(ClusterRoute<'a>),
     /// A request into the cluster of the caller's agent.
     Kubernetes(KubernetesPath<'a>),
@@ -47,7 +47,7 @@ pub enum Route<'a> {
     Project(ProjectRoute<'a>),
     /// ApplicationSets.
     ApplicationSet(ApplicationSetRoute<'a>),
-    /// Another gateway asks whether a person may use an agent.
+    /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
     /// The record of a decision.
     Decision(uuid::Uuid),
@@ -57,10 +57,10 @@ pub enum Route<'a> {
     Unknown,
 }
 
-/// Finds what a request is for.
+/// Finds the route of a request.
 ///
 /// # Errors
-/// [`Error`] for a target two readers could read differently.
+/// [`Error`] for a target that two parsers could read differently.
 pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
     if let Some(transport) = Transport::of(method, uri.path(), headers) {

@@ -1,4 +1,4 @@
-//! Starts and stops everything that runs in one gateway process: two listeners and reloads.
+//! Starts and stops everything that runs in one gateway process: two listeners, reloads and checks.
 //!
 //! Invariant: no listener opens before the first good configuration, and no task outlives the
 //! gateway.
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, AdminState, LoadFindings};
-use crate::applications::Desk;
+use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
@@ -32,7 +32,7 @@ use tollgate_identity::audit::{self, Audit};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::Store;
-use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::Recorder;
@@ -50,7 +50,7 @@ pub struct RunningGateway {
     address: SocketAddr,
     admin_address: SocketAddr,
     recorder: Arc<Recorder>,
-    credentials: Arc<Cache>,
+    credentials: Arc<CredentialCache>,
     services: Option<Arc<KubernetesFrontState>>,
     sets: Option<Arc<ApplicationSetsFrontState>>,
     stop: DropGuard,
@@ -80,11 +80,11 @@ impl RunningGateway {
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::start(
-            config.decisions.keep,
+            config.decisions.capacity,
             config.decisions.file.as_deref(),
             Arc::clone(&metrics),
         )?;
-        let credentials = Arc::new(Cache::new(
+        let credentials = Arc::new(CredentialCache::new(
             cache::Settings {
                 renew_after: config.renew_after,
                 ..cache::Settings::default()
@@ -110,22 +110,22 @@ impl RunningGateway {
         let checks = self_check::spawn(&mut helpers, &current, &metrics);
         let applications = config.applications.map(|_| {
             let extras = checks.extras.clone();
-            Arc::new(Desk::new(clock.clone(), extras))
+            Arc::new(ApplicationsFrontState::new(clock.clone(), extras))
         });
         let sets = config.application_sets.as_ref();
         let sets = sets
             .map(|settings| ApplicationSetsFrontState::new(settings, clock.clone()))
             .transpose()?;
         let sets = sets.map(Arc::new);
-        let open = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
-        helpers.spawn(Arc::clone(&open).run());
+        let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
+        helpers.spawn(Arc::clone(&open_exchanges).run());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
             (services.clone(), applications, sets.clone()),
-            Arc::clone(&open),
+            Arc::clone(&open_exchanges),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -142,9 +142,9 @@ impl RunningGateway {
             sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
         };
         let admin_stop = CancellationToken::new();
-        let desk = Server::new(private, None, Limits::admin(&config.limits));
-        helpers.spawn(desk.serve(Arc::new(admin::Desk::new(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(changes, loader, (current, open), findings));
+        let admin_server = Server::new(private, None, Limits::admin(&config.limits));
+        helpers.spawn(admin_server.serve(Arc::new(admin::AdminHandler::new(admin)), admin_stop.clone()));
+        helpers.spawn(reload_on(changes, loader, (current, open_exchanges), findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -206,7 +206,7 @@ impl RunningGateway {
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
-        // Changes that were begun are completed even if their callers went away.
+        // Changes that were started are completed even if their callers disconnected.
         if let Some(sets) = sets
             && timeout(FLUSH, sets.finish()).await.is_err()
         {
@@ -226,7 +226,7 @@ impl RunningGateway {
     }
 }
 
-/// Stores what still waits in memory.
+/// Writes the audit rows and the last-seen times that are still in memory.
 async fn flush(services: &KubernetesFrontState) {
     let (audit, sessions) = tokio::join!(
         timeout(FLUSH, services.audit.flush()),
@@ -240,7 +240,7 @@ async fn flush(services: &KubernetesFrontState) {
     }
 }
 
-/// The services of the Kubernetes front besides the snapshot, if it is open.
+/// The state of the Kubernetes front besides the snapshot, if the front is open.
 async fn services(
     config: &Config,
     clock: &Clock,
@@ -265,12 +265,17 @@ async fn services(
         Arc::clone(&metrics.identity),
     )
     .await?;
-    let times = audit::AuditPeriods {
+    let periods = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
         grace,
     };
-    let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(&metrics.identity));
+    let audit = Audit::start(
+        Arc::clone(&store),
+        clock.clone(),
+        periods,
+        Arc::clone(&metrics.identity),
+    );
     audit.record_closed_streams(&sessions);
     let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
@@ -287,21 +292,21 @@ async fn services(
 async fn reload_on(
     mut changes: mpsc::Receiver<ConfigPart>,
     loader: Arc<Loader>,
-    (current, open): (CurrentSnapshot, Arc<OpenExchanges>),
+    (current, open_exchanges): (CurrentSnapshot, Arc<OpenExchanges>),
     findings: LoadFindings,
 ) {
     while let Some(part) = changes.recv().await {
         reload(&loader, &current, part, &findings).await;
-        open.changed();
+        open_exchanges.changed();
     }
 }
 
-/// Watches the parts, and signals once for each settled change of a part.
+/// Watches the parts of the configuration, and sends a part once for each settled change of it.
 async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<ConfigPart> {
     let (sender, changes) = mpsc::channel(8);
     let mut watches = vec![(ConfigPart::State, loader.source().watch().await)];
     for (part, folder) in loader.watched() {
-        let watch = watch(vec![folder], Timing::default(), FileEvents::WherePossible).await;
+        let watch = watch(vec![folder], Timing::default(), FileEvents::IfAvailable).await;
         watches.push((part, watch));
     }
     for (part, mut watch) in watches {
@@ -339,7 +344,7 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };
     for part in [ConfigPart::State, ConfigPart::Policies, ConfigPart::Plugins] {
-        metrics.loaded(part, true);
+        metrics.count_load(part, true);
     }
     metrics.generation(snapshot.generation);
     Ok(Arc::new(ArcSwap::from_pointee(snapshot)))

@@ -1,11 +1,10 @@
-//! Checks whether each cluster lets the gateway act in people's names, and as the service
-//! accounts of Applications. It logs one warning for each missing grant, and keeps what is known
-//! of each agent for operators. It refuses nothing: a gateway whose clusters do not answer starts
-//! and serves.
+//! Checks whether each cluster lets the gateway impersonate people, and the service accounts of
+//! Applications. It logs one warning for each missing grant, and reports the results to operators.
+//! It refuses nothing: a gateway whose clusters do not answer starts and serves.
 //!
 //! This file checks the grants for people; [`applications`] checks those for service accounts.
 //!
-//! Invariant: no person's request waits for a check.
+//! Invariant: no request waits for a check.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,19 +33,19 @@ mod rights;
 mod tests;
 
 use extras::ExtraGrants;
-use grants::{ImpersonationGrant, ImpersonationGrants, Names};
+use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};
 
 /// Interval between checks for changes of agents or clusters.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay until clusters that lack something, or did not answer, are asked again.
+/// Delay until clusters that lack a grant, or did not answer, are asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
 /// Clusters asked at once.
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
 
-/// What is known of each agent. Clones share the board.
+/// The latest report of each agent. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
 
@@ -61,7 +60,7 @@ impl SharedReports {
     }
 }
 
-/// What is known of one agent.
+/// The report of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentReport {
     /// Its number.
@@ -72,17 +71,17 @@ pub struct AgentReport {
     pub cluster: String,
     /// Whether its current configuration files are in force.
     pub configuration: ConfigurationStatus,
-    /// Whether the cluster lets the gateway act in people's names.
+    /// Whether the cluster lets the gateway impersonate people.
     pub impersonation: ImpersonationStatus,
 }
 
-/// Whether a cluster lets the gateway act in people's names.
+/// Whether a cluster lets the gateway impersonate people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ImpersonationStatus {
     /// The agent acts as itself, or is shared with nobody.
     NotNeeded,
-    /// The cluster lets it.
+    /// The cluster grants everything that is needed.
     Granted {
         /// `classic` or `constrained`.
         mode: &'static str,
@@ -103,7 +102,7 @@ pub enum ImpersonationStatus {
     },
 }
 
-/// What is known of clusters, for operators and for requests.
+/// The results of the checks, for operators and for requests.
 #[derive(Clone, Debug)]
 pub struct CheckResults {
     /// Results for agents.
@@ -114,12 +113,12 @@ pub struct CheckResults {
     pub extras: ExtraGrants,
 }
 
-/// Checks clusters now, and after each change of agents, Applications or clusters, on tasks of its
-/// own.
+/// Starts the tasks that check clusters: now, after each change of agents, Applications or
+/// clusters, and periodically.
 ///
 /// - `helpers`: the set that owns the tasks.
 pub fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc<Metrics>) -> CheckResults {
-    let (extras, doubts) = ExtraGrants::new();
+    let (extras, forbidden) = ExtraGrants::new();
     let checks = CheckResults {
         agents: SharedReports::default(),
         applications: applications::SharedReports::default(),
@@ -132,38 +131,38 @@ pub fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc
     if config.applications.is_some() {
         let results = applications::ResultSinks {
             metrics: Arc::clone(metrics),
-            board: checks.applications.clone(),
+            reports: checks.applications.clone(),
             extras: checks.extras.clone(),
         };
-        helpers.spawn(applications::run(Arc::clone(current), doubts, results));
+        helpers.spawn(applications::run(Arc::clone(current), forbidden, results));
     }
     checks
 }
 
-async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, board: SharedReports) {
-    let (mut seen, mut asked, mut said) = (0, AgentPlan::default(), BTreeMap::new());
+async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, reports: SharedReports) {
+    let (mut last_generation, mut last_plan, mut last_verdicts) = (0, AgentPlan::default(), BTreeMap::new());
     let mut due = Instant::now();
     loop {
         let generation = current.load().generation;
         let is_due = Instant::now() >= due;
-        if generation != seen || is_due {
-            seen = generation;
+        if generation != last_generation || is_due {
+            last_generation = generation;
             // The snapshot is released before the clusters are asked.
             let plan = AgentPlan::of(&current.load_full());
-            if plan != asked || is_due {
+            if plan != last_plan || is_due {
                 let verdicts = plan.ask().await;
-                log_changes(&plan, &verdicts, &said);
+                log_changes(&plan, &verdicts, &last_verdicts);
                 metrics.set_impersonation_grants(
                     verdicts
                         .iter()
                         .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
                 );
-                board.set(plan.reports(&verdicts));
+                reports.set(plan.reports(&verdicts));
                 let good = verdicts
                     .values()
                     .all(|verdict| matches!(verdict, ImpersonationVerdict::Granted(_)));
                 due = after(if good { FULL_CHECK_INTERVAL } else { RETRY_INTERVAL });
-                (asked, said) = (plan, verdicts);
+                (last_plan, last_verdicts) = (plan, verdicts);
             }
         }
         sleep(POLL_INTERVAL).await;
@@ -175,7 +174,7 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Which clusters to ask, and what.
+/// Which clusters to ask about agents, and which grants each needs.
 #[derive(Debug, Default, PartialEq)]
 struct AgentPlan {
     agents: Vec<PlannedAgent>,
@@ -183,6 +182,7 @@ struct AgentPlan {
     clusters: BTreeMap<Arc<str>, ClusterGrants>,
 }
 
+/// An agent, and the cluster that is asked about it.
 #[derive(Clone, Debug, PartialEq)]
 struct PlannedAgent {
     id: AgentId,
@@ -194,22 +194,23 @@ struct PlannedAgent {
     label: Option<Arc<str>>,
 }
 
+/// The grants that a cluster is asked about.
 #[derive(Debug)]
 struct ClusterGrants {
     access: Option<Arc<ClusterAccess>>,
     grants: ImpersonationGrants,
 }
 
-/// Equal if asking again could not give another answer. A changed credential takes effect with the
-/// next round at the latest.
+/// Two are equal if asking again could not give another answer. A changed credential takes effect
+/// with the next round at the latest.
 impl PartialEq for ClusterGrants {
     fn eq(&self, other: &Self) -> bool {
-        let way = |asked: &Self| {
-            let access = asked.access.as_ref()?;
+        let connection = |cluster: &Self| {
+            let access = cluster.access.as_ref()?;
             let backend = access.backend().map(Arc::as_ptr);
             Some((backend, Arc::clone(access.provider())))
         };
-        self.grants == other.grants && way(self) == way(other)
+        self.grants == other.grants && connection(self) == connection(other)
     }
 }
 
@@ -219,7 +220,7 @@ impl AgentPlan {
         let (Some(front), Some(settings)) = (&snapshot.kubernetes, &snapshot.config.kubernetes) else {
             return plan;
         };
-        let names = Names {
+        let names = NameSources {
             settings,
             mapping: front.policy.mapping(),
         };
@@ -248,23 +249,23 @@ impl AgentPlan {
         let label = access
             .as_ref()
             .map_or_else(|| Arc::from(cluster), |access| Arc::clone(access.label()));
-        let nothing = || ClusterGrants {
+        let no_grants = || ClusterGrants {
             access,
             grants: ImpersonationGrants::default(),
         };
-        let asked = self.clusters.entry(Arc::clone(&label)).or_insert_with(nothing);
-        asked.grants = std::mem::take(&mut asked.grants).union(grants);
+        let needed = self.clusters.entry(Arc::clone(&label)).or_insert_with(no_grants);
+        needed.grants = std::mem::take(&mut needed.grants).union(grants);
         label
     }
 
     async fn ask(&self) -> BTreeMap<Arc<str>, ImpersonationVerdict> {
-        let asking = self
+        let reviews = self
             .clusters
             .iter()
-            .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
-        // The list must be complete before the first question.
-        let asking: Vec<_> = asking.collect();
-        futures_util::stream::iter(asking)
+            .map(|(label, cluster)| ask(Arc::clone(label), cluster.access.clone(), cluster.grants.clone()));
+        // Collected first, so that the stream does not borrow the plan.
+        let reviews: Vec<_> = reviews.collect();
+        futures_util::stream::iter(reviews)
             .buffer_unordered(MAX_CONCURRENT_CLUSTERS)
             .collect()
             .await
@@ -318,7 +319,10 @@ async fn ask(
 impl ImpersonationVerdict {
     /// Number of grants a cluster gives, lacks, and does not answer about.
     fn counts(&self, plan: &AgentPlan, label: &str) -> [usize; 3] {
-        let all = plan.clusters.get(label).map_or(0, |asked| asked.grants.iter().count());
+        let all = plan
+            .clusters
+            .get(label)
+            .map_or(0, |cluster| cluster.grants.iter().count());
         match self {
             Self::Granted(_) => [all, 0, 0],
             Self::Missing { grants, .. } => [all.saturating_sub(grants.len()), grants.len(), 0],
@@ -327,7 +331,7 @@ impl ImpersonationVerdict {
     }
 }
 
-/// Logs what was not logged already.
+/// Logs the verdicts that differ from those before.
 fn log_changes(
     plan: &AgentPlan,
     verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,

@@ -22,11 +22,11 @@ use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
-use tollgate_identity::authenticate::agent::IdTokenVerifier;
+use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::Cache;
+use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
-use tollgate_policy::applications::Applications;
+use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
@@ -37,7 +37,7 @@ mod state;
 
 use state::{StateLoad, StateLoader, StateParts, narrowed_rbac, same_pointers};
 
-/// Everything by which a request is decided. A request takes one snapshot and keeps it.
+/// All configuration by which requests are decided. A request takes one snapshot and keeps it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Counts up from 1 with every change that took effect.
@@ -68,14 +68,14 @@ pub struct Snapshot {
     pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
     /// Cached callers with their roles.
     pub callers: CallerCache,
-    /// Cached Applications and projects that were asked for.
-    pub targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
-    /// Cached judgments of callers and what they ask for.
-    pub judgments: ExtensionEvaluationCache,
-    /// Cached results for callers and the Applications they named.
-    pub standings: ApplicationEvaluationCache,
-    /// What a refused load would have allowed. A request passes only if this snapshot lets it
-    /// pass in the same way.
+    /// Cached Applications and projects that calls of extensions name.
+    pub call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
+    /// Cached evaluations of callers and the calls they make.
+    pub extension_evaluations: ExtensionEvaluationCache,
+    /// Cached evaluations of callers and the Applications they name.
+    pub application_evaluations: ApplicationEvaluationCache,
+    /// The snapshot of a refused load. A request passes only if this snapshot permits it in the
+    /// same way.
     pub narrowed_by: Option<Arc<Self>>,
 }
 
@@ -83,7 +83,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct ApplicationsFront {
     /// Every Application with the objects that govern it.
-    pub index: Arc<Applications>,
+    pub index: Arc<ApplicationIndex>,
     /// Bundle and rules of impersonation.
     pub policy: Arc<ApplicationsPolicy>,
 }
@@ -99,12 +99,12 @@ pub struct KubernetesFront {
     pub policy: Arc<KubernetesPolicy>,
 }
 
-/// Total weight of the cached targets, in units of some 300 bytes. Callers choose what they ask
-/// for, so a bound on the number of targets would let them fill the memory with copies of one
+/// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
+/// name, so a bound on the number of targets would let them fill the memory with copies of one
 /// large project.
-const TARGETS: u64 = 200_000;
+const TARGET_CACHE_CAPACITY: u64 = 200_000;
 
-/// Makes snapshots and keeps the one in force.
+/// Loads configuration and makes snapshots of it.
 #[derive(Debug)]
 pub struct Loader {
     config: Arc<Config>,
@@ -113,16 +113,16 @@ pub struct Loader {
     checker: Checker,
     metrics: Arc<Metrics>,
     /// Outlives every snapshot.
-    credentials: Arc<Cache>,
+    credentials: Arc<CredentialCache>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.
     reported: Mutex<Vec<(ConfigPart, BTreeSet<String>)>>,
 }
 
-/// The pointer requests read. Cloning it shares it.
+/// The pointer to the snapshot in force, which requests read. Clones share it.
 pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
-/// The other parts of a snapshot.
+/// The parts of a snapshot besides [`StateParts`].
 struct OtherParts {
     policy: Arc<Bundle>,
     kubernetes: Option<KubernetesFront>,
@@ -132,7 +132,7 @@ struct OtherParts {
     clusters: Arc<Clusters>,
 }
 
-/// Bundles, made together or not at all.
+/// The bundles of all fronts, loaded together or not at all.
 struct Policies {
     extensions: Arc<Bundle>,
     kubernetes: Option<Arc<KubernetesPolicy>>,
@@ -165,7 +165,7 @@ impl Loader {
         config: Arc<Config>,
         checker: Checker,
         metrics: Arc<Metrics>,
-        (credentials, clock): (Arc<Cache>, Clock),
+        (credentials, clock): (Arc<CredentialCache>, Clock),
     ) -> Result<Self, tollgate_plugin::Error> {
         let runtime = tollgate_plugin::Runtime::new(&config.plugins)?;
         let state = StateLoader::new(source::open(&config));
@@ -181,13 +181,12 @@ impl Loader {
         })
     }
 
-    /// Where the objects come from; a change there asks for a reload of
-    /// [`ConfigPart::State`].
+    /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.state.source
     }
 
-    /// Returns the folders to watch: a change in one asks for a reload of its part.
+    /// Returns the folders to watch. A change in one requires a reload of its part.
     pub fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
         let mut watched = vec![(ConfigPart::Policies, self.config.policies_directory.clone())];
         watched.extend(
@@ -203,7 +202,7 @@ impl Loader {
     /// Loads everything for the first time. Blocks: call it off the runtime.
     pub fn first(&self) -> Loaded<Snapshot> {
         let mut findings = Vec::new();
-        let state = match self.state.make(&self.config, (None, None), &mut findings) {
+        let state = match self.state.load(&self.config, (None, None), &mut findings) {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
         };
@@ -268,7 +267,7 @@ impl Loader {
         found
     }
 
-    /// Loads only the clusters, without what else a request needs. Blocks.
+    /// Loads only the clusters. Blocks.
     ///
     /// # Errors
     /// The objects cannot be used.
@@ -281,7 +280,7 @@ impl Loader {
         findings.append(&mut found);
         let clusters = self.clusters(&resources, &plugins, None);
         findings.extend(clusters.findings());
-        // A plugin that is not needed for this may be broken.
+        // Errors are findings only: a plugin that no cluster needs may be broken.
         let mut loaded = Loaded::new(clusters, Vec::new());
         loaded.diagnostics = findings;
         loaded
@@ -293,17 +292,17 @@ impl Loader {
         plugins: &tollgate_plugin::PluginSet,
         previous: Option<&Clusters>,
     ) -> Arc<Clusters> {
-        let makers = CredentialSourceFactory {
+        let factory = CredentialSourceFactory {
             cache: &self.credentials,
             plugins,
             ambient: &self.config.plugins.ambient,
             metrics: &self.metrics.credentials,
         };
-        Arc::new(Clusters::build(resources, makers, previous))
+        Arc::new(Clusters::build(resources, factory, previous))
     }
 
-    /// Builds what the Applications front decides by; if that fails, nothing of the load may be
-    /// used.
+    /// Builds the configuration of the Applications front. If that fails, nothing of the load may
+    /// be used.
     fn applications(
         &self,
         (resources, policy): (&Resources, &Arc<ApplicationsPolicy>),
@@ -312,7 +311,7 @@ impl Loader {
     ) -> Option<ApplicationsFront> {
         let mode = self.config.applications.and_then(|settings| settings.mode);
         let previous = previous.map(|front| &*front.index);
-        let index = Applications::build(resources, policy.rules(), mode, previous);
+        let index = ApplicationIndex::build(resources, policy.rules(), mode, previous);
         let found = index.findings();
         let usable = !found.iter().any(Diagnostic::is_error);
         findings.extend(found);
@@ -324,20 +323,20 @@ impl Loader {
         })
     }
 
-    /// Loads `part` again, and puts the result into force if it is good and differs. Blocks.
-    /// Returns every finding, including those of a part that stays as it was.
+    /// Loads `part` again, and publishes the result if it is good and differs. Blocks. Returns
+    /// every finding, including those of a part that stays as it was.
     pub fn reload(&self, current: &CurrentSnapshot, part: ConfigPart) -> Vec<Diagnostic> {
         let old = current.load_full();
         let mut findings = Vec::new();
-        let kept = StateParts::of(&old);
+        let old_state = StateParts::of(&old);
         let mut parts = OtherParts::of(&old);
         let generation = old.generation.saturating_add(1);
         let next = match part {
             ConfigPart::State => {
                 let narrower = old.narrowed_by.as_deref().map(StateParts::of);
-                let known = (Some(&kept), narrower.as_ref());
-                let made = self.state.make(&self.config, known, &mut findings);
-                self.next_state((&old, kept), made, &mut findings)
+                let earlier = (Some(&old_state), narrower.as_ref());
+                let loaded = self.state.load(&self.config, earlier, &mut findings);
+                self.next_state((&old, old_state), loaded, &mut findings)
             }
             ConfigPart::Policies => self.policies(&mut findings).and_then(|policies| {
                 parts.policy = policies.extensions;
@@ -346,17 +345,17 @@ impl Loader {
                     front.policy = policy;
                 }
                 if let (Some(front), Some(policy)) = (&mut parts.applications, policies.applications) {
-                    let from = (&*kept.resources, &policy);
+                    let from = (&*old_state.resources, &policy);
                     *front = self.applications(from, Some(front), &mut findings)?;
                 }
-                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
             }),
             ConfigPart::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
-                parts.clusters = self.clusters(&kept.resources, &set, Some(&old.clusters));
+                parts.clusters = self.clusters(&old_state.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
-                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
+                Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
             }
         };
         self.report(part, &findings);
@@ -370,17 +369,17 @@ impl Loader {
     /// Returns the next snapshot after a load of objects; `None` if nothing changes.
     ///
     /// Invariant: a refused load only takes permissions away. Its objects are not in force, but
-    /// nothing passes that they would not let pass.
+    /// nothing passes that they would not permit.
     fn next_state(
         &self,
-        (old, kept): (&Snapshot, StateParts),
-        made: StateLoad,
+        (old, old_state): (&Snapshot, StateParts),
+        loaded: StateLoad,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Snapshot> {
         let generation = old.generation.saturating_add(1);
         let was_narrowed = old.narrowed_by.as_ref();
-        let refused = match made {
-            StateLoad::Good(state) if Arc::ptr_eq(&state.resources, &kept.resources) && was_narrowed.is_none() => {
+        let refused = match loaded {
+            StateLoad::Good(state) if Arc::ptr_eq(&state.resources, &old_state.resources) && was_narrowed.is_none() => {
                 return None;
             }
             StateLoad::Good(state) => {
@@ -401,11 +400,14 @@ impl Loader {
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
-        Some(self.narrowed(self.snapshot(generation, kept, OtherParts::of(old)), Some(&narrower)))
+        Some(self.narrowed(
+            self.snapshot(generation, old_state, OtherParts::of(old)),
+            Some(&narrower),
+        ))
     }
 
-    /// Makes the other parts of a snapshot from new objects. Returns also whether all are made
-    /// from them; otherwise the index of Applications is the previous one.
+    /// Makes the other parts of a snapshot from new objects. Also returns whether all are made from
+    /// them; otherwise the index of Applications is the previous one.
     fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (OtherParts, bool) {
         let mut parts = OtherParts::of(old);
         self.rebuild_changed(&old.resources, resources, &mut parts);
@@ -418,8 +420,8 @@ impl Loader {
         (parts, is_good)
     }
 
-    /// Returns `snapshot` without what the objects of `narrower` do not let pass. Both have the
-    /// same policies and plugins.
+    /// Restricts `snapshot` to what the objects of `narrower` permit as well. Both have the same
+    /// policies and plugins.
     fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
         let Some(narrower) = narrower else { return snapshot };
         let state = StateParts::of(narrower);
@@ -433,7 +435,7 @@ impl Loader {
         snapshot
     }
 
-    /// Remakes what depends on objects besides [`StateParts`], if those changed.
+    /// Rebuilds the clusters and agents if the objects they depend on changed.
     fn rebuild_changed(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
         let same = old.clusters == new.clusters && same_pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {
@@ -481,20 +483,20 @@ impl Loader {
         for finding in found {
             tracing::warn!(part, "{finding}");
         }
-        let wanted = next.clusters.keys();
+        let keys = next.clusters.keys();
         current.store(Arc::new(next));
-        self.credentials.retain(&wanted);
+        self.credentials.retain(&keys);
     }
 
     /// Logs findings that are new and sets the metric that says whether the files on
     /// disk are in force.
     pub fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
-        let said: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
+        let texts: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match reported.iter_mut().find(|(of, _)| *of == part) {
-            Some((_, before)) => std::mem::replace(before, said),
+            Some((_, before)) => std::mem::replace(before, texts),
             None => {
-                reported.push((part, said));
+                reported.push((part, texts));
                 BTreeSet::new()
             }
         };
@@ -506,7 +508,8 @@ impl Loader {
                 tracing::warn!(part = part.as_str(), "{finding}");
             }
         }
-        self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
+        self.metrics
+            .count_load(part, !findings.iter().any(Diagnostic::is_error));
     }
 
     fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
@@ -539,9 +542,9 @@ impl Loader {
             applications,
             application_sets,
             callers: CallerCache::default(),
-            targets: targets(),
-            judgments: ExtensionEvaluationCache::default(),
-            standings: ApplicationEvaluationCache::default(),
+            call_targets: call_targets(),
+            extension_evaluations: ExtensionEvaluationCache::default(),
+            application_evaluations: ApplicationEvaluationCache::default(),
             narrowed_by: None,
         }
     }
@@ -605,10 +608,10 @@ fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
         && same_pointers(&one.resources.applications, &other.resources.applications)
 }
 
-fn targets() -> moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>> {
+fn call_targets() -> moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>> {
     moka::sync::Cache::builder()
-        .weigher(|_, target: &Arc<CallTarget>| target.heap_size())
-        .max_capacity(TARGETS)
+        .weigher(|_, target: &Arc<CallTarget>| target.list_entries())
+        .max_capacity(TARGET_CACHE_CAPACITY)
         .build()
 }
 

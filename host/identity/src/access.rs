@@ -1,11 +1,11 @@
 //! Decides whether a person may use an agent, and as whom they act there.
 //!
-//! The gateway asks a [`Question`]; the platform, which is either the gateway's own user
-//! directory or a remote GitLab or Plural, answers. Errors are 401 with the same text for every
-//! reason, 403 for CI jobs, and 500.
+//! The gateway sends an [`AccessQuery`] to the platform, which is either the gateway's own user
+//! directory or a remote GitLab or Plural. Errors are 401 with the same text for every reason, 403
+//! for CI jobs, and 500.
 //!
-//! Security: only this module makes an [`AccessGrant`]. A token of another agent, a membership below
-//! developer or an agent with a broken configuration gives none.
+//! Security: only this module makes an [`AccessGrant`]. A token of another agent, a membership
+//! below developer or an agent with a broken configuration gives none.
 
 mod agents;
 mod authorizer;
@@ -35,10 +35,10 @@ pub use agents::{AgentShare, Agents, ConfigurationStatus};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
-/// A question to the platform about one request.
+/// A query to the platform: whether a credential gives access to an agent.
 #[derive(Debug)]
-pub struct Question<'a> {
-    /// The agent asked for.
+pub struct AccessQuery<'a> {
+    /// The requested agent.
     pub agent: AgentId,
     /// The credential.
     pub key: AccessKey<'a>,
@@ -132,7 +132,7 @@ impl AccessGrant {
     }
 
     /// A hash that identifies the person, for limits: it is the same with every credential.
-    pub fn key(&self) -> u64 {
+    pub fn limit_key(&self) -> u64 {
         use std::hash::{BuildHasher as _, BuildHasherDefault};
 
         BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
@@ -171,21 +171,21 @@ impl AccessGrant {
     }
 }
 
-/// Why access is not given.
+/// Why access was not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Refused. The caller learns nothing more. (401)
-    #[error("{refusal}")]
+    /// Access is denied. The caller learns nothing more. (401)
+    #[error("{reason}")]
     Refused {
         /// Why.
-        refusal: AccessDenyReason,
+        reason: AccessDenyReason,
         /// The owner of the credential, if it has one.
-        bearer: Option<Box<CredentialOwner>>,
+        owner: Option<Box<CredentialOwner>>,
     },
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
-    /// The platform or the store could not answer. Never remembered. (500)
+    /// The platform or the store could not answer. Never cached. (500)
     #[error("access cannot be judged: {detail}")]
     Unavailable {
         /// Text for operators, without secrets.
@@ -193,7 +193,7 @@ pub enum Error {
     },
 }
 
-/// Why access is refused. For records and operators, never for the caller.
+/// Why access is denied. For records and operators, never for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessDenyReason {
     /// No such token, cookie or session exists.
@@ -256,24 +256,24 @@ impl Error {
     /// Returns the owner of the refused credential, if it has one.
     pub fn credential_owner(&self) -> Option<&CredentialOwner> {
         match self {
-            Self::Refused { bearer, .. } => bearer.as_deref(),
+            Self::Refused { owner, .. } => owner.as_deref(),
             Self::JobNotAllowed | Self::Unavailable { .. } => None,
         }
     }
 }
 
 impl From<AccessDenyReason> for Error {
-    fn from(refusal: AccessDenyReason) -> Self {
-        Self::Refused { refusal, bearer: None }
+    fn from(reason: AccessDenyReason) -> Self {
+        Self::Refused { reason, owner: None }
     }
 }
 
 impl AccessDenyReason {
     /// Adds the owner of the credential.
-    pub fn of(self, bearer: CredentialOwner) -> Error {
+    pub fn with_owner(self, owner: CredentialOwner) -> Error {
         Error::Refused {
-            refusal: self,
-            bearer: Some(Box::new(bearer)),
+            reason: self,
+            owner: Some(Box::new(owner)),
         }
     }
 }

@@ -31,13 +31,13 @@ mod row_quota;
 mod task;
 
 use buckets::{AggregationKey, Buckets, KeyLimits, TooManyKeys};
-use row::Counting;
+use row::Aggregation;
 use row_quota::RowQuota;
 
 /// Most kinds of read counted separately at once. Beyond that, reads are counted per session and
 /// agent.
 const READS: KeyLimits = KeyLimits {
-    all: 10_000,
+    total: 10_000,
     per_owner: 500,
 };
 
@@ -51,26 +51,26 @@ const REFUSAL_ROWS_PER_SESSION: u32 = 200;
 /// Most kinds of refusal counted separately at once. Beyond that, refusals are counted per
 /// session and reason.
 const REFUSALS: KeyLimits = KeyLimits {
-    all: 10_000,
+    total: 10_000,
     per_owner: 50,
 };
 
 /// Most kinds of refusal of unknown callers counted separately at once. Beyond that, they are
-/// counted per reason, so that strangers cannot fill the disk.
+/// counted per reason, so that they cannot fill the disk.
 const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits {
-    all: 100,
+    total: 100,
     per_owner: 100,
 };
 
 /// Most rows written at once.
 const BATCH: usize = 250;
 
-/// How access ended.
+/// Whether access was allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOutcome {
-    /// Let through.
+    /// The request was let through.
     Allowed,
-    /// Refused.
+    /// The request was refused.
     Denied,
 }
 
@@ -127,17 +127,17 @@ pub struct AuditPeriods {
 pub struct Audit {
     store: Arc<Store>,
     clock: Clock,
-    times: AuditPeriods,
+    periods: AuditPeriods,
     metrics: Arc<Metrics>,
     reads: Buckets,
     refusals: Buckets,
     unknown_callers: Buckets,
     /// Limits the rows that refusals of one kind get.
-    alone: RowQuota,
-    /// As `alone`, for one session.
-    alone_of_session: RowQuota,
-    /// Streams that were closed; bounded by how many were open.
-    closed: Mutex<Vec<AuditEvent>>,
+    refusal_quota: RowQuota,
+    /// As `refusal_quota`, for one session.
+    session_refusal_quota: RowQuota,
+    /// Events of streams that were closed; bounded by how many were open.
+    closed_streams: Mutex<Vec<AuditEvent>>,
     /// Events to be stored, by id, in their latest state; bounded by how many are counted and
     /// were closed.
     pending: tokio::sync::Mutex<BTreeMap<Uuid, AuditEvent>>,
@@ -150,18 +150,18 @@ impl Audit {
     /// Starts the audit log: counts are written to the store every second, and old events are
     /// removed once an hour. Stops when the last clone is dropped; call [`Audit::flush`] before
     /// that.
-    pub fn start(store: Arc<Store>, clock: Clock, times: AuditPeriods, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn start(store: Arc<Store>, clock: Clock, periods: AuditPeriods, metrics: Arc<Metrics>) -> Arc<Self> {
         let audit = Arc::new(Self {
             store,
             clock,
-            times,
+            periods,
             metrics,
-            reads: Buckets::new(times.bucket, READS),
-            refusals: Buckets::new(times.bucket, REFUSALS),
-            unknown_callers: Buckets::new(times.bucket, UNKNOWN_CALLER_LIMITS),
-            alone: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_KEY),
-            alone_of_session: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_SESSION),
-            closed: Mutex::default(),
+            reads: Buckets::new(periods.bucket, READS),
+            refusals: Buckets::new(periods.bucket, REFUSALS),
+            unknown_callers: Buckets::new(periods.bucket, UNKNOWN_CALLER_LIMITS),
+            refusal_quota: RowQuota::new(periods.bucket, REFUSAL_ROWS_PER_KEY),
+            session_refusal_quota: RowQuota::new(periods.bucket, REFUSAL_ROWS_PER_SESSION),
+            closed_streams: Mutex::default(),
             pending: tokio::sync::Mutex::default(),
             wake: Arc::default(),
             is_stuck: AtomicBool::new(false),
@@ -173,14 +173,14 @@ impl Audit {
     /// Writes an event for each stream that `sessions` ends before its time.
     pub fn record_closed_streams(self: &Arc<Self>, sessions: &SessionRegistry) {
         let audit = Arc::downgrade(self);
-        sessions.on_stream_closed(move |closed| {
+        sessions.on_stream_closed(move |stream| {
             if let Some(audit) = audit.upgrade() {
-                audit.closed(&closed);
+                audit.queue_closed_stream(&stream);
             }
         });
     }
 
-    /// Records one request, alone or counted as its kind requires.
+    /// Records one request, in a row of its own or counted with others, as its kind requires.
     ///
     /// Returns when the entry's own row, or the row it is counted in, is on disk. The count
     /// itself reaches the disk within about a second.
@@ -189,30 +189,33 @@ impl Audit {
     /// The store failed; the caller must not let the request through.
     ///
     /// Cancel safe: a request that goes away may still be recorded.
-    pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
+    pub async fn record_access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
         match row::aggregation(&entry) {
-            Counting::Individual => self.alone(&entry).await,
-            Counting::Refusal(key) if self.has_row_left(&key) => self.alone(&entry).await,
-            Counting::Refusal(key) => self.count(&self.refusals, key, &entry).await,
-            Counting::Read(key) => self.count(&self.reads, key, &entry).await,
-            Counting::UnknownCaller(key) => self.count(&self.unknown_callers, key, &entry).await,
+            Aggregation::Individual => self.record_individual(&entry).await,
+            Aggregation::Refusal(key) if self.has_row_left(&key) => self.record_individual(&entry).await,
+            Aggregation::Refusal(key) => self.count(&self.refusals, key, &entry).await,
+            Aggregation::Read(key) => self.count(&self.reads, key, &entry).await,
+            Aggregation::UnknownCaller(key) => self.count(&self.unknown_callers, key, &entry).await,
         }
     }
 
-    /// Whether a refusal may have a row of its own.
+    /// Takes one row from the quotas of a refusal; returns whether one was left.
     fn has_row_left(&self, key: &AggregationKey) -> bool {
         let session = AggregationKey {
             owner: key.owner.clone(),
-            what: String::new(),
+            discriminator: String::new(),
         };
         let now = self.clock.uptime();
-        self.alone.take(key.clone(), now) && self.alone_of_session.take(session, now)
+        self.refusal_quota.try_take(key.clone(), now) && self.session_refusal_quota.try_take(session, now)
     }
 
     /// Queues an event for a stream that was ended.
-    pub fn closed(&self, closed: &ClosedStream) {
-        let event = row::closed(closed);
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    pub fn queue_closed_stream(&self, stream: &ClosedStream) {
+        let event = row::closed_stream_event(stream);
+        self.closed_streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(event);
         self.wake.notify_one();
     }
 
@@ -223,9 +226,9 @@ impl Audit {
     pub async fn flush(&self) -> Result<(), store::Error> {
         let mut pending = self.pending.lock().await;
         let now = self.clock.now();
-        let closed = std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
-        let counted = [&self.reads, &self.refusals, &self.unknown_callers].map(|buckets| buckets.collect(now));
-        for row_quota in [&self.alone, &self.alone_of_session] {
+        let closed = std::mem::take(&mut *self.closed_streams.lock().unwrap_or_else(PoisonError::into_inner));
+        let counted = [&self.reads, &self.refusals, &self.unknown_callers].map(|buckets| buckets.drain_changed(now));
+        for row_quota in [&self.refusal_quota, &self.session_refusal_quota] {
             row_quota.evict_expired(self.clock.uptime());
         }
         for event in closed.into_iter().chain(counted.into_iter().flatten()) {
@@ -244,8 +247,8 @@ impl Audit {
         Ok(())
     }
 
-    async fn alone(&self, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
-        self.record(&[row::alone(entry, self.clock.now())]).await
+    async fn record_individual(&self, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
+        self.record(&[row::individual_event(entry, self.clock.now())]).await
     }
 
     /// Counts the entry in its bucket. On return, the bucket's row is on disk.
@@ -258,33 +261,33 @@ impl Audit {
             });
         }
         let now = self.clock.now();
-        let ticket = match buckets.count(key, now, || row::counted(entry, now)) {
-            Ok(ticket) => ticket,
+        let bucket_entry = match buckets.count(key, now, || row::aggregated_event(entry, now)) {
+            Ok(bucket_entry) => bucket_entry,
             // There are few of these keys: reasons are a fixed list, and callers cannot make
             // sessions here.
             Err(TooManyKeys) => {
                 buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now))
             }
         };
-        self.ensure_stored(buckets, ticket).await
+        self.ensure_stored(buckets, bucket_entry).await
     }
 
-    /// Waits until the bucket's row is on disk; whoever is first writes it.
-    async fn ensure_stored(&self, buckets: &Buckets, ticket: buckets::BucketEntry) -> Result<(), store::Error> {
-        if ticket.opened.initialized() {
+    /// Waits until the bucket's row is on disk; the first caller writes it.
+    async fn ensure_stored(&self, buckets: &Buckets, bucket_entry: buckets::BucketEntry) -> Result<(), store::Error> {
+        if bucket_entry.stored.initialized() {
             return Ok(());
         }
-        let open = || async {
-            match buckets.open(&ticket) {
+        let store = || async {
+            match buckets.opening_event(&bucket_entry) {
                 Some(event) => self.record(&[event]).await,
                 None => Ok(()),
             }
         };
-        let opened = ticket.opened.get_or_try_init(open).await.copied();
-        if opened.is_err() {
-            buckets.undo_count(&ticket);
+        let stored = bucket_entry.stored.get_or_try_init(store).await.copied();
+        if stored.is_err() {
+            buckets.undo_count(&bucket_entry);
         }
-        opened
+        stored
     }
 
     async fn record(&self, events: &[AuditEvent]) -> Result<(), store::Error> {

@@ -5,8 +5,8 @@
 //!
 //! A token is looked up by its hash first; a token that was verified less than five minutes ago
 //! is not verified again. Everything that can revoke a token (accounts, projects, keys of
-//! `argocd-secret`, settings) comes with a reload, which makes a new [`Authenticator`] with
-//! nothing remembered.
+//! `argocd-secret`, settings) comes with a reload, which makes a new [`Authenticator`] with an
+//! empty cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use rustc_hash::FxBuildHasher;
 use serde_json::Map;
 
 mod account;
-pub mod agent;
 mod build;
 
 mod argocd_token;
@@ -28,11 +27,12 @@ mod fetch;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod issuer;
+pub mod k8s_proxy;
 mod keys;
 mod mapping;
 mod origin;
-mod presented;
 mod principal;
+mod request_token;
 mod sso;
 mod token;
 mod userinfo;
@@ -40,33 +40,32 @@ mod userinfo;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, IdentityField, InvalidTokenReason, Malformed, RevocationReason, UserinfoError};
+pub use error::{Error, IdentityField, InvalidTokenReason, MalformedCredential, RevocationReason, UserinfoError};
 pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
 
 use crate::clock::Clock;
 use argocd_token::ArgocdTokenVerifier;
-use issuer::{Issuer, Verified};
-use presented::PresentedToken;
+use issuer::{OidcIssuer, Verified};
 use principal::VerifiedIdentity;
+use request_token::PresentedToken;
 use token::UnverifiedToken;
 
-/// How long a verified token is remembered, at most.
+/// How long a verified token is cached, at most.
 pub const VERIFIED_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
-/// Most bytes of tokens whose verdict is remembered. The memory used for each is a few times its
-/// size.
+/// Most bytes of the tokens in the cache. The memory used for each is a few times its size.
 const VERIFIED_TOKEN_CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Verifies callers by one state of settings and resources.
 #[derive(Debug)]
 pub struct Authenticator {
-    sessions: Option<ArgocdTokenVerifier>,
+    argocd_tokens: Option<ArgocdTokenVerifier>,
     /// By `iss`.
-    issuers: BTreeMap<String, Issuer>,
+    issuers: BTreeMap<String, OidcIssuer>,
     trusted_origins: Vec<String>,
     /// The principal of requests without a credential, if they are allowed.
     anonymous: Option<Arc<Principal>>,
-    remembered: Cache<TokenKey, CachedPrincipal, FxBuildHasher>,
+    cache: Cache<TokenKey, CachedPrincipal, FxBuildHasher>,
     clock: Clock,
 }
 
@@ -85,7 +84,7 @@ pub enum Safety {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TokenKey {
     sha256: [u8; 32],
-    presented: CredentialTransport,
+    transport: CredentialTransport,
 }
 
 impl TokenKey {
@@ -95,12 +94,12 @@ impl TokenKey {
         sha256.copy_from_slice(digest.as_ref());
         Self {
             sha256,
-            presented: credential.presented,
+            transport: credential.transport,
         }
     }
 }
 
-/// A verdict on a token.
+/// The principal of a verified token.
 #[derive(Clone, Debug)]
 struct CachedPrincipal {
     principal: Arc<Principal>,
@@ -121,20 +120,20 @@ impl Authenticator {
     /// # Errors
     /// Every [`Error`]; none of them holds the token.
     pub async fn authenticate(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
-        let Some(credential) = presented::read(&head.headers)? else {
+        let Some(credential) = request_token::read(&head.headers)? else {
             return self.without_credential(head, safety);
         };
-        if credential.presented == CredentialTransport::Cookie {
+        if credential.transport == CredentialTransport::Cookie {
             origin::check(head, safety, &self.trusted_origins)?;
         }
         let key = TokenKey::of(&credential);
-        if let Some(remembered) = self.remembered.get(&key)
-            && self.clock.unix_seconds() < remembered.until
+        if let Some(cached) = self.cache.get(&key)
+            && self.clock.unix_seconds() < cached.until
         {
-            return Ok(remembered.principal);
+            return Ok(cached.principal);
         }
         let verified = self.verify(&credential).await?;
-        Ok(self.remember(key, verified, &credential))
+        Ok(self.cache_principal(key, verified, &credential))
     }
 
     /// Whether a caller who was verified before, perhaps by an earlier state, would now be
@@ -143,17 +142,17 @@ impl Authenticator {
     /// The account or token may have been withdrawn meanwhile, or be interpreted differently.
     /// Checks neither expiry nor the keys an issuer publishes: an issuer's token ends with its
     /// `exp`.
-    pub fn still(&self, principal: &Principal) -> bool {
+    pub fn is_still_valid(&self, principal: &Principal) -> bool {
         let identity = principal.identity();
         match identity.kind {
             Kind::Anonymous => self.anonymous.is_some(),
             Kind::Oidc => {
                 let issuer = self.issuers.get(&identity.issuer);
-                issuer.is_some_and(|issuer| issuer.still(identity))
+                issuer.is_some_and(|issuer| issuer.is_still_valid(identity))
             }
             Kind::Local | Kind::ProjectToken => {
-                let sessions = self.sessions.as_ref();
-                sessions.is_some_and(|sessions| sessions.still(identity))
+                let argocd_tokens = self.argocd_tokens.as_ref();
+                argocd_tokens.is_some_and(|verifier| verifier.is_still_valid(identity))
             }
         }
     }
@@ -169,9 +168,9 @@ impl Authenticator {
 
     async fn verify(&self, credential: &PresentedToken<'_>) -> Result<Verified, Error> {
         let token = UnverifiedToken::parse(&credential.token)?;
-        match (token.issuer(), &self.sessions) {
-            (argocd_token::ISSUER, Some(sessions)) => {
-                let identity = sessions.verify(token, self.clock.unix_seconds())?;
+        match (token.issuer(), &self.argocd_tokens) {
+            (argocd_token::ISSUER, Some(verifier)) => {
+                let identity = verifier.verify(token, self.clock.unix_seconds())?;
                 Ok(Verified {
                     identity,
                     fresh_for: None,
@@ -184,16 +183,16 @@ impl Authenticator {
         }
     }
 
-    fn remember(&self, key: TokenKey, verified: Verified, credential: &PresentedToken<'_>) -> Arc<Principal> {
+    fn cache_principal(&self, key: TokenKey, verified: Verified, credential: &PresentedToken<'_>) -> Arc<Principal> {
         let Verified { identity, fresh_for } = verified;
         let fresh_for = fresh_for.unwrap_or(VERIFIED_TOKEN_TTL).min(VERIFIED_TOKEN_TTL);
         let mut until = self.clock.unix_seconds().saturating_add_unsigned(fresh_for.as_secs());
         if let Some(end) = identity.expires_at {
             until = until.min(end);
         }
-        let principal = Arc::new(Principal::new(identity, credential.presented));
+        let principal = Arc::new(Principal::new(identity, credential.transport));
         let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
-        self.remembered.insert(
+        self.cache.insert(
             key,
             CachedPrincipal {
                 principal: principal.clone(),

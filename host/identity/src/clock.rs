@@ -1,4 +1,4 @@
-//! The clock: wall time for claims and records, running time for ages.
+//! The clock: wall time for claims and records, uptime for ages.
 //!
 //! Invariant: modules that use this clock have no other source of time, so that tests control it.
 
@@ -18,17 +18,17 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Milliseconds this clock is ahead of the machine's.
-    ahead: Arc<AtomicU64>,
+    advanced_ms: Arc<AtomicU64>,
     /// Milliseconds by which its wall time was set back.
-    back: Arc<AtomicU64>,
+    set_back_ms: Arc<AtomicU64>,
     moved: Arc<watch::Sender<()>>,
 }
 
 impl Default for Clock {
     fn default() -> Self {
         Self {
-            ahead: Arc::default(),
-            back: Arc::default(),
+            advanced_ms: Arc::default(),
+            set_back_ms: Arc::default(),
             moved: Arc::new(watch::Sender::new(())),
         }
     }
@@ -38,9 +38,9 @@ impl Clock {
     /// Wall time.
     pub fn now(&self) -> Timestamp {
         let now = Timestamp::now();
-        let back = Duration::from_millis(self.back.load(Ordering::Relaxed));
+        let back = Duration::from_millis(self.set_back_ms.load(Ordering::Relaxed));
         let now = now.checked_sub(back).unwrap_or(now);
-        now.checked_add(self.ahead()).unwrap_or(now)
+        now.checked_add(self.advanced()).unwrap_or(now)
     }
 
     /// Seconds since 1970.
@@ -50,10 +50,10 @@ impl Clock {
 
     /// Time since the process started; never goes back.
     pub fn uptime(&self) -> Duration {
-        START.elapsed().saturating_add(self.ahead())
+        START.elapsed().saturating_add(self.advanced())
     }
 
-    /// Waits for `time` by running time, regardless of wall time. Cancel safe.
+    /// Waits for `time` by uptime, regardless of wall time. Cancel safe.
     pub async fn sleep(&self, time: Duration) {
         let end = self.uptime().saturating_add(time);
         self.wait(|| end.saturating_sub(self.uptime())).await;
@@ -90,20 +90,20 @@ impl Clock {
     /// Moves this clock and its clones forward, for tests.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        self.ahead.fetch_add(by, Ordering::Relaxed);
+        self.advanced_ms.fetch_add(by, Ordering::Relaxed);
         self.moved.send_replace(());
     }
 
-    /// Sets wall time back, as an operator or NTP may. Running time is not affected.
+    /// Sets wall time back, as an operator or NTP may. Uptime is not affected.
     #[cfg(test)]
     pub(crate) fn set_back(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        self.back.fetch_add(by, Ordering::Relaxed);
+        self.set_back_ms.fetch_add(by, Ordering::Relaxed);
         self.moved.send_replace(());
     }
 
-    fn ahead(&self) -> Duration {
-        Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    fn advanced(&self) -> Duration {
+        Duration::from_millis(self.advanced_ms.load(Ordering::Relaxed))
     }
 }
 

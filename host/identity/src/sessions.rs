@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::access::AccessGrant;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, Owned, Page, SessionOwner, Store};
+use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, CredentialFilter, Page, SessionOwner, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
@@ -149,7 +149,7 @@ pub struct NewExchange {
     kind: ExchangeKind,
     decision: Uuid,
     client: IpAddr,
-    target: Option<Box<ResourceAttributes>>,
+    attributes: Option<Box<ResourceAttributes>>,
 }
 
 impl NewExchange {
@@ -161,7 +161,7 @@ impl NewExchange {
             kind,
             decision,
             client: client.to_canonical(),
-            target: (kind != ExchangeKind::Request).then(|| Box::new(attributes.into())),
+            attributes: (kind != ExchangeKind::Request).then(|| Box::new(attributes.into())),
         }
     }
 }
@@ -202,7 +202,7 @@ pub struct ClosedStream {
     /// Stream or tunnel.
     pub kind: ExchangeKind,
     /// What was requested.
-    pub target: ResourceAttributes,
+    pub attributes: ResourceAttributes,
     /// The decision that allowed it.
     pub decision: Uuid,
     /// When it began.
@@ -210,7 +210,7 @@ pub struct ClosedStream {
     /// When it was ended.
     pub closed_at: Timestamp,
     /// Why.
-    pub ending: EndReason,
+    pub reason: EndReason,
 }
 
 /// A stream or tunnel that is open in this process.
@@ -221,7 +221,7 @@ pub struct OpenStream {
     /// Stream or tunnel.
     pub kind: ExchangeKind,
     /// What is requested.
-    pub target: ResourceAttributes,
+    pub attributes: ResourceAttributes,
     /// The decision that allows it.
     pub decision: Uuid,
     /// When it began.
@@ -282,10 +282,10 @@ impl SessionRegistry {
         Ok(sessions)
     }
 
-    /// Sets the listener that hears once of every stream and tunnel that is ended before its
+    /// Sets the listener that is called once for every stream and tunnel that is ended before its
     /// time. It must not block. Only the first call has an effect.
-    pub fn on_stream_closed(&self, hear: impl Fn(ClosedStream) + Send + Sync + 'static) {
-        if self.on_closed.set(Box::new(hear)).is_err() {
+    pub fn on_stream_closed(&self, listener: impl Fn(ClosedStream) + Send + Sync + 'static) {
+        if self.on_closed.set(Box::new(listener)).is_err() {
             tracing::warn!("streams that are closed are heard of already");
         }
     }
@@ -297,34 +297,34 @@ impl SessionRegistry {
     /// # Errors
     /// The session was revoked, its credential has expired, or the store has been silent for too
     /// long to tell.
-    pub fn register(self: &Arc<Self>, access: &AccessGrant, what: NewExchange) -> Result<ExchangeGuard, EndReason> {
-        self.register_as(access.into(), what)
+    pub fn register(self: &Arc<Self>, access: &AccessGrant, exchange: NewExchange) -> Result<ExchangeGuard, EndReason> {
+        self.register_as(access.into(), exchange)
     }
 
     /// As [`SessionRegistry::register`].
     pub fn register_as(
         self: &Arc<Self>,
         holder: SessionHolder<'_>,
-        what: NewExchange,
+        exchange: NewExchange,
     ) -> Result<ExchangeGuard, EndReason> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let is_stream = what.kind != ExchangeKind::Request;
-        let end_trigger = self.table.register(&holder, what, number, self.clock.now())?;
+        let is_stream = exchange.kind != ExchangeKind::Request;
+        let end_trigger = self.table.register(&holder, exchange, number, self.clock.now())?;
         if is_stream {
             self.metrics.open_streams.inc();
         }
-        let entered = ExchangeGuard {
+        let guard = ExchangeGuard {
             end_trigger,
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
         };
         // INVARIANT: this is checked after the exchange is in the table, so that it is either
-        // refused here or ended by `cut_off`.
+        // refused here or ended by `fail_closed`.
         if self.is_store_unavailable() {
             return Err(EndReason::StoreUnavailable);
         }
-        Ok(entered)
+        Ok(guard)
     }
 
     /// Whether the store has been silent for longer than the grace period, so that any session
@@ -341,7 +341,7 @@ impl SessionRegistry {
         self.close(ended, EndReason::StoreUnavailable, now);
     }
 
-    /// Lets exchanges in again, once the store has told of everything that happened meanwhile.
+    /// Lets exchanges in again, once everything that happened meanwhile was read from the store.
     fn resume(&self) {
         self.is_store_unavailable.store(false, Ordering::SeqCst);
     }
@@ -356,15 +356,15 @@ impl SessionRegistry {
     ///
     /// # Errors
     /// The store failed; nothing is revoked.
-    pub async fn revoke(&self, session: &SessionId, about: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
+    pub async fn revoke(&self, session: &SessionId, owner: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.expiry_of(session, now).await?;
-        let revocation = self.store.revoke(session, (until, now), by, about).await?;
+        let revocation = self.store.revoke(session, (until, now), by, owner).await?;
         Ok(self.apply_revocation(session, revocation.until))
     }
 
-    /// Returns a page of the sessions active within [`ACTIVE_WINDOW`], and the key after which the next
-    /// page begins, if there is one.
+    /// Returns a page of the sessions active within [`ACTIVE_WINDOW`], and the key after which the
+    /// next page begins, if there is one.
     ///
     /// There is one row for each session and agent, merged over all replicas and ordered by key.
     /// What this process has open is counted as of now; what others have open, as of some seconds
@@ -374,27 +374,27 @@ impl SessionRegistry {
     /// The store failed.
     pub async fn page(
         &self,
-        owned: &Owned,
+        filter: &CredentialFilter,
         page: &Page<ActiveSessionCursor>,
     ) -> Result<(Vec<ActiveSession>, Option<ActiveSessionCursor>), store::Error> {
         let now = self.clock.now();
-        let silent = before(now, REPLICA_TIMEOUT);
-        let seen = self
+        let stale_before = before(now, REPLICA_TIMEOUT);
+        let stored = self
             .store
-            .active((before(now, ACTIVE_WINDOW), silent), owned, page)
+            .active_sessions((before(now, ACTIVE_WINDOW), stale_before), filter, page)
             .await?;
-        let is_full = u32::try_from(seen.len()).is_ok_and(|rows| rows >= page.limit);
-        let end = seen
+        let is_full = u32::try_from(stored.len()).is_ok_and(|rows| rows >= page.limit);
+        let end = stored
             .last()
             .filter(|_| is_full)
             .map(|row| (row.session.clone(), row.agent_id));
-        let mut here = self.table.local_sessions(owned, self.replica, now);
-        here.retain(|here| {
-            let key = (here.row.session.as_str(), here.row.agent_id);
+        let mut local = self.table.local_sessions(filter, self.replica, now);
+        local.retain(|session| {
+            let key = (session.row.session.as_str(), session.row.agent_id);
             let is_behind = |other: &ActiveSessionCursor| key > (other.0.as_str(), other.1);
             page.after.as_ref().is_none_or(is_behind) && !end.as_ref().is_some_and(is_behind)
         });
-        let mut rows = list::merge(seen, here, silent);
+        let mut rows = list::merge(stored, local, stale_before);
         rows.retain(|row| {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
             !revoked && row.last_at >= before(now, ACTIVE_WINDOW) && row.expires_at.is_none_or(|end| end > now)
@@ -403,11 +403,12 @@ impl SessionRegistry {
         Ok((rows, end))
     }
 
-    /// Returns which of these sessions, given in their text form, were active within [`ACTIVE_WINDOW`].
+    /// Returns which of these sessions, given in their text form, were active within
+    /// [`ACTIVE_WINDOW`].
     ///
     /// # Errors
     /// The store failed.
-    pub async fn at_work(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
+    pub async fn active_among(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
         let since = before(self.clock.now(), ACTIVE_WINDOW);
         let mut found: HashSet<_> = self.store.active_since(since, sessions).await?.into_iter().collect();
         let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.owners_here(&id).is_empty());
@@ -417,7 +418,7 @@ impl SessionRegistry {
 
     /// Every page of active sessions.
     #[cfg(test)]
-    async fn list(&self, owned: &Owned) -> Result<Vec<ActiveSession>, store::Error> {
+    async fn list(&self, filter: &CredentialFilter) -> Result<Vec<ActiveSession>, store::Error> {
         let (mut rows, mut page) = (
             Vec::new(),
             Page {
@@ -426,7 +427,7 @@ impl SessionRegistry {
             },
         );
         loop {
-            let (more, end) = self.page(owned, &page).await?;
+            let (more, end) = self.page(filter, &page).await?;
             rows.extend(more);
             if end.is_none() {
                 return Ok(rows);
@@ -443,12 +444,12 @@ impl SessionRegistry {
     pub async fn owners_of(&self, session: &SessionId) -> Result<Vec<SessionOwner>, store::Error> {
         let mut uses = self.table.owners_here(session);
         for row in self.store.activity_of(session).await? {
-            let about = SessionOwner {
+            let owner = SessionOwner {
                 user: row.user,
                 agent_id: Some(row.agent_id),
             };
-            if !uses.contains(&about) {
-                uses.push(about);
+            if !uses.contains(&owner) {
+                uses.push(owner);
             }
         }
         Ok(uses)
@@ -461,7 +462,7 @@ impl SessionRegistry {
         streams.map(|open| OpenStream::from(&**open)).collect()
     }
 
-    /// Stores at once who was seen, before the process ends.
+    /// Stores the active sessions at once, before the process ends.
     ///
     /// # Errors
     /// The store failed.
@@ -470,10 +471,10 @@ impl SessionRegistry {
         let mut sent = Ok(());
         for rows in rows.chunks(ROWS_PER_TRANSACTION) {
             if sent.is_ok() {
-                sent = task::with_timeout(task::STORE_TIMEOUT, self.store.seen(rows)).await;
+                sent = task::with_timeout(task::STORE_TIMEOUT, self.store.upsert_active_sessions(rows)).await;
             }
             match &sent {
-                Ok(()) => self.table.reported(rows),
+                Ok(()) => self.table.mark_reported(rows),
                 Err(_) => self.table.mark_changed(rows),
             }
         }
@@ -502,33 +503,33 @@ impl SessionRegistry {
         self.close(ended, EndReason::Revoked, now)
     }
 
-    /// Ends the exchanges that were taken out of the table.
-    fn close(&self, ended: Vec<EndedExchange>, ending: EndReason, now: Timestamp) -> u32 {
+    /// Ends the exchanges that were removed from the table.
+    fn close(&self, ended: Vec<EndedExchange>, reason: EndReason, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
         for EndedExchange { session, user, open } in ended {
-            open.end_trigger.end(ending);
+            open.end_trigger.end(reason);
             if open.kind == ExchangeKind::Request {
                 continue;
             }
             streams = streams.saturating_add(1);
             self.metrics.open_streams.dec();
-            self.metrics.stream_closed(match ending {
+            self.metrics.stream_closed(match reason {
                 EndReason::Revoked => "revoked",
                 EndReason::Expired => "expired",
                 EndReason::Withdrawn => "withdrawn",
                 EndReason::StoreUnavailable => "store_unavailable",
             });
-            if let Some(hear) = self.on_closed.get() {
-                hear(ClosedStream {
+            if let Some(listener) = self.on_closed.get() {
+                listener(ClosedStream {
                     session,
                     user,
                     agent: open.agent,
                     kind: open.kind,
-                    target: open.target.as_deref().cloned().unwrap_or_default(),
+                    attributes: open.attributes.as_deref().cloned().unwrap_or_default(),
                     decision: open.decision,
                     opened_at: open.since,
                     closed_at: now,
-                    ending,
+                    reason,
                 });
             }
         }
@@ -541,14 +542,14 @@ impl From<&OpenExchange> for OpenStream {
         Self {
             agent: open.agent,
             kind: open.kind,
-            target: open.target.as_deref().cloned().unwrap_or_default(),
+            attributes: open.attributes.as_deref().cloned().unwrap_or_default(),
             decision: open.decision,
             opened_at: open.since,
         }
     }
 }
 
-/// Proof that an exchange was let in. Dropping it marks the exchange as ended.
+/// The registration of an open exchange. Dropping it marks the exchange as ended.
 #[derive(Debug)]
 pub struct ExchangeGuard {
     end_trigger: Arc<EndTrigger>,
@@ -559,22 +560,22 @@ pub struct ExchangeGuard {
 
 impl ExchangeGuard {
     /// The signal that ends the exchange before its time.
-    pub fn ending(&self) -> EndSignal {
+    pub fn end_signal(&self) -> EndSignal {
         EndSignal::new(&self.end_trigger)
     }
 
-    /// What ends it.
+    /// The trigger that ends it.
     pub fn end_trigger(&self) -> &Arc<EndTrigger> {
         &self.end_trigger
     }
 
     /// Ends the exchange and records that. Returns whether it had not been ended before.
-    pub fn end(&self, ending: EndReason) -> bool {
+    pub fn end(&self, reason: EndReason) -> bool {
         let now = self.sessions.clock.now();
         let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
-            return self.end_trigger.end(ending);
+            return self.end_trigger.end(reason);
         };
-        self.sessions.close(vec![ended], ending, now);
+        self.sessions.close(vec![ended], reason, now);
         true
     }
 }

@@ -24,20 +24,20 @@ use uuid::Uuid;
 use self::change::{Change, ChangeOutcome};
 use self::database::Database;
 pub use self::model::{
-    ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor, Owned, Page,
-    Revocation, SessionOwner, Token,
+    ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor,
+    CredentialFilter, Page, Revocation, SessionOwner, Token,
 };
 use self::writer::Writer;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 
+mod active_sessions;
 mod audit;
 pub mod bounds;
 mod change;
 mod database;
 mod model;
 mod read;
-mod seen;
 mod writer;
 
 /// SHA-256 of a secret. No salt is needed: secrets made here have 256 random bits, and imported
@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// The person has reached the limit. Nothing was written.
     #[error("the person has {observed} of {allowed} {what}s that were not yet to end")]
-    Full {
+    LimitReached {
         /// `token` or `session`.
         what: &'static str,
         /// How many there are, revoked ones included.
@@ -159,7 +159,7 @@ impl Store {
     /// most [`bounds::TOKENS`] tokens that expire after this one was made.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    /// [`Error::LimitReached`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
     pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
         self.change(Change::token(token, hash, Some(by))?).await
     }
@@ -168,7 +168,7 @@ impl Store {
     /// their number.
     ///
     /// # Errors
-    /// As [`Self::create_token`], except for [`Error::Full`].
+    /// As [`Self::create_token`], except for [`Error::LimitReached`].
     pub async fn import_token(&self, token: &Token, hash: SecretHash) -> Result<(), Error> {
         self.change(Change::token(token, hash, None)?).await
     }
@@ -185,8 +185,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn tokens(&self, owned: &Owned, page: &Page<CreationCursor>) -> Result<Vec<Token>, Error> {
-        read::tokens(&self.database, owned, page).await
+    pub async fn tokens(&self, filter: &CredentialFilter, page: &Page<CreationCursor>) -> Result<Vec<Token>, Error> {
+        read::tokens(&self.database, filter, page).await
     }
 
     /// Returns the token with this id, even if it has ended.
@@ -197,7 +197,7 @@ impl Store {
         read::token(&self.database, id).await
     }
 
-    /// Notes when a token was used. A time older than the noted one is ignored.
+    /// Records when a token was used. A time older than the recorded one is ignored.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -224,8 +224,8 @@ impl Store {
         read::find_session(&self.database, hash).await
     }
 
-    /// Returns a page of browser sessions, newest first. They are for all agents, so `owned`
-    /// filters by person only.
+    /// Returns a page of browser sessions, newest first. They are for all agents, so `filter`
+    /// applies by person only.
     ///
     /// - `open_at`: returns only sessions in force at this time; without it, all.
     ///
@@ -233,11 +233,11 @@ impl Store {
     /// [`Error::Failed`].
     pub async fn browser_sessions(
         &self,
-        owned: &Owned,
+        filter: &CredentialFilter,
         open_at: Option<Timestamp>,
         page: &Page<CreationCursor>,
     ) -> Result<Vec<BrowserSession>, Error> {
-        read::browser_sessions(&self.database, owned, open_at, page).await
+        read::browser_sessions(&self.database, filter, open_at, page).await
     }
 
     /// Returns the browser session with this id, even if it has ended.
@@ -252,7 +252,7 @@ impl Store {
     /// audit event `token.revoked` or `session.revoked`.
     ///
     /// Revoking the same session again changes nothing and returns the existing revocation. With
-    /// a later `until` it counts as a new revocation, so that every replica hears of the longer
+    /// a later `until` it counts as a new revocation, so that every replica learns of the longer
     /// time.
     ///
     /// - `until`: when the credential expires. `at`: now.
@@ -264,15 +264,15 @@ impl Store {
         session: &SessionId,
         (until, at): (Timestamp, Timestamp),
         by: &Actor,
-        about: &SessionOwner,
+        owner: &SessionOwner,
     ) -> Result<Revocation, Error> {
         match self
             .writer
-            .change(Change::revocation(session, (until, at), by, about)?)
+            .change(Change::revocation(session, (until, at), by, owner)?)
             .await?
         {
             ChangeOutcome::Revoked(revocation) => Ok(revocation),
-            ChangeOutcome::Done | ChangeOutcome::Full(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
+            ChangeOutcome::Done | ChangeOutcome::LimitReached(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
                 detail: "a revocation was not acknowledged as one".to_owned(),
             }),
         }
@@ -329,7 +329,7 @@ impl Store {
         if events.is_empty() {
             return Ok(());
         }
-        let rows = events.iter().map(audit::Row::of).collect::<Result<_, _>>()?;
+        let rows = events.iter().map(audit::AuditRow::of).collect::<Result<_, _>>()?;
         self.change(Change::Audit(rows)).await
     }
 
@@ -341,52 +341,51 @@ impl Store {
         audit::select(&self.database, filter).await
     }
 
-    /// Stores which sessions a replica sees at work, replacing its earlier row for the same
-    /// session and agent. The first time is kept.
+    /// Stores the sessions that a replica saw active, replacing its earlier row for the same session
+    /// and agent. The first time is kept.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
-    pub async fn seen(&self, rows: &[ActiveSession]) -> Result<(), Error> {
+    pub async fn upsert_active_sessions(&self, rows: &[ActiveSession]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
         }
-        self.change(Change::seen(rows)?).await
+        self.change(Change::upsert_active_sessions(rows)?).await
     }
 
-    /// Returns a page of the sessions seen at work since a time, one row for each session and
-    /// agent. Rows of several replicas are merged: requests and open streams are added up;
-    /// replica and client are those of the latest.
+    /// Returns a page of the sessions active since a time, one row for each session and agent. Rows
+    /// of several replicas are merged: requests and open streams are added up; replica and client
+    /// are those of the latest.
     ///
-    /// - `silent`: rows last reported before this time count as having no open streams, so that
+    /// - `stale_before`: rows last reported before this time count as having no open streams, so that
     ///   those of a replica that died are soon forgotten.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn active(
+    pub async fn active_sessions(
         &self,
-        (since, silent): (Timestamp, Timestamp),
-        owned: &Owned,
+        (since, stale_before): (Timestamp, Timestamp),
+        filter: &CredentialFilter,
         page: &Page<ActiveSessionCursor>,
     ) -> Result<Vec<ActiveSession>, Error> {
-        seen::active(&self.database, (since, silent), owned, page).await
+        active_sessions::select(&self.database, (since, stale_before), filter, page).await
     }
 
-    /// Returns which of these sessions, given in their text form, were seen at work since a time.
-    /// At most 1,000 are asked for.
+    /// Returns which of these sessions, at most 1,000 in their text form, were active since a time.
     ///
     /// # Errors
     /// [`Error::Failed`].
     pub async fn active_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
-        seen::since(&self.database, since, sessions).await
+        active_sessions::active_since(&self.database, since, sessions).await
     }
 
-    /// Returns the people and agents a session was seen with, as far back as this is kept: one
-    /// row for each person, agent and replica, latest first, at most 1,000.
+    /// Returns the people and agents a session was active with, as far back as this is kept: one row
+    /// for each person, agent and replica, latest first, at most 1,000.
     ///
     /// # Errors
     /// [`Error::Failed`].
     pub async fn activity_of(&self, session: &SessionId) -> Result<Vec<ActiveSession>, Error> {
-        seen::of(&self.database, session).await
+        active_sessions::activity_of(&self.database, session).await
     }
 
     /// Binds tokens from versions that identified an agent by its number alone to the agent that
@@ -415,8 +414,8 @@ impl Store {
         Ok((bound, orphaned))
     }
 
-    /// Removes audit events and tokens that ended before `audit`, revocations and browser
-    /// sessions that have ended, and rows of sessions at work more than a day ago.
+    /// Removes audit events and tokens that ended before `audit`, revocations and browser sessions
+    /// that have ended, and rows of sessions last active more than a day ago.
     ///
     /// Uses small transactions, so that other changes need not wait long. What is left after an
     /// error is removed the next time.
@@ -424,8 +423,8 @@ impl Store {
     /// # Errors
     /// [`Error::Failed`].
     pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
-        for old in change::ExpiredRows::all(audit, now) {
-            while let ChangeOutcome::Rows(rows) = self.writer.change(Change::DeleteExpired(old)).await? {
+        for expired in change::ExpiredRows::all(audit, now) {
+            while let ChangeOutcome::Rows(rows) = self.writer.change(Change::DeleteExpired(expired)).await? {
                 if rows < change::ROWS_PER_TRANSACTION {
                     break;
                 }
@@ -436,7 +435,7 @@ impl Store {
 
     async fn change(&self, change: Change) -> Result<(), Error> {
         match self.writer.change(change).await? {
-            ChangeOutcome::Full(full) => Err(full),
+            ChangeOutcome::LimitReached(full) => Err(full),
             ChangeOutcome::Done | ChangeOutcome::Revoked(_) | ChangeOutcome::Rows(_) => Ok(()),
         }
     }

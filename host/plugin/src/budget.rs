@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
 
 use super::engine::EPOCH_TICK;
-use super::imports::{GrantedImports, Log};
+use super::imports::{GrantedImports, PluginLog};
 use super::provider::CallState;
 use super::wasi::Wasi;
 
@@ -25,7 +25,7 @@ pub struct Budget {
     pub log_bytes: usize,
     /// Bytes the guest may hand to the host in one go.
     pub data_bytes: usize,
-    /// Time its own code may run, where that is less than the wall time.
+    /// CPU time of the guest's own code, if less than the wall time.
     pub cpu_time: Duration,
 }
 
@@ -55,8 +55,8 @@ impl Budget {
         }
     }
 
-    /// The budget of the one call at load, which may take longer. The effective limit is the time
-    /// of its own code, so that a busy machine does not make a working plugin fail to load.
+    /// The budget of the one call at load, which may take longer. The effective limit is the CPU
+    /// time, so that a busy machine does not make a working plugin fail to load.
     pub(super) fn for_load(self) -> Self {
         Self {
             time: self.time.max(Duration::from_secs(30)),
@@ -74,11 +74,11 @@ pub(super) enum ExceededLimit {
     HostCalls,
 }
 
-/// Everything the host knows about one call.
+/// The host's data of one call, kept in the wasmtime store.
 #[derive(Debug)]
 pub(super) struct HostState {
     pub(super) exceeded: Option<ExceededLimit>,
-    pub(super) log: Arc<Log>,
+    pub(super) log: Arc<PluginLog>,
     pub(super) log_bytes_left: usize,
     host_calls_left: u32,
     memory_bytes_left: usize,
@@ -87,7 +87,7 @@ pub(super) struct HostState {
     ticks_left: u32,
     granted: GrantedImports,
     wasi: Option<Box<Wasi>>,
-    /// Set for credential providers only.
+    /// Set for credential providers and generators only.
     provider: Option<Box<CallState>>,
 }
 
@@ -97,7 +97,7 @@ impl HostState {
         self.wasi.get_or_insert_with(|| Box::new(Wasi::new(self.granted)))
     }
 
-    /// What the host holds for a call of a credential provider.
+    /// The [`CallState`] of a credential provider or generator.
     ///
     /// # Errors
     /// Another kind of guest: its linker has none of these functions.
@@ -118,7 +118,7 @@ impl HostState {
         self.provider.as_deref()
     }
 
-    /// Takes the provider's state out when the call is over.
+    /// Takes the [`CallState`] out when the call is over.
     pub(super) fn into_provider(self) -> Option<Box<CallState>> {
         self.provider
     }
@@ -144,7 +144,7 @@ impl HostState {
 }
 
 /// Maximum elements of one table. Guests of languages with a runtime need a few tens of thousands.
-pub(super) const TABLE_ELEMENTS_MOST: usize = 100_000;
+pub(super) const MAX_TABLE_ELEMENTS: usize = 100_000;
 
 impl ResourceLimiter for HostState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
@@ -161,34 +161,34 @@ impl ResourceLimiter for HostState {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= TABLE_ELEMENTS_MOST)
+        Ok(desired <= MAX_TABLE_ELEMENTS)
     }
 
     fn instances(&self) -> usize {
-        INSTANCES_MOST
+        MAX_INSTANCES
     }
 
     fn tables(&self) -> usize {
-        TABLES_MOST
+        MAX_TABLES
     }
 
     fn memories(&self) -> usize {
-        MEMORIES_MOST
+        MAX_MEMORIES
     }
 }
 
 /// Core instances of one component.
-pub(super) const INSTANCES_MOST: usize = 64;
+pub(super) const MAX_INSTANCES: usize = 64;
 /// Tables of one component.
-pub(super) const TABLES_MOST: usize = 16;
+pub(super) const MAX_TABLES: usize = 16;
 /// Memories of one component.
-pub(super) const MEMORIES_MOST: usize = 4;
+pub(super) const MAX_MEMORIES: usize = 4;
 
 /// A store for one call of one guest.
 pub(super) fn store(
     engine: &Engine,
     budget: Budget,
-    (granted, log): (GrantedImports, &Arc<Log>),
+    (granted, log): (GrantedImports, &Arc<PluginLog>),
     provider: Option<Box<CallState>>,
 ) -> Store<HostState> {
     let state = HostState {
@@ -207,8 +207,8 @@ pub(super) fn store(
     store.limiter(|state| state);
     store.set_hostcall_fuel(budget.data_bytes);
     store.set_epoch_deadline(1);
-    // The guest gives its worker back at every tick, and ends at its deadline
-    // also where the timer of a busy worker would come late.
+    // The guest yields its worker thread at every tick. It is also stopped here at its deadline,
+    // because the timer of a busy worker may fire late.
     store.epoch_deadline_callback(|mut context| {
         let state = context.data_mut();
         // A tick is seen only while the guest's own code runs.

@@ -21,9 +21,9 @@ use zeroize::Zeroize as _;
 pub use metrics::Metrics;
 use tollgate_core::diagnostic::one_line;
 
-/// Longest token, in bytes. Go's server, and so a Kubernetes API server, accepts 1 MiB of header
+/// Maximum bytes of a token. Go's server, and so a Kubernetes API server, accepts 1 MiB of header
 /// fields by default; proxies in between accept far less.
-pub const LONGEST_TOKEN: usize = 64 * 1024;
+pub const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 /// Longest [`MintError::message`], in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 512;
@@ -41,8 +41,8 @@ pub enum TokenError {
     /// There is no token.
     #[error("the token is empty")]
     Empty,
-    /// The token is longer than [`LONGEST_TOKEN`].
-    #[error("the token has {observed} bytes, of {LONGEST_TOKEN} allowed")]
+    /// The token is longer than [`MAX_TOKEN_BYTES`].
+    #[error("the token has {observed} bytes, of {MAX_TOKEN_BYTES} allowed")]
     TooLong {
         /// Its length in bytes.
         observed: usize,
@@ -55,7 +55,7 @@ pub enum TokenError {
     },
 }
 
-/// A bearer token: 1 to [`LONGEST_TOKEN`] bytes of visible ASCII (0x21 to
+/// A bearer token: 1 to [`MAX_TOKEN_BYTES`] bytes of visible ASCII (0x21 to
 /// 0x7e). Zeroized on drop.
 #[derive(Clone)]
 pub struct Token(SecretString);
@@ -69,7 +69,7 @@ impl Token {
     pub fn parse(mut text: String) -> Result<Self, TokenError> {
         let refused = if text.is_empty() {
             Some(TokenError::Empty)
-        } else if text.len() > LONGEST_TOKEN {
+        } else if text.len() > MAX_TOKEN_BYTES {
             Some(TokenError::TooLong { observed: text.len() })
         } else {
             text.bytes()
@@ -132,14 +132,14 @@ impl fmt::Debug for ClientCertificate {
 /// User and password of a cluster Secret that names them itself. No provider
 /// mints these.
 #[derive(Clone)]
-pub struct Basic {
+pub struct BasicAuth {
     /// The user.
     pub username: String,
     /// The password.
     pub password: SecretString,
 }
 
-impl fmt::Debug for Basic {
+impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Basic(redacted)")
     }
@@ -155,7 +155,7 @@ pub struct Credential {
     /// Sent with every request beside the token.
     pub headers: Vec<(HeaderName, SecretString)>,
     /// Sent as `Authorization: Basic`; of static cluster secrets only.
-    pub basic: Option<Basic>,
+    pub basic: Option<BasicAuth>,
     /// When it expires: the earliest time known. `None` if unknown.
     pub expires_at: Option<Timestamp>,
     /// Whether it may serve more than one request.
@@ -253,7 +253,7 @@ pub struct MintError {
     pub code: String,
     /// A sentence for people, up to [`MAX_MESSAGE_BYTES`] bytes.
     pub message: String,
-    /// Status of the identity provider's answer, when there was one.
+    /// Status of the identity provider's response, if there was one.
     pub http_status: Option<u16>,
     /// How long the identity provider asked to wait, up to
     /// [`MAX_RETRY_AFTER`].
@@ -281,16 +281,16 @@ impl MintError {
 /// Why a mint runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reason {
+pub enum MintReason {
     /// There is no usable credential.
     Initial,
-    /// The present one ends soon.
+    /// The current credential expires soon.
     Refresh,
-    /// The cluster answered 401 to the present one.
+    /// The cluster answered 401 to the current credential.
     Unauthorized,
 }
 
-impl Reason {
+impl MintReason {
     /// The word used in metrics and by guests.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -306,7 +306,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug)]
 pub struct MintRequest {
     /// Why it runs.
-    pub reason: Reason,
+    pub reason: MintReason,
     /// When the previous credential expires, if there is one with a known expiry.
     pub previous_expiry: Option<Timestamp>,
     /// How long it may take; a longer one is dropped.

@@ -9,16 +9,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::bindings::tollgate::plugin::header_types as wit;
 use super::error::InvalidOutput;
-use super::plan::{HeaderPlan, PREFIX_LEAST_BYTES, PREFIXES_MOST, REMOVE_MOST, SET_MOST};
+use super::plan::{HeaderPlan, MAX_PREFIXES, MAX_REMOVE, MAX_SET, MIN_PREFIX_BYTES};
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::header_names::is_host_owned;
 
 /// Edits in one answer.
-pub(super) const EDITS_MOST: usize = 128;
+pub(super) const MAX_EDITS: usize = 128;
 /// Bytes of names and values in one answer or plan.
-pub(super) const EDIT_BYTES_MOST: usize = 32 * 1024;
+pub(super) const MAX_EDIT_BYTES: usize = 32 * 1024;
 /// Bytes of a refusal's reason that are kept.
-const REASON_BYTES_MOST: usize = 512;
+const MAX_REASON_BYTES: usize = 512;
 
 /// A change that may be made.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) enum Edit {
 
 /// Checks all edits before any is applied, so that a bad one leaves the message unchanged.
 pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, InvalidOutput> {
-    bound_count(edits.len(), EDITS_MOST)?;
+    bound_count(edits.len(), MAX_EDITS)?;
     let size = |edit: &wit::Edit| match edit {
         wit::Edit::Remove(name) => name.len(),
         wit::Edit::Set((name, value)) | wit::Edit::Append((name, value)) => name.len() + value.len(),
@@ -70,9 +70,9 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
         remove_prefixes,
         set,
     } = plan;
-    bound_count(remove.len(), REMOVE_MOST)?;
-    bound_count(remove_prefixes.len(), PREFIXES_MOST)?;
-    bound_count(set.len(), SET_MOST)?;
+    bound_count(remove.len(), MAX_REMOVE)?;
+    bound_count(remove_prefixes.len(), MAX_PREFIXES)?;
+    bound_count(set.len(), MAX_SET)?;
     let names: usize = remove.iter().chain(&remove_prefixes).map(String::len).sum();
     bound_bytes(names + set.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>())?;
     let remove = remove
@@ -93,9 +93,7 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
 /// Status and reason of a refusal, sanitized for the client.
 pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), InvalidOutput> {
     match StatusCode::from_u16(refusal.status) {
-        Ok(status) if (400..600).contains(&refusal.status) => {
-            Ok((status, one_line(&refusal.reason, REASON_BYTES_MOST)))
-        }
+        Ok(status) if (400..600).contains(&refusal.status) => Ok((status, one_line(&refusal.reason, MAX_REASON_BYTES))),
         Ok(_) | Err(_) => Err(InvalidOutput::Status(refusal.status)),
     }
 }
@@ -114,8 +112,8 @@ fn editable_value(value: &[u8]) -> Result<HeaderValue, InvalidOutput> {
 }
 
 fn editable_prefix(prefix: &str) -> Result<String, InvalidOutput> {
-    if prefix.len() < PREFIX_LEAST_BYTES {
-        return Err(InvalidOutput::ShortPrefix(PREFIX_LEAST_BYTES));
+    if prefix.len() < MIN_PREFIX_BYTES {
+        return Err(InvalidOutput::ShortPrefix(MIN_PREFIX_BYTES));
     }
     let name = HeaderName::from_bytes(prefix.as_bytes()).map_err(|_| InvalidOutput::HeaderName)?;
     Ok(name.as_str().to_owned())
@@ -130,10 +128,10 @@ fn bound_count(observed: usize, allowed: usize) -> Result<(), InvalidOutput> {
 }
 
 fn bound_bytes(observed: usize) -> Result<(), InvalidOutput> {
-    if observed > EDIT_BYTES_MOST {
+    if observed > MAX_EDIT_BYTES {
         Err(InvalidOutput::TooManyBytes {
             observed,
-            allowed: EDIT_BYTES_MOST,
+            allowed: MAX_EDIT_BYTES,
         })
     } else {
         Ok(())
@@ -181,22 +179,22 @@ mod tests {
             (vec![set("x", b"a\r\nb: c")], InvalidOutput::HeaderValue),
             (vec![set("x", &[0])], InvalidOutput::HeaderValue),
             (
-                (0..=EDITS_MOST).map(|_| set("x", b"")).collect(),
+                (0..=MAX_EDITS).map(|_| set("x", b"")).collect(),
                 InvalidOutput::TooManyEdits {
-                    observed: EDITS_MOST + 1,
-                    allowed: EDITS_MOST,
+                    observed: MAX_EDITS + 1,
+                    allowed: MAX_EDITS,
                 },
             ),
             (
-                vec![set("x", &[b'a'; EDIT_BYTES_MOST])],
+                vec![set("x", &[b'a'; MAX_EDIT_BYTES])],
                 InvalidOutput::TooManyBytes {
-                    observed: EDIT_BYTES_MOST + 1,
-                    allowed: EDIT_BYTES_MOST,
+                    observed: MAX_EDIT_BYTES + 1,
+                    allowed: MAX_EDIT_BYTES,
                 },
             ),
         ];
-        for (edits, lie) in cases {
-            assert_eq!(check(edits).unwrap_err(), lie);
+        for (edits, expected) in cases {
+            assert_eq!(check(edits).unwrap_err(), expected);
         }
     }
 
@@ -221,14 +219,14 @@ mod tests {
         );
         assert_eq!(
             plan(&[], &["x-"], &[]),
-            Err(InvalidOutput::ShortPrefix(PREFIX_LEAST_BYTES))
+            Err(InvalidOutput::ShortPrefix(MIN_PREFIX_BYTES))
         );
         assert_eq!(plan(&[], &["x y z"], &[]), Err(InvalidOutput::HeaderName));
         assert_eq!(plan(&[], &[], &[("x", "\n")]), Err(InvalidOutput::HeaderValue));
-        let names: Vec<&str> = vec!["x-a"; REMOVE_MOST + 1];
+        let names: Vec<&str> = vec!["x-a"; MAX_REMOVE + 1];
         let many = InvalidOutput::TooManyEdits {
-            observed: REMOVE_MOST + 1,
-            allowed: REMOVE_MOST,
+            observed: MAX_REMOVE + 1,
+            allowed: MAX_REMOVE,
         };
         assert_eq!(plan(&names, &[], &[]), Err(many));
     }
@@ -245,7 +243,7 @@ mod tests {
             refusal(451, "a\r\nb\u{7}"),
             Ok((StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "a  b ".to_owned()))
         );
-        assert_eq!(refusal(403, &"é".repeat(400)).unwrap().1.len(), REASON_BYTES_MOST);
+        assert_eq!(refusal(403, &"é".repeat(400)).unwrap().1.len(), MAX_REASON_BYTES);
         for status in [0, 200, 399, 600] {
             assert_eq!(refusal(status, ""), Err(InvalidOutput::Status(status)));
         }

@@ -1,8 +1,8 @@
 //! Sends one HTTPS [`Request`] for a plugin and returns one [`Response`], or an [`Error`] that
-//! names the rule or the step that failed. [`EgressAllowList`] are the operator's allow-list.
+//! names the rule or the stage that failed. [`EgressAllowList`] is the operator's allow-list.
 //!
-//! Only [`EgressAllowList::allow`] makes a [`Target`], and [`EgressClient::send`] takes nothing else, so a request
-//! that skipped the rules does not compile.
+//! Only [`EgressAllowList::allow`] makes a [`Target`], and [`EgressClient::send`] takes nothing
+//! else, so a request that skipped the allow-list does not compile.
 //!
 //! Each request has its own connection. Mints are rare, because tokens are cached. So plugins,
 //! clusters and certificates share nothing, and every request checks address and certificate anew.

@@ -1,5 +1,5 @@
 //! The one wasmtime engine of all guests: its instance pool (where address space allows one), its
-//! epoch clock and its slots.
+//! epoch ticker and its slots.
 //!
 //! Invariant: no more guests run at once than there are slots.
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use super::budget::{INSTANCES_MOST, MEMORIES_MOST, TABLE_ELEMENTS_MOST, TABLES_MOST};
+use super::budget::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLE_ELEMENTS, MAX_TABLES};
 use super::error::Error;
 
 /// Plugins one gateway loads.
-pub(super) const PLUGINS_MOST: usize = 32;
+pub(super) const MAX_PLUGINS: usize = 32;
 /// Additional slots, for calls still running on a replaced version and for loads.
 const SPARE_SLOTS: usize = 32;
-/// How often a guest's time is checked.
+/// Period of the epoch increments, at which a guest's time is checked.
 pub(super) const EPOCH_TICK: Duration = Duration::from_millis(2);
 /// Memory of guests up to this size is reset by a memset between two calls, larger memory by a
 /// system call. Guests of the SDK stay below.
@@ -24,11 +24,10 @@ const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// Bytes of tables that are reset the same way.
 const KEEP_TABLE_BYTES: usize = 16 << 10;
 /// Memory any guest may have, whatever its grant says.
-pub(super) const MEMORY_MOST_BYTES: usize = 1 << 30;
+pub(super) const MAX_MEMORY_BYTES: usize = 1 << 30;
 /// Stack of the guest's own code.
 const WASM_STACK_BYTES: usize = 512 << 10;
-/// The pool reserves this much address space per slot, of which next to
-/// nothing is ever backed by memory.
+/// Address space that the pool reserves per slot. Next to none of it is ever backed by memory.
 const SLOT_ADDRESS_SPACE_BYTES: u64 = 5 << 30;
 
 /// How instances get their memory.
@@ -42,7 +41,7 @@ pub enum Allocation {
     OnDemand,
 }
 
-/// The engine and its slots.
+/// The wasmtime engine of all guests, and its instance slots.
 #[derive(Debug)]
 pub(super) struct PluginEngine {
     pub(super) engine: Engine,
@@ -54,12 +53,12 @@ pub(super) struct PluginEngine {
 }
 
 impl PluginEngine {
-    /// Starts the engine and its clock. Uses a pool, unless there is no room for one or `wanted`
-    /// says otherwise.
+    /// Starts the engine and its epoch ticker. Uses a pool, unless there is no address space for
+    /// one or `wanted` says otherwise.
     pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
         let plugin_slots = (workers * 2).clamp(8, 64);
-        let slots = plugin_slots * PLUGINS_MOST + SPARE_SLOTS;
+        let slots = plugin_slots * MAX_PLUGINS + SPARE_SLOTS;
         let pooled = if wanted == Allocation::Pool && fits(slots) {
             pool(slots)
         } else {
@@ -95,12 +94,12 @@ fn pool(slots: usize) -> Option<Engine> {
         .total_memories(count(1))
         .total_tables(count(4))
         .total_stacks(count(1))
-        .max_core_instances_per_component(most(INSTANCES_MOST))
-        .max_memories_per_component(most(MEMORIES_MOST))
-        .max_tables_per_component(most(TABLES_MOST))
-        .max_tables_per_module(most(TABLES_MOST))
-        .max_memory_size(MEMORY_MOST_BYTES)
-        .table_elements(TABLE_ELEMENTS_MOST)
+        .max_core_instances_per_component(most(MAX_INSTANCES))
+        .max_memories_per_component(most(MAX_MEMORIES))
+        .max_tables_per_component(most(MAX_TABLES))
+        .max_tables_per_module(most(MAX_TABLES))
+        .max_memory_size(MAX_MEMORY_BYTES)
+        .table_elements(MAX_TABLE_ELEMENTS)
         .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
         .table_keep_resident(KEEP_TABLE_BYTES)
         // Misses pages that were swapped out (wasmtime pull request 14357):
@@ -133,7 +132,7 @@ fn config() -> Config {
     config
 }
 
-/// Counts time until the engine is gone.
+/// Starts the thread that increments the epoch until the engine is dropped.
 fn start_epoch_ticker(engine: &Engine) -> Result<(), Error> {
     let engine = engine.weak();
     let count = move || {

@@ -54,13 +54,13 @@ pub enum CallError {
         /// Bytes allowed.
         allowed_bytes: usize,
     },
-    /// The guest returned something it must not return.
-    #[error("plugin `{plugin}` returned {lie}")]
+    /// The guest returned an invalid value.
+    #[error("plugin `{plugin}` returned {output}")]
     InvalidOutput {
         /// Plugin name.
         plugin: String,
-        /// What was wrong with it.
-        lie: InvalidOutput,
+        /// What is invalid.
+        output: InvalidOutput,
     },
     /// No room for one more call within the time budget.
     #[error("plugin `{plugin}` has too many calls open")]

@@ -10,14 +10,15 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::bindings::exports::tollgate::plugin::headers::GuestIndices;
 use super::bindings::tollgate::plugin::header_types as wit;
-use super::cache::CodeOrigin;
+use super::compilation_cache::CodeOrigin;
 use super::edits;
 use super::error::{CallError, InvalidOutput};
 use super::manifest::{ContextPart, Direction, Manifest};
 use super::plan::HeaderPlan;
 use super::sandbox::Sandbox;
 
-/// What a request is about. Plugins see the parts their manifest asks for.
+/// The attributes of a request that header filters may see. Each sees the parts that its manifest
+/// asks for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilterContext<'a> {
     /// Extension that is called.
@@ -124,14 +125,14 @@ impl HeaderFilter {
             .plan(&config)
             .await?
             .map_err(|text| StartError::Config(tollgate_core::diagnostic::one_line(&text, 512)))?;
-        let lie = |lie| {
+        let invalid_output = |output| {
             StartError::Call(CallError::InvalidOutput {
                 plugin: manifest.name.clone(),
-                lie,
+                output,
             })
         };
-        let request_plan = edits::check_plan(plans.request).map_err(lie)?;
-        let response_plan = edits::check_plan(plans.response).map_err(lie)?;
+        let request_plan = edits::check_plan(plans.request).map_err(invalid_output)?;
+        let response_plan = edits::check_plan(plans.response).map_err(invalid_output)?;
         let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
         Ok(Self {
             manifest,
@@ -241,14 +242,17 @@ impl HeaderFilter {
 
     fn apply_verdict(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
         let plugin = || self.manifest.name.clone();
-        let lie = |lie: InvalidOutput| CallError::InvalidOutput { plugin: plugin(), lie };
+        let invalid_output = |output: InvalidOutput| CallError::InvalidOutput {
+            plugin: plugin(),
+            output,
+        };
         match verdict {
             Ok(edits) => {
-                edits::apply(edits::check(edits).map_err(lie)?, headers);
+                edits::apply(edits::check(edits).map_err(invalid_output)?, headers);
                 Ok(())
             }
             Err(refusal) => {
-                let (status, reason) = edits::check_refusal(&refusal).map_err(lie)?;
+                let (status, reason) = edits::check_refusal(&refusal).map_err(invalid_output)?;
                 Err(CallError::Refused {
                     plugin: plugin(),
                     status,
@@ -271,20 +275,20 @@ impl HeaderFilter {
             cluster,
         } = *context;
         let parts: &BTreeSet<ContextPart> = &self.manifest.context;
-        let asked = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
+        let requested = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
         wit::Context {
             extension: extension.to_owned(),
             method: method.to_owned(),
             path: path.to_owned(),
-            user: asked(ContextPart::User, user),
+            user: requested(ContextPart::User, user),
             groups: if parts.contains(&ContextPart::Groups) {
                 groups.to_vec()
             } else {
                 Vec::new()
             },
-            application: asked(ContextPart::Application, application),
-            project: asked(ContextPart::Project, project),
-            cluster: asked(ContextPart::Cluster, cluster),
+            application: requested(ContextPart::Application, application),
+            project: requested(ContextPart::Project, project),
+            cluster: requested(ContextPart::Cluster, cluster),
         }
     }
 }

@@ -15,13 +15,14 @@ use serde_json::{Map, Value};
 use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, Guest, GuestIndices};
 use super::bindings::provider::tollgate::plugin::provider_types::MintError as Refused;
 use super::budget::{self, Budget};
-use super::cache::CodeOrigin;
+use super::compilation_cache::CodeOrigin;
 use super::error::CallError;
 use super::imports::GrantedImports;
 use super::load::ConfigSchema;
 use super::manifest::Manifest;
 use super::provider::{
-    CallState, Grant, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues, World, plugin_failed,
+    CallState, HostServices, Memo, MemoUse, Phase, ProviderEnvironment, ProviderGrant, ResolvedPermissions,
+    SecretValues, plugin_failed,
 };
 use super::sandbox::Sandbox;
 use crate::credential::{MintError, MintErrorClass};
@@ -41,7 +42,7 @@ pub struct Generator {
     services: HostServices,
     /// The configuration in the operator's grant, canonical.
     config: String,
-    terms: Arc<ResolvedPermissions>,
+    permissions: Arc<ResolvedPermissions>,
     /// Secret of the control plane's namespace whose values it may use.
     secret: Option<String>,
     memo: Arc<Memo>,
@@ -64,26 +65,30 @@ impl Generator {
     pub(super) async fn start(
         (manifest, origin): (Manifest, CodeOrigin),
         (sandbox, _): (Sandbox, GrantedImports),
-        (grant, config, secret): (Grant, &Value, Option<String>),
-        world: &World,
+        (grant, config, secret): (ProviderGrant, &Value, Option<String>),
+        environment: &ProviderEnvironment,
     ) -> Result<(Self, Vec<String>), Vec<String>> {
         let exports = GuestIndices::new(sandbox.instance_pre());
         let exports = exports.map_err(|error| vec![format!("the component does not fit its world: {error:#}")])?;
-        let findings = ConfigSchema::of(&manifest).violations(config);
+        let findings = ConfigSchema::from_manifest(&manifest).violations(config);
         if !findings.is_empty() {
             return Err(findings);
         }
-        let World { sender, ambient, clock } = world.clone();
+        let ProviderEnvironment {
+            egress_client,
+            ambient,
+            clock,
+        } = environment.clone();
         let generator = Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
-            terms: Arc::new(ResolvedPermissions::new(&manifest.provider, config)),
+            permissions: Arc::new(ResolvedPermissions::new(&manifest.provider, config)),
             manifest,
             origin,
             sandbox,
             exports,
             services: HostServices {
-                rules: Arc::new(grant.rules),
-                sender,
+                allow_list: Arc::new(grant.allow_list),
+                egress_client,
                 ambient,
                 audiences: Arc::new(grant.audiences),
                 clock,
@@ -141,10 +146,10 @@ impl Generator {
         }
     }
 
-    /// Sets of parameters of a generator of `kind` with these settings.
+    /// Generates the parameter sets of a generator of `kind` with `settings`.
     ///
-    /// - `most`: sets of parameters; one more is an error.
-    /// - `time`: at most the grant's.
+    /// - `max_sets`: maximum parameter sets; one more is an error.
+    /// - `time`: time limit; a lower one of the grant takes precedence.
     ///
     /// # Errors
     /// [`MintError`]: why there are none.
@@ -154,8 +159,8 @@ impl Generator {
         &self,
         (kind, settings): (GeneratorKind, &Value),
         set: &ObjectName,
-        material: SecretValues,
-        (most, time): (u64, Duration),
+        secret_values: SecretValues,
+        (max_sets, time): (u64, Duration),
     ) -> Result<Vec<Map<String, Value>>, MintError> {
         let standard = self.sandbox.budget();
         let budget = Budget {
@@ -170,28 +175,28 @@ impl Generator {
             config: self.config.clone(),
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
-        let call = self.call(Phase::Mint(MemoUse::Allowed), material);
+        let call = self.call(Phase::Mint(MemoUse::Allowed), secret_values);
         let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
                 guest.call_generate(store, &input).await
             })
             .await;
         let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
-        let made = answer.map_err(|error| call.mint_error(error))?;
-        let count = u64::try_from(made.len()).unwrap_or(u64::MAX);
-        if count > most {
-            let message = format!("it made {count} sets of parameters, at most {most} are allowed");
+        let sets = answer.map_err(|error| call.mint_error(error))?;
+        let count = u64::try_from(sets.len()).unwrap_or(u64::MAX);
+        if count > max_sets {
+            let message = format!("it made {count} sets of parameters, at most {max_sets} are allowed");
             return Err(MintError::new(MintErrorClass::Permanent, "plugin.too-many", &message));
         }
-        made.iter().map(|text| parameters(text, &call)).collect()
+        sets.iter().map(|text| parameters(text, &call)).collect()
     }
 
-    fn call(&self, phase: Phase, material: SecretValues) -> Box<CallState> {
-        let held = (Arc::clone(&self.terms), Arc::new(material));
+    fn call(&self, phase: Phase, secret_values: SecretValues) -> Box<CallState> {
+        let held = (Arc::clone(&self.permissions), Arc::new(secret_values));
         let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.services.clone());
-        // Answers are parameters, and no credentials; known secrets are cut out of
-        // them all the same.
-        call.reveals = true;
+        // Responses contain parameters, not credentials. Known secrets are removed from them all
+        // the same.
+        call.reveals_bodies = true;
         Box::new(call)
     }
 
@@ -205,14 +210,14 @@ impl Generator {
     }
 }
 
-/// One set of parameters, as the guest wrote it.
+/// Parses one parameter set, as the guest wrote it.
 fn parameters(text: &str, call: &CallState) -> Result<Map<String, Value>, MintError> {
-    let lie = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.lie", why);
+    let invalid_output = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.lie", why);
     let mut bytes = text.as_bytes().to_vec();
     call.redactor.replace_secrets(&mut bytes, b"***");
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(parameters)) => Ok(parameters),
-        Ok(_) => Err(lie("a set of parameters is no JSON object")),
-        Err(_) => Err(lie("a set of parameters is no JSON")),
+        Ok(_) => Err(invalid_output("a set of parameters is no JSON object")),
+        Err(_) => Err(invalid_output("a set of parameters is no JSON")),
     }
 }

@@ -21,7 +21,7 @@ use tollgate_core::plugin::World;
 /// Lines a plugin may log per second, over all its calls.
 const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 /// Random bytes of one call.
-const RANDOM_BYTES_MOST: u32 = 4096;
+const MAX_RANDOM_BYTES: u32 = 4096;
 
 /// The imports that one guest may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,12 +39,12 @@ impl GrantedImports {
 
 /// Writes a plugin's log lines, at a limited rate.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct PluginLog {
     plugin: String,
     rate: DefaultDirectRateLimiter,
 }
 
-impl Log {
+impl PluginLog {
     pub(super) fn new(plugin: &str) -> Arc<Self> {
         let rate = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND));
         Arc::new(Self {
@@ -91,7 +91,7 @@ impl clock::Host for HostState {
 impl random::Host for HostState {
     fn bytes(&mut self, len: u32) -> wasmtime::Result<Vec<u8>> {
         self.count_host_call()?;
-        if len > RANDOM_BYTES_MOST {
+        if len > MAX_RANDOM_BYTES {
             return Err(wasmtime::Error::msg("too many random bytes"));
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];

@@ -8,8 +8,8 @@ use std::path::Path;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
 
-use super::cache;
-use super::load::COMPONENT_MOST_BYTES;
+use super::compilation_cache;
+use super::load::MAX_COMPONENT_BYTES;
 use super::provider::ProviderPermissions;
 use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -30,7 +30,7 @@ pub struct Inspection {
     pub imports: Vec<String>,
     /// Interfaces it exports, with versions.
     pub exports: Vec<String>,
-    /// The manifest beside it, when there is a good one.
+    /// The manifest beside it, if it is valid.
     pub manifest: Option<ManifestSummary>,
     /// What is wrong with either.
     pub diagnostics: Vec<Diagnostic>,
@@ -68,25 +68,23 @@ pub struct ManifestSummary {
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderSummary {
-    /// Hosts it may talk to, where they are granted; `*` for every one that is.
+    /// Hosts it may contact if they are granted; `*` for every granted host.
     pub hosts: Vec<String>,
     /// Values of the cluster's Secret it may use.
     pub secrets: Vec<EgressScopeSummary>,
     /// Audiences of the pod's own tokens.
     pub audiences: Vec<EgressScopeSummary>,
-    /// Where values captured from the answers of a host may go, besides into the
-    /// credential.
+    /// Where values captured from a host's responses may be sent, in addition to the credential.
     pub captures: Vec<EgressScopeSummary>,
-    /// Strings of answers it may read.
+    /// Strings of responses it may read.
     pub visible: Vec<String>,
-    /// Fields of answers it may read, besides `content-type`, `date` and
-    /// `retry-after`.
+    /// Fields of responses it may read, in addition to `content-type`, `date` and `retry-after`.
     pub response_headers: Vec<String>,
     /// Fields a credential may carry.
     pub output_headers: Vec<String>,
 }
 
-/// A value and where it may go.
+/// A value and where it may be sent.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressScopeSummary {
@@ -125,37 +123,47 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 impl ProviderSummary {
-    pub(super) fn new(terms: &ProviderPermissions) -> Self {
-        let all = texts(&terms.hosts);
-        let reach = |name: String, hosts: Option<Vec<String>>, cluster| EgressScopeSummary {
+    pub(super) fn new(permissions: &ProviderPermissions) -> Self {
+        let all = texts(&permissions.hosts);
+        let summary = |name: String, hosts: Option<Vec<String>>, cluster| EgressScopeSummary {
             name,
             hosts: hosts.unwrap_or_else(|| all.clone()),
             cluster,
             public: false,
             public_fields: Vec::new(),
         };
-        let secrets = terms.secrets.iter().map(|term| EgressScopeSummary {
-            public: term.public,
-            public_fields: texts(&term.public_fields),
-            ..reach(term.name.clone(), term.hosts.as_deref().map(texts), term.cluster)
-        });
-        let audiences = terms.audiences.iter();
-        let audiences = audiences.map(|term| {
-            reach(
-                term.audience.to_string(),
-                term.hosts.as_deref().map(texts),
-                term.cluster,
+        let secrets = permissions.secrets.iter().map(|permission| EgressScopeSummary {
+            public: permission.public,
+            public_fields: texts(&permission.public_fields),
+            ..summary(
+                permission.name.clone(),
+                permission.hosts.as_deref().map(texts),
+                permission.cluster,
             )
         });
-        let captures = terms.captures.iter();
-        let captures = captures.map(|term| reach(term.host.to_string(), Some(texts(&term.hosts)), term.cluster));
+        let audiences = permissions.audiences.iter();
+        let audiences = audiences.map(|permission| {
+            summary(
+                permission.audience.to_string(),
+                permission.hosts.as_deref().map(texts),
+                permission.cluster,
+            )
+        });
+        let captures = permissions.captures.iter();
+        let captures = captures.map(|permission| {
+            summary(
+                permission.host.to_string(),
+                Some(texts(&permission.hosts)),
+                permission.cluster,
+            )
+        });
         Self {
             secrets: secrets.collect(),
             audiences: audiences.collect(),
             captures: captures.collect(),
-            visible: texts(&terms.visible),
-            response_headers: texts(&terms.response_headers),
-            output_headers: texts(&terms.output_headers),
+            visible: texts(&permissions.visible),
+            response_headers: texts(&permissions.response_headers),
+            output_headers: texts(&permissions.output_headers),
             hosts: all,
         }
     }
@@ -197,18 +205,18 @@ impl ManifestSummary {
 /// The component's file cannot be read. Everything else is a diagnostic.
 pub fn inspect(file: &Path) -> io::Result<Inspection> {
     let size = fs::metadata(file)?.len();
-    if size > COMPONENT_MOST_BYTES {
-        let message = format!("the file has `{size}` bytes; at most `{COMPONENT_MOST_BYTES}` are allowed");
+    if size > MAX_COMPONENT_BYTES {
+        let message = format!("the file has `{size}` bytes; at most `{MAX_COMPONENT_BYTES}` are allowed");
         return Err(io::Error::other(message));
     }
     let wasm = fs::read(file)?;
-    let sha256 = cache::sha256(&wasm);
-    let place = Location::new(file.display().to_string(), 0);
+    let sha256 = compilation_cache::sha256(&wasm);
+    let location = Location::new(file.display().to_string(), 0);
     let mut diagnostics = Vec::new();
     let (imports, exports) = match interfaces(&wasm) {
         Ok(interfaces) => interfaces,
         Err(error) => {
-            diagnostics.push(Diagnostic::error(place, format!("not a component: {error:#}")));
+            diagnostics.push(Diagnostic::error(location, format!("not a component: {error:#}")));
             (Vec::new(), Vec::new())
         }
     };
@@ -240,8 +248,11 @@ fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>)
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) => {
-            let place = Location::new(path.display().to_string(), 0);
-            diagnostics.push(Diagnostic::error(place, format!("cannot read the manifest: {error}")));
+            let location = Location::new(path.display().to_string(), 0);
+            diagnostics.push(Diagnostic::error(
+                location,
+                format!("cannot read the manifest: {error}"),
+            ));
             return None;
         }
     };

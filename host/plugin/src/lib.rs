@@ -17,8 +17,8 @@ use tollgate_core::plugin::World;
 
 mod bindings;
 mod budget;
-mod cache;
 pub mod certificates;
+mod compilation_cache;
 pub mod credential;
 mod edits;
 pub mod egress;
@@ -40,7 +40,7 @@ mod wasi;
 mod yaml;
 
 pub use budget::Budget;
-pub use cache::CodeOrigin;
+pub use compilation_cache::CodeOrigin;
 pub use engine::Allocation;
 pub use error::{CallError, Error, InvalidOutput, TrapCause};
 pub use filter::{FilterContext, HeaderFilter};
@@ -49,24 +49,24 @@ pub use inspect::{EgressScopeSummary, Inspection, ManifestSummary, ProviderSumma
 pub use manifest::{ContextPart, Direction, Manifest};
 pub use plan::HeaderPlan;
 pub use provider::{
-    Ambient, AmbientError, AwsCredentials, Bearer, EgressRecord, PodIdentities, Provider, ProviderCluster,
-    ProviderMint, SecretValues, SystemWallClock, WallClock, World as ProviderEnvironment, webapi_public_values,
+    Ambient, AmbientError, AwsCredentials, BearerToken, CredentialProvider, EgressRecord, PodIdentities,
+    ProviderCluster, ProviderEnvironment, ProviderMint, SecretValues, SystemWallClock, WallClock, webapi_public_values,
 };
 
 use egress::EgressClient;
 
-/// The engine, the cache of compiled guests, and the settings.
+/// The wasmtime engine, the compilation cache and the settings of plugins.
 #[derive(Debug)]
 pub struct Runtime {
     host: Arc<engine::PluginEngine>,
-    cache: Result<cache::Cache, Diagnostic>,
+    cache: Result<compilation_cache::CompilationCache, Diagnostic>,
     config: tollgate_config::Plugins,
-    world: ProviderEnvironment,
+    environment: ProviderEnvironment,
 }
 
 impl Runtime {
-    /// Starts the engine. A cache that cannot be used is a warning of each
-    /// [`Self::load`], not an error.
+    /// Starts the engine. A compilation cache that cannot be used is not an error: each
+    /// [`Self::load`] warns about it.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
@@ -75,41 +75,41 @@ impl Runtime {
     }
 
     /// Like [`Self::new`], with a choice of allocation. [`Allocation::OnDemand`] never tries a
-    /// pool; the same happens where address space is limited.
+    /// pool. [`Allocation::Pool`] does without one where address space is limited.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
     pub fn with_allocation(config: &tollgate_config::Plugins, wanted: Allocation) -> Result<Self, Error> {
-        let world = ProviderEnvironment {
-            sender: Arc::new(EgressClient::new()),
+        let environment = ProviderEnvironment {
+            egress_client: Arc::new(EgressClient::new()),
             ambient: Arc::new(PodIdentities::new(&config.ambient)),
             clock: Arc::new(SystemWallClock),
         };
-        Self::with_world(config, wanted, world)
+        Self::with_environment(config, wanted, environment)
     }
 
-    /// Like [`Self::new`], with another network, pod or clock for credential providers. For tests
-    /// and replays.
+    /// Like [`Self::new`], with another environment for credential providers. For tests and
+    /// replays.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
-    pub fn with_world(
+    pub fn with_environment(
         config: &tollgate_config::Plugins,
         wanted: Allocation,
-        world: ProviderEnvironment,
+        environment: ProviderEnvironment,
     ) -> Result<Self, Error> {
         let host = engine::PluginEngine::start(wanted)?;
         let folder = config.cache.clone().unwrap_or_else(default_cache);
-        let cache = cache::Cache::open(&folder).map_err(|error| {
-            let place = Location::new(folder.display().to_string(), 0);
-            Diagnostic::warning(place, format!("compiled plugins are not kept: {error}"))
+        let cache = compilation_cache::CompilationCache::open(&folder).map_err(|error| {
+            let location = Location::new(folder.display().to_string(), 0);
+            Diagnostic::warning(location, format!("compiled plugins are not kept: {error}"))
                 .with_hint("name a private folder in `plugins.cache`")
         });
         Ok(Self {
             host,
             cache,
             config: config.clone(),
-            world,
+            environment,
         })
     }
 
@@ -139,7 +139,7 @@ impl Runtime {
             host: &self.host,
             cache: self.cache.as_ref().ok(),
             config: &self.config,
-            world: &self.world,
+            environment: &self.environment,
             only,
         };
         let (entries, mut diagnostics) = match block_on_new_thread(|| loader.load(before.unwrap_or(&nothing))) {
@@ -208,7 +208,7 @@ pub fn block_on_new_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + S
     })
 }
 
-/// The plugins of one load. Cheap to keep, because guest instances exist only during calls.
+/// All loaded plugins. Cheap to keep, because guest instances exist only during calls.
 #[derive(Debug)]
 pub struct PluginSet {
     host: Arc<engine::PluginEngine>,
@@ -216,7 +216,7 @@ pub struct PluginSet {
     missing: Vec<String>,
 }
 
-/// One line of [`PluginSet::list`].
+/// One loaded plugin as operators see it, an item of [`PluginSet::list`].
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginSummary {
@@ -237,7 +237,7 @@ pub struct PluginSummary {
     /// What a credential provider asks for. `None` for other plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderSummary>,
-    /// Whether it was compiled for this load.
+    /// Whether its code was compiled for this load or came from the cache.
     pub origin: CodeOrigin,
 }
 
@@ -249,7 +249,7 @@ impl PluginSet {
             .values()
             .filter_map(|entry| match &entry.plugin {
                 load::Plugin::HeaderFilter(filter) => Some(filter),
-                load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
+                load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => None,
             })
             .filter(move |filter| filter.applies_to(extension))
     }
@@ -258,14 +258,14 @@ impl PluginSet {
     pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
         match &self.entries.get(name)?.plugin {
             load::Plugin::HeaderFilter(filter) => Some(filter),
-            load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
+            load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => None,
         }
     }
 
     /// The credential provider of that name.
-    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+    pub fn provider(&self, name: &str) -> Option<&Arc<CredentialProvider>> {
         match &self.entries.get(name)?.plugin {
-            load::Plugin::Provider(provider) => Some(provider),
+            load::Plugin::CredentialProvider(provider) => Some(provider),
             load::Plugin::HeaderFilter(_) | load::Plugin::Generator(_) => None,
         }
     }
@@ -274,7 +274,7 @@ impl PluginSet {
     pub fn generator(&self, kind: tollgate_applicationset::GeneratorKind) -> Option<&Arc<Generator>> {
         self.entries.values().find_map(|entry| match &entry.plugin {
             load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
-            load::Plugin::Generator(_) | load::Plugin::HeaderFilter(_) | load::Plugin::Provider(_) => None,
+            load::Plugin::Generator(_) | load::Plugin::HeaderFilter(_) | load::Plugin::CredentialProvider(_) => None,
         })
     }
 
@@ -291,7 +291,7 @@ impl PluginSet {
                 imports: manifest.imports.iter().copied().collect(),
                 extensions: match &entry.plugin {
                     load::Plugin::HeaderFilter(filter) => filter.extensions().to_vec(),
-                    load::Plugin::Provider(_) | load::Plugin::Generator(_) => Vec::new(),
+                    load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => Vec::new(),
                 },
                 provider: match manifest.world {
                     World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),

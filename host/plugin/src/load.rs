@@ -1,5 +1,5 @@
-//! Loads a [`Set`](super::Set) from a folder of `<name>.wasm` and `<name>.yaml` pairs, and reports
-//! every finding.
+//! Loads a [`PluginSet`](super::PluginSet) from a folder of `<name>.wasm` and `<name>.yaml` pairs,
+//! and reports every finding.
 //!
 //! Invariant: a broken file never replaces a version that works.
 
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::cache::{self, Cache};
+use super::compilation_cache::{self, CompilationCache};
 use super::egress::EgressAllowList;
-use super::engine::{MEMORY_MOST_BYTES, PLUGINS_MOST, PluginEngine};
+use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS, PluginEngine};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
 use super::imports::GrantedImports;
-use super::provider::{self, Provider};
+use super::provider::{self, CredentialProvider};
 use super::sandbox::Sandbox;
 use super::{manifest, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -24,9 +24,9 @@ use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World;
 
 /// Bytes of a component.
-pub(super) const COMPONENT_MOST_BYTES: u64 = 64 << 20;
+pub(super) const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Bytes of a manifest.
-const MANIFEST_MOST_BYTES: u64 = 256 << 10;
+const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
 /// One plugin and the digests of its files.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct LoadedPlugin {
 #[derive(Clone, Debug)]
 pub(super) enum Plugin {
     HeaderFilter(Arc<HeaderFilter>),
-    Provider(Arc<Provider>),
+    CredentialProvider(Arc<CredentialProvider>),
     Generator(Arc<Generator>),
 }
 
@@ -48,15 +48,15 @@ impl Plugin {
     pub(super) fn manifest(&self) -> &Manifest {
         match self {
             Self::HeaderFilter(filter) => filter.manifest(),
-            Self::Provider(provider) => provider.manifest(),
+            Self::CredentialProvider(provider) => provider.manifest(),
             Self::Generator(generator) => generator.manifest(),
         }
     }
 
-    pub(super) fn origin(&self) -> cache::CodeOrigin {
+    pub(super) fn origin(&self) -> compilation_cache::CodeOrigin {
         match self {
             Self::HeaderFilter(filter) => filter.origin(),
-            Self::Provider(provider) => provider.origin(),
+            Self::CredentialProvider(provider) => provider.origin(),
             Self::Generator(generator) => generator.origin(),
         }
     }
@@ -72,14 +72,14 @@ struct FileDigests {
 /// Everything a load needs.
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Arc<PluginEngine>,
-    pub(super) cache: Option<&'a Cache>,
+    pub(super) cache: Option<&'a CompilationCache>,
     pub(super) config: &'a tollgate_config::Plugins,
-    pub(super) world: &'a provider::World,
+    pub(super) environment: &'a provider::ProviderEnvironment,
     /// The only plugin to load; all if absent.
     pub(super) only: Option<&'a str>,
 }
 
-/// What a folder holds under one name.
+/// The files of one plugin in the folder.
 #[derive(Default)]
 struct PluginFiles {
     component: Option<PathBuf>,
@@ -97,8 +97,8 @@ impl Loader<'_> {
         let Some(directory) = &self.config.directory else {
             return (entries, diagnostics);
         };
-        let plugin_files = match plugin_files(directory) {
-            Ok(plugin_files) => plugin_files,
+        let files_by_name = match plugin_files(directory) {
+            Ok(files) => files,
             Err(error) => {
                 let message = format!("cannot read the plugins folder: {error}");
                 diagnostics.push(Diagnostic::error(
@@ -108,31 +108,31 @@ impl Loader<'_> {
                 return (previous.clone(), diagnostics);
             }
         };
-        self.unused_grants(&plugin_files, &mut diagnostics);
-        for (name, pair) in plugin_files {
+        self.unused_grants(&files_by_name, &mut diagnostics);
+        for (name, files) in files_by_name {
             if self.only.is_some_and(|only| only != name) {
                 continue;
             }
-            if entries.len() >= PLUGINS_MOST {
-                let message = format!("there are more than `{PLUGINS_MOST}` plugins; `{name}` is left out");
-                diagnostics.push(Diagnostic::error(place(directory), message));
+            if entries.len() >= MAX_PLUGINS {
+                let message = format!("there are more than `{MAX_PLUGINS}` plugins; `{name}` is left out");
+                diagnostics.push(Diagnostic::error(file_location(directory), message));
                 continue;
             }
-            let (entry, findings) = self.next_entry(&name, &pair, previous.get(&name)).await;
+            let (entry, findings) = self.next_entry(&name, &files, previous.get(&name)).await;
             diagnostics.extend(findings);
             entries.extend(entry.map(|entry| (name, entry)));
         }
         (entries, diagnostics)
     }
 
-    /// The entry of the next set for one name, if any.
+    /// The next set's entry for one name, if there is one.
     async fn next_entry(
         &self,
         name: &str,
-        pair: &PluginFiles,
+        files: &PluginFiles,
         old: Option<&LoadedPlugin>,
     ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
-        match (&pair.component, &pair.manifest) {
+        match (&files.component, &files.manifest) {
             (Some(component), Some(manifest)) => match self.load_plugin(name, (component, manifest), old).await {
                 Ok((entry, warnings)) => (Some(entry), warnings),
                 Err(mut findings) => {
@@ -141,36 +141,39 @@ impl Loader<'_> {
                 }
             },
             (Some(component), None) => {
-                let finding = Diagnostic::error(place(component), "the component has no manifest");
+                let finding = Diagnostic::error(file_location(component), "the component has no manifest");
                 let mut findings = vec![finding.with_hint(format!("write `{name}.yaml` beside it"))];
                 findings.extend(old.map(|entry| previous_kept(entry, component)));
                 (old.cloned(), findings)
             }
             (None, manifest) => {
                 let message = format!("the manifest has no component `{name}.wasm` beside it");
-                (None, vec![Diagnostic::warning(manifest.as_deref().map(place), message)])
+                (
+                    None,
+                    vec![Diagnostic::warning(manifest.as_deref().map(file_location), message)],
+                )
             }
         }
     }
 
-    /// One plugin; `previous` itself when neither file changed.
+    /// Loads one plugin. Returns `previous` if neither file changed.
     async fn load_plugin(
         &self,
         name: &str,
         (component, manifest): (&Path, &Path),
         previous: Option<&LoadedPlugin>,
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let wasm = read(component, COMPONENT_MOST_BYTES).map_err(|error| vec![error])?;
-        let text = read(manifest, MANIFEST_MOST_BYTES).map_err(|error| vec![error])?;
+        let wasm = read(component, MAX_COMPONENT_BYTES).map_err(|error| vec![error])?;
+        let text = read(manifest, MAX_MANIFEST_BYTES).map_err(|error| vec![error])?;
         let digests = FileDigests {
-            component: cache::sha256(&wasm),
-            manifest: cache::sha256(&text),
+            component: compilation_cache::sha256(&wasm),
+            manifest: compilation_cache::sha256(&text),
         };
         if let Some(previous) = previous.filter(|entry| entry.digests == digests) {
             return Ok((previous.clone(), Vec::new()));
         }
         let text = String::from_utf8(text)
-            .map_err(|_| vec![Diagnostic::error(place(manifest), "the manifest is not UTF-8")])?;
+            .map_err(|_| vec![Diagnostic::error(file_location(manifest), "the manifest is not UTF-8")])?;
         let loaded = manifest::parse(&text, &manifest.display().to_string(), name);
         let mut diagnostics = loaded.diagnostics;
         let Some(checked) = loaded.value else {
@@ -215,7 +218,7 @@ impl Loader<'_> {
                 format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
             ));
         }
-        let (granted, budget, mut warnings) = terms(&manifest, &grant);
+        let (granted, budget, mut warnings) = effective_grant(&manifest, &grant);
         fits_world(&manifest, &grant)?;
         let provider_grant = provider_grant(&manifest, &grant)?;
         if !wasm.starts_with(b"\0asm") {
@@ -224,7 +227,7 @@ impl Loader<'_> {
                 "the file beside the manifest is not WebAssembly".to_owned(),
             ));
         }
-        let (component, origin) = cache::component(&self.host.engine, self.cache, sha256, wasm)
+        let (component, origin) = compilation_cache::component(&self.host.engine, self.cache, sha256, wasm)
             .map_err(|error| refuse(&locations.file, format!("the component does not compile: {error:#}")))?;
         let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
         let plugin = match manifest.world {
@@ -235,23 +238,30 @@ impl Loader<'_> {
                 Plugin::HeaderFilter(Arc::new(filter))
             }
             World::CredentialProvider => {
-                let provider = Provider::start((manifest, origin), (sandbox, granted), provider_grant, self.world)
-                    .map_err(|error| {
-                        refuse(
-                            &locations.world,
-                            format!("the component does not fit its world: {error:#}"),
-                        )
-                    })?;
-                Plugin::Provider(Arc::new(provider))
+                let provider =
+                    CredentialProvider::start((manifest, origin), (sandbox, granted), provider_grant, self.environment)
+                        .map_err(|error| {
+                            refuse(
+                                &locations.world,
+                                format!("the component does not fit its world: {error:#}"),
+                            )
+                        })?;
+                Plugin::CredentialProvider(Arc::new(provider))
             }
             World::Generator => {
-                let terms = (provider_grant, &grant.config, grant.secret);
-                let started = Generator::start((manifest, origin), (sandbox, granted), terms, self.world).await;
+                let generator_grant = (provider_grant, &grant.config, grant.secret);
+                let started = Generator::start(
+                    (manifest, origin),
+                    (sandbox, granted),
+                    generator_grant,
+                    self.environment,
+                )
+                .await;
                 let finding = |text: String| Diagnostic::error(locations.file.clone(), text);
-                let (generator, said) =
+                let (generator, plugin_warnings) =
                     started.map_err(|errors| errors.into_iter().map(finding).collect::<Vec<_>>())?;
                 let warning = |text: String| Diagnostic::warning(locations.file.clone(), text);
-                warnings.extend(said.into_iter().map(warning));
+                warnings.extend(plugin_warnings.into_iter().map(warning));
                 Plugin::Generator(Arc::new(generator))
             }
         };
@@ -259,9 +269,9 @@ impl Loader<'_> {
     }
 
     /// Reports grants without a plugin, which are usually typing mistakes.
-    fn unused_grants(&self, plugin_files: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
+    fn unused_grants(&self, files_by_name: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
         for (name, grant) in &self.config.grants {
-            if plugin_files.contains_key(name) {
+            if files_by_name.contains_key(name) {
                 continue;
             }
             let message = format!("`plugins.grants.{name}` is for a plugin that is not there");
@@ -273,8 +283,11 @@ impl Loader<'_> {
     }
 }
 
-/// What manifest and grant agree on.
-fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports, Budget, Vec<Diagnostic>) {
+/// The imports and the budget that manifest and grant agree on, with warnings.
+fn effective_grant(
+    manifest: &Manifest,
+    grant: &tollgate_config::PluginGrant,
+) -> (GrantedImports, Budget, Vec<Diagnostic>) {
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
@@ -295,7 +308,7 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports
     let time = grant.time.unwrap_or(standard.time);
     let budget = Budget {
         time,
-        // A filter waits for nobody: its time is its own code's.
+        // A filter waits for nothing, so all of its time may be CPU time.
         cpu_time: match manifest.world {
             World::HeaderFilter => time,
             World::CredentialProvider | World::Generator => standard.cpu_time,
@@ -303,14 +316,14 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports
         memory_bytes: grant
             .memory_bytes
             .unwrap_or(standard.memory_bytes)
-            .min(MEMORY_MOST_BYTES),
+            .min(MAX_MEMORY_BYTES),
         ..standard
     };
     (GrantedImports::new(&agreed), budget, warnings)
 }
 
 /// Reports settings of a grant that do not apply to the plugin's world.
-fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(), Vec<Diagnostic>> {
+fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<(), Vec<Diagnostic>> {
     let refuse = |key: &str, hint: &str| {
         let message = format!(
             "`plugins.grants.{}.{key}` is not for a `{}`",
@@ -328,17 +341,17 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
         World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
         World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
         World::HeaderFilter | World::Generator => {
-            // The mistake is the operator's; without a grant, that there is none.
-            let place = grant
+            // Points at the grant, or at the manifest if there is no grant.
+            let location = grant
                 .location
                 .clone()
                 .unwrap_or_else(|| manifest.locations.file.clone());
-            let findings: Vec<Diagnostic> = ConfigSchema::of(manifest)
+            let findings: Vec<Diagnostic> = ConfigSchema::from_manifest(manifest)
                 .violations(&grant.config)
                 .into_iter()
                 .map(|text| {
                     Diagnostic::error(
-                        place.clone(),
+                        location.clone(),
                         format!("`plugins.grants.{}.config`: {text}", manifest.name),
                     )
                 })
@@ -356,9 +369,12 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
     }
 }
 
-/// What a provider may reach.
-fn provider_grant(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
-    let rules = EgressAllowList::new(&grant.hosts).map_err(|errors| {
+/// Builds the grant of a provider.
+fn provider_grant(
+    manifest: &Manifest,
+    grant: &tollgate_config::PluginGrant,
+) -> Result<provider::ProviderGrant, Vec<Diagnostic>> {
+    let allow_list = EgressAllowList::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
             Diagnostic::error(grant.location.clone(), message)
@@ -367,10 +383,10 @@ fn provider_grant(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result
     })?;
     let entries: Vec<String> = grant.hosts.iter().map(|entry| format!("{entry:?}")).collect();
     let granted = serde_json::json!([entries, grant.audiences, grant.imports]);
-    Ok(provider::Grant {
-        rules,
+    Ok(provider::ProviderGrant {
+        allow_list,
         audiences: grant.audiences.iter().cloned().collect(),
-        digest: cache::sha256(granted.to_string().as_bytes()),
+        digest: compilation_cache::sha256(granted.to_string().as_bytes()),
     })
 }
 
@@ -379,7 +395,7 @@ fn provider_grant(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result
 pub(super) struct ConfigSchema(Result<Option<jsonschema::Validator>, String>);
 
 impl ConfigSchema {
-    pub(super) fn of(manifest: &Manifest) -> Self {
+    pub(super) fn from_manifest(manifest: &Manifest) -> Self {
         let compiled = manifest
             .config_schema
             .as_ref()
@@ -405,9 +421,9 @@ impl ConfigSchema {
     }
 }
 
-/// Every name in the folder that has a component or a manifest.
+/// Lists the plugin files of the folder, by name.
 fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
-    let mut plugin_files: BTreeMap<String, PluginFiles> = BTreeMap::new();
+    let mut files_by_name: BTreeMap<String, PluginFiles> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else {
@@ -419,20 +435,20 @@ fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFile
             continue;
         }
         match extension.to_str() {
-            Some("wasm") => plugin_files.entry(stem).or_default().component = Some(path),
-            Some("yaml") => plugin_files.entry(stem).or_default().manifest = Some(path),
+            Some("wasm") => files_by_name.entry(stem).or_default().component = Some(path),
+            Some("yaml") => files_by_name.entry(stem).or_default().manifest = Some(path),
             Some(_) | None => {}
         }
     }
-    Ok(plugin_files)
+    Ok(files_by_name)
 }
 
-/// A regular file of at most `most` bytes.
+/// Reads a regular file of at most `most` bytes.
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
-    let fail = |error: std::io::Error| Diagnostic::error(place(path), format!("cannot read the file: {error}"));
+    let fail = |error: std::io::Error| Diagnostic::error(file_location(path), format!("cannot read the file: {error}"));
     let metadata = fs::metadata(path).map_err(fail)?;
     if !metadata.is_file() {
-        return Err(Diagnostic::error(place(path), "not a regular file"));
+        return Err(Diagnostic::error(file_location(path), "not a regular file"));
     }
     let mut content = Vec::new();
     File::open(path)
@@ -441,19 +457,22 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
     let observed = metadata.len().max(u64::try_from(content.len()).unwrap_or(u64::MAX));
     if observed > most {
         return Err(Diagnostic::error(
-            place(path),
+            file_location(path),
             format!("the file has `{observed}` bytes; at most `{most}` are allowed"),
         ));
     }
     Ok(content)
 }
 
-fn place(path: &Path) -> Location {
+fn file_location(path: &Path) -> Location {
     Location::new(path.display().to_string(), 0)
 }
 
 /// Reports that the previous version stays in use.
 fn previous_kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
-    Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))
+    Diagnostic::warning(
+        file_location(path),
+        format!("version `{version}`, loaded before, stays in use"),
+    )
 }

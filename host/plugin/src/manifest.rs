@@ -20,7 +20,7 @@ mod provider;
 use provider::{RawAudience, RawCapture, RawSecret};
 
 /// Fields a manifest may ask to see in one direction.
-const FIELDS_MOST: usize = 64;
+const MAX_FIELDS: usize = 64;
 
 /// A direction messages go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -73,15 +73,15 @@ pub struct Manifest {
     pub filters: BTreeSet<Direction>,
     /// Kinds of generators it provides.
     pub generators: BTreeSet<GeneratorKind>,
-    /// What it says as a credential provider or generator.
+    /// Permissions that it declares as a credential provider or generator.
     pub(crate) provider: ProviderPermissions,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
-    /// Positions of its parts, for findings that need the component too.
+    /// Source locations of its keys, for findings that need the component too.
     pub locations: ManifestLocations,
 }
 
-/// Lines of a manifest that the component may contradict.
+/// Source locations of manifest keys that the component may contradict.
 #[derive(Clone, Debug)]
 pub struct ManifestLocations {
     /// The file.
@@ -143,14 +143,14 @@ pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
         Ok(raw) => raw,
         Err(error) => return Loaded::refused(vec![crate::yaml::diagnostic(&error, &file)]),
     };
-    let mut check = ManifestChecker {
+    let mut checker = ManifestChecker {
         file,
         diagnostics: Vec::new(),
     };
-    let manifest = check.manifest(raw, stem);
+    let manifest = checker.manifest(raw, stem);
     match manifest {
-        Some(manifest) => Loaded::new(manifest, check.diagnostics),
-        None => Loaded::refused(check.diagnostics),
+        Some(manifest) => Loaded::new(manifest, checker.diagnostics),
+        None => Loaded::refused(checker.diagnostics),
     }
 }
 
@@ -215,7 +215,7 @@ impl ManifestChecker {
             self.imports_fit(world, &raw.imports);
         }
         let filter = [&raw.request_fields, &raw.response_fields, &raw.context, &raw.filters];
-        let asks = provider::RawPermissions {
+        let raw_permissions = provider::RawPermissions {
             hosts: raw.hosts,
             secrets: raw.secrets,
             audiences: raw.audiences,
@@ -224,8 +224,8 @@ impl ManifestChecker {
             response_headers: raw.response_headers,
             output_headers: raw.output_headers,
         };
-        self.fits_world(world, filter.into_iter().flatten().next(), &asks);
-        let provider = self.provider(asks);
+        self.fits_world(world, filter.into_iter().flatten().next(), &raw_permissions);
+        let provider = self.provider(raw_permissions);
         Some(Manifest {
             name: raw.name.value,
             version: version?,
@@ -258,7 +258,7 @@ impl ManifestChecker {
         }
     }
 
-    /// The host must be at least as new as the plugin wants.
+    /// The host must be at least as new as the manifest requires.
     fn host_version(&mut self, part: Option<&Spanned<String>>) {
         let Some(part) = part else { return };
         let Some(wanted) = self.version(part) else { return };
@@ -292,11 +292,11 @@ impl ManifestChecker {
         parts: &[Spanned<String>],
         what: &str,
         hint: &str,
-        named: fn(&str) -> Option<T>,
+        from_name: fn(&str) -> Option<T>,
     ) -> BTreeSet<T> {
         let mut words = BTreeSet::new();
         for part in parts {
-            match named(&part.value) {
+            match from_name(&part.value) {
                 Some(word) => {
                     words.insert(word);
                 }
@@ -324,7 +324,7 @@ impl ManifestChecker {
                 ),
             }
         }
-        if let (true, Some(part)) = (fields.len() > FIELDS_MOST, parts.first()) {
+        if let (true, Some(part)) = (fields.len() > MAX_FIELDS, parts.first()) {
             self.refuse(part, format!("`{}` fields are too many", fields.len()), "at most 64");
         }
         fields

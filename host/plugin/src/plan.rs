@@ -8,13 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::header_names::is_host_owned;
 
 /// Names a plan may remove.
-pub(super) const REMOVE_MOST: usize = 256;
+pub(super) const MAX_REMOVE: usize = 256;
 /// Prefixes a plan may remove.
-pub(super) const PREFIXES_MOST: usize = 32;
+pub(super) const MAX_PREFIXES: usize = 32;
 /// Fields a plan may set.
-pub(super) const SET_MOST: usize = 64;
+pub(super) const MAX_SET: usize = 64;
 /// Minimum bytes of a prefix. Shorter prefixes would remove far too many fields.
-pub(super) const PREFIX_LEAST_BYTES: usize = 3;
+pub(super) const MIN_PREFIX_BYTES: usize = 3;
 
 /// Fields to remove and to set, the same for every message.
 ///
@@ -28,13 +28,14 @@ pub struct HeaderPlan {
     /// INVARIANT: has the bit of every name in `remove`.
     remove_filter: NameBloomFilter,
     /// INVARIANT: has the bit of the byte at [`PREFIX_BYTE`] of every prefix.
-    prefixes: u64,
+    prefix_mask: u64,
 }
 
 /// Index of the byte that distinguishes most prefixes; the first two are nearly always `x-`.
-const PREFIX_BYTE: usize = PREFIX_LEAST_BYTES - 1;
+const PREFIX_BYTE: usize = MIN_PREFIX_BYTES - 1;
 
-/// A 256-bit filter that rules out most names not in a list, without comparing them.
+/// A 256-bit Bloom filter over header names. It rules out most names that are not in a list,
+/// without comparing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct NameBloomFilter([u64; 4]);
 
@@ -61,7 +62,7 @@ impl NameBloomFilter {
     }
 }
 
-/// The bit of a name or prefix in the mask of prefixes.
+/// The bit of a name or prefix in the prefix mask.
 fn prefix_bit(text: &str) -> u64 {
     text.as_bytes().get(PREFIX_BYTE).map_or(0, |byte| 1 << (byte & 63))
 }
@@ -74,13 +75,13 @@ impl HeaderPlan {
         let set: Vec<_> = set.into_iter().filter(|(name, _)| !is_host_owned(name)).collect();
         let mut remove_filter = NameBloomFilter::default();
         remove.iter().for_each(|name| remove_filter.add(name.as_str()));
-        let prefixes = remove_prefixes.iter().fold(0, |mask, prefix| mask | prefix_bit(prefix));
+        let prefix_mask = remove_prefixes.iter().fold(0, |mask, prefix| mask | prefix_bit(prefix));
         Self {
             remove,
             remove_prefixes,
             set,
             remove_filter,
-            prefixes,
+            prefix_mask,
         }
     }
 
@@ -106,8 +107,8 @@ impl HeaderPlan {
 
     /// Removes, then sets. Fields the host owns stay as they are.
     pub fn apply(&self, headers: &mut HeaderMap) {
-        // Asking each present field is cheaper than asking for each listed
-        // name: messages have a dozen fields, plans list more names than that.
+        // Checking each present field is cheaper than looking up each listed name: messages have a
+        // dozen fields, plans list more names than that.
         let doomed: Vec<HeaderName> = headers.keys().filter(|name| self.removes(name)).cloned().collect();
         for name in &doomed {
             headers.remove(name);
@@ -122,7 +123,7 @@ impl HeaderPlan {
         if self.remove_filter.may_have(text) && self.remove.contains(name) {
             return true;
         }
-        self.prefixes & prefix_bit(text) != 0
+        self.prefix_mask & prefix_bit(text) != 0
             && self
                 .remove_prefixes
                 .iter()

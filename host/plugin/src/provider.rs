@@ -16,8 +16,7 @@ use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 mod ambient;
-mod answer;
-mod call;
+mod call_state;
 mod convert;
 mod crypto;
 mod egress_scope;
@@ -27,12 +26,13 @@ mod permissions;
 mod pod;
 mod public;
 mod redact;
+mod redacted_body;
 pub(crate) mod secret;
 mod secrets;
 
-pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
-pub(super) use call::{CallState, HostServices, MemoUse, Phase};
-pub use call::{EgressRecord, SecretValues, SystemWallClock, WallClock};
+pub use ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
+pub(super) use call_state::{CallState, HostServices, MemoUse, Phase};
+pub use call_state::{EgressRecord, SecretValues, SystemWallClock, WallClock};
 pub(crate) use egress_scope::{HostTemplate, TextTemplate};
 pub(crate) use permissions::ProviderPermissions;
 pub(crate) use permissions::{AudiencePermission, CapturePermission, SecretPermission};
@@ -47,21 +47,21 @@ pub(super) use permissions::ResolvedPermissions;
 use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
 use super::budget::Budget;
-use super::cache::CodeOrigin;
+use super::compilation_cache::CodeOrigin;
 use super::egress::{EgressAllowList, EgressClient};
 use super::error::{CallError, TrapCause};
 use super::imports::GrantedImports;
 use super::load::ConfigSchema;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
-use crate::credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Reason};
+use crate::credential::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest};
 use tollgate_core::plugin::Import;
 
-/// What all providers of a gateway share to reach the outside.
+/// The environment that all providers of a gateway share.
 #[derive(Clone, Debug)]
-pub struct World {
-    /// The network.
-    pub sender: Arc<EgressClient>,
+pub struct ProviderEnvironment {
+    /// Client of the network.
+    pub egress_client: Arc<EgressClient>,
     /// The pod's identities.
     pub ambient: Arc<dyn Ambient>,
     /// The clock guests and expiry times see.
@@ -70,8 +70,8 @@ pub struct World {
 
 /// What the operator grants a provider beyond imports and budget.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Grant {
-    pub(super) rules: EgressAllowList,
+pub(super) struct ProviderGrant {
+    pub(super) allow_list: EgressAllowList,
     pub(super) audiences: BTreeSet<String>,
     /// Digest of everything that is granted, for the keys of caches.
     pub(super) digest: String,
@@ -87,20 +87,20 @@ pub struct ProviderCluster {
 }
 
 /// A loaded plugin of the world `credential-provider`.
-pub struct Provider {
+pub struct CredentialProvider {
     manifest: Manifest,
     label: Arc<str>,
     origin: CodeOrigin,
     sandbox: Sandbox,
     exports: GuestIndices,
     services: HostServices,
-    reveals: bool,
+    reveals_bodies: bool,
     grant: String,
     /// Compiled once; every cluster's configuration is validated against it.
     schema: ConfigSchema,
 }
 
-impl fmt::Debug for Provider {
+impl fmt::Debug for CredentialProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provider")
             .field("label", &self.label)
@@ -108,17 +108,21 @@ impl fmt::Debug for Provider {
     }
 }
 
-impl Provider {
+impl CredentialProvider {
     /// Finds the exports; runs nothing.
     pub(super) fn start(
         (manifest, origin): (Manifest, CodeOrigin),
         (sandbox, granted): (Sandbox, GrantedImports),
-        grant: Grant,
-        world: &World,
+        grant: ProviderGrant,
+        environment: &ProviderEnvironment,
     ) -> Result<Self, wasmtime::Error> {
         let exports = GuestIndices::new(sandbox.instance_pre())?;
-        let schema = ConfigSchema::of(&manifest);
-        let World { sender, ambient, clock } = world.clone();
+        let schema = ConfigSchema::from_manifest(&manifest);
+        let ProviderEnvironment {
+            egress_client,
+            ambient,
+            clock,
+        } = environment.clone();
         Ok(Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
             manifest,
@@ -126,13 +130,13 @@ impl Provider {
             sandbox,
             exports,
             services: HostServices {
-                rules: Arc::new(grant.rules),
-                sender,
+                allow_list: Arc::new(grant.allow_list),
+                egress_client,
                 ambient,
                 audiences: Arc::new(grant.audiences),
                 clock,
             },
-            reveals: granted.has(Import::Reveal),
+            reveals_bodies: granted.has(Import::Reveal),
             grant: grant.digest,
             schema,
         })
@@ -163,30 +167,35 @@ impl Provider {
         &self.grant
     }
 
-    /// The source of credentials for a cluster. `config` should have passed [`ProviderMint::check`].
-    pub fn source(self: &Arc<Self>, cluster: ProviderCluster, config: &Value, material: SecretValues) -> ProviderMint {
+    /// The mint of a cluster. Call [`ProviderMint::check`] before its credentials are used.
+    pub fn mint_for(
+        self: &Arc<Self>,
+        cluster: ProviderCluster,
+        config: &Value,
+        secret_values: SecretValues,
+    ) -> ProviderMint {
         ProviderMint {
             permissions: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
             config: Arc::from(crate::credential::cache::key::canonical_json(config).to_string()),
             schema: self.schema.violations(config),
             provider: Arc::clone(self),
             cluster,
-            material: Arc::new(material),
+            secret_values: Arc::new(secret_values),
             memo: Arc::new(Memo::default()),
         }
     }
 }
 
-/// The source of one cluster's credentials.
+/// Mints the credentials of one cluster through a provider plugin.
 #[derive(Clone)]
 pub struct ProviderMint {
-    provider: Arc<Provider>,
+    provider: Arc<CredentialProvider>,
     cluster: ProviderCluster,
     config: Arc<str>,
     /// Violations of the manifest's schema by the configuration.
     schema: Vec<String>,
     permissions: Arc<ResolvedPermissions>,
-    material: Arc<SecretValues>,
+    secret_values: Arc<SecretValues>,
     memo: Arc<Memo>,
 }
 
@@ -195,7 +204,7 @@ impl fmt::Debug for ProviderMint {
         f.debug_struct("ProviderMint")
             .field("provider", &self.provider)
             .field("cluster", &self.cluster)
-            .field("material", &self.material)
+            .field("material", &self.secret_values)
             .finish_non_exhaustive()
     }
 }
@@ -205,7 +214,7 @@ type CallResult<T> = Result<(Result<T, wit::MintError>, Box<CallState>), CallErr
 
 impl ProviderMint {
     /// The provider.
-    pub fn provider(&self) -> &Arc<Provider> {
+    pub fn provider(&self) -> &Arc<CredentialProvider> {
         &self.provider
     }
 
@@ -220,8 +229,8 @@ impl ProviderMint {
     }
 
     /// The values of the cluster's Secret that it uses.
-    pub fn material(&self) -> &SecretValues {
-        &self.material
+    pub fn secret_values(&self) -> &SecretValues {
+        &self.secret_values
     }
 
     /// Validates the configuration against the manifest's schema, then asks the guest. Returns the
@@ -251,15 +260,15 @@ impl ProviderMint {
     pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<EgressRecord>) {
         let egress_log = EgressLog::default();
         let minted = self.mint_now(request, &egress_log).await;
-        let exchanges = egress_log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (minted, exchanges)
+        let records = egress_log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (minted, records)
     }
 
     async fn mint_now(&self, request: MintRequest, egress_log: &EgressLog) -> Result<Credential, MintError> {
         self.schema()?;
-        let freshness = match request.reason {
-            Reason::Initial | Reason::Refresh => MemoUse::Allowed,
-            Reason::Unauthorized => {
+        let memo_use = match request.reason {
+            MintReason::Initial | MintReason::Refresh => MemoUse::Allowed,
+            MintReason::Unauthorized => {
                 self.memo.clear();
                 MemoUse::Bypassed
             }
@@ -272,14 +281,14 @@ impl ProviderMint {
             },
             config: self.config.to_string(),
             reason: match request.reason {
-                Reason::Initial => wit::Reason::Initial,
-                Reason::Refresh => wit::Reason::Refresh,
-                Reason::Unauthorized => wit::Reason::Unauthorized,
+                MintReason::Initial => wit::Reason::Initial,
+                MintReason::Refresh => wit::Reason::Refresh,
+                MintReason::Unauthorized => wit::Reason::Unauthorized,
             },
             previous_expiry: request.previous_expiry.and_then(ambient::milliseconds),
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
-        let call = self.call(Phase::Mint(freshness), egress_log);
+        let call = self.call(Phase::Mint(memo_use), egress_log);
         let called: CallResult<_> = self
             .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
             .await;
@@ -300,7 +309,7 @@ impl ProviderMint {
         let mut call = self.call(Phase::Revoke, &egress_log);
         let unusable = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.revocation", why);
         let kept = revocation.expose_secret();
-        // What no mint kept goes nowhere.
+        // A value without a stored scope may be sent nowhere.
         let (egress_scope, value) = kept
             .split_once('\n')
             .and_then(|(egress_scope, value)| Some((egress_scope::EgressScope::parse_line(egress_scope)?, value)))
@@ -338,9 +347,9 @@ impl ProviderMint {
     }
 
     fn call(&self, phase: Phase, egress_log: &EgressLog) -> Box<CallState> {
-        let held = (Arc::clone(&self.permissions), Arc::clone(&self.material));
+        let held = (Arc::clone(&self.permissions), Arc::clone(&self.secret_values));
         let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.provider.services.clone());
-        call.reveals = self.provider.reveals;
+        call.reveals_bodies = self.provider.reveals_bodies;
         call.egress_log = egress_log.clone();
         Box::new(call)
     }
@@ -371,7 +380,7 @@ impl Mint for ProviderMint {
     }
 }
 
-/// The requests of a call. Available even if the call was cut off.
+/// The requests that one call sent. Available even if the call was cut off.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EgressLog(Arc<Mutex<Vec<EgressRecord>>>);
 

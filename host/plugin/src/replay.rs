@@ -18,23 +18,23 @@ use serde::Serialize;
 
 mod case;
 mod compare;
+mod fakes;
 mod jwt;
 mod labels;
 mod network;
 mod outcome;
-mod pod;
 
 pub use case::{Case, parse};
 pub use outcome::ReplayOutcome;
 
-use super::provider::{EgressRecord, Provider, World, webapi_public_values};
+use super::provider::{CredentialProvider, EgressRecord, ProviderEnvironment, webapi_public_values};
 use super::{Allocation, Ambient, PluginSet, Runtime, SecretValues, WallClock};
 use super::{egress::EgressClient, egress::Network};
 use super::{manifest, manifest::Manifest};
 use crate::credential::{Credential, MintError, MintRequest};
+use fakes::{CaseAmbient, ManualClock};
 use labels::SecretLabels;
 use network::{Attempt, ReplayNetwork};
-use pod::{CaseAmbient, ManualClock};
 use tollgate_config::EgressEntry;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
@@ -119,7 +119,7 @@ impl Report {
     }
 }
 
-/// A grant, as written in `plugins.grants.<name>`.
+/// What the replay granted, in the form of `plugins.grants.<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayGrant {
@@ -131,7 +131,7 @@ pub struct ReplayGrant {
     pub audiences: BTreeSet<String>,
 }
 
-/// The result of one case.
+/// The report of one replayed case.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CaseReport {
@@ -177,15 +177,15 @@ pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> R
     for case in cases {
         let granted = requested_grant(&manifest, case);
         // Cases of one file mostly talk to the same hosts.
-        let theater = match loaded.take().filter(|(known, _)| *known == granted) {
-            Some((_, theater)) => theater,
+        let environment = match loaded.take().filter(|(known, _)| *known == granted) {
+            Some((_, environment)) => environment,
             None => ReplayEnvironment::load(settings, &manifest, &granted, &network)?,
         };
-        report.cases.push(theater.play(name, case)?);
+        report.cases.push(environment.run_case(name, case)?);
         report.granted.hosts.extend(granted.hosts.iter().cloned());
         report.granted.imports.extend(granted.imports.iter().cloned());
         report.granted.audiences.extend(granted.audiences.iter().cloned());
-        loaded = Some((granted, theater));
+        loaded = Some((granted, environment));
     }
     Ok(report)
 }
@@ -208,11 +208,15 @@ fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Mani
     }
 }
 
-/// What the manifest asks for, with the configuration of `case`.
+/// The grant that the manifest asks for, with the configuration of `case`.
 fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
-    let terms = &manifest.provider;
+    let permissions = &manifest.provider;
     let mut hosts = BTreeSet::new();
-    for host in terms.hosts.iter().filter_map(|host| host.expand_text(&case.config)) {
+    for host in permissions
+        .hosts
+        .iter()
+        .filter_map(|host| host.expand_text(&case.config))
+    {
         match host.as_str() {
             "*" => hosts.extend(case.expected_hosts()),
             _ => {
@@ -220,7 +224,7 @@ fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
             }
         }
     }
-    let audiences = terms.audiences.iter();
+    let audiences = permissions.audiences.iter();
     ReplayGrant {
         hosts,
         imports: manifest
@@ -231,16 +235,16 @@ fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
             .map(str::to_owned)
             .collect(),
         audiences: audiences
-            .filter_map(|term| term.audience.expand(&case.config))
+            .filter_map(|permission| permission.audience.expand(&case.config))
             .collect(),
     }
 }
 
-/// A provider with one grant, and the world around it.
+/// A provider with one grant, and its network, pod identities and clock.
 struct ReplayEnvironment {
     set: PluginSet,
     network: Arc<ReplayNetwork>,
-    pod: Arc<CaseAmbient>,
+    ambient: Arc<CaseAmbient>,
     clock: Arc<ManualClock>,
 }
 
@@ -252,7 +256,7 @@ impl ReplayEnvironment {
         network: &Arc<ReplayNetwork>,
     ) -> Result<Self, Error> {
         let name = &manifest.name;
-        let grant = tollgate_config::Grant {
+        let grant = tollgate_config::PluginGrant {
             hosts: granted.hosts.iter().map(|host| entry(host, network)).collect(),
             imports: granted.imports.iter().cloned().collect(),
             audiences: granted.audiences.iter().cloned().collect(),
@@ -264,13 +268,13 @@ impl ReplayEnvironment {
             grants: [(name.clone(), grant)].into(),
             ..tollgate_config::Plugins::default()
         };
-        let (pod, clock) = (Arc::<CaseAmbient>::default(), Arc::<ManualClock>::default());
-        let world = World {
-            sender: Arc::new(EgressClient::with_network(Arc::clone(network) as Arc<dyn Network>)),
-            ambient: Arc::clone(&pod) as Arc<dyn Ambient>,
+        let (ambient, clock) = (Arc::<CaseAmbient>::default(), Arc::<ManualClock>::default());
+        let environment = ProviderEnvironment {
+            egress_client: Arc::new(EgressClient::with_network(Arc::clone(network) as Arc<dyn Network>)),
+            ambient: Arc::clone(&ambient) as Arc<dyn Ambient>,
             clock: Arc::clone(&clock) as Arc<dyn WallClock>,
         };
-        let runtime = Runtime::with_world(&settings, Allocation::OnDemand, world)?;
+        let runtime = Runtime::with_environment(&settings, Allocation::OnDemand, environment)?;
         let (set, findings) = runtime.load_only(name);
         if set.provider(name).is_none() {
             return Err(Error::Load {
@@ -281,48 +285,49 @@ impl ReplayEnvironment {
         Ok(Self {
             set,
             network: Arc::clone(network),
-            pod,
+            ambient,
             clock,
         })
     }
 
     /// Runs one case to its end.
-    fn play(&self, name: &str, case: &Case) -> Result<CaseReport, Error> {
+    fn run_case(&self, name: &str, case: &Case) -> Result<CaseReport, Error> {
         let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
         self.clock.set(case.now);
-        self.pod.set(case.ambient.clone(), case.now);
-        self.network.play(case.plan.iter().map(|step| step.answer.clone()));
-        let performed = super::block_on_new_thread(|| run_calls(provider, case))?;
+        self.ambient.set(case.ambient.clone(), case.now);
+        self.network
+            .set_responses(case.exchanges.iter().map(|exchange| exchange.answer.clone()));
+        let results = super::block_on_new_thread(|| run_calls(provider, case))?;
         let attempts = self.network.attempts();
-        let labels = SecretLabels::of(case);
-        Ok(report(case, performed, &attempts, &labels))
+        let labels = SecretLabels::for_case(case);
+        Ok(report(case, results, &attempts, &labels))
     }
 }
 
 /// The results of one case's calls.
 struct CaseResults {
     minted: Result<Credential, MintError>,
-    exchanges: Vec<EgressRecord>,
+    records: Vec<EgressRecord>,
     checked: Vec<String>,
     revoked: Option<Result<(), MintError>>,
 }
 
 /// `check`, `mint`, and `revoke` where the case wants it.
-async fn run_calls(provider: &Arc<Provider>, case: &Case) -> CaseResults {
-    let material = match provider.name() {
+async fn run_calls(provider: &Arc<CredentialProvider>, case: &Case) -> CaseResults {
+    let secret_values = match provider.name() {
         "webapi" => SecretValues {
             public: webapi_public_values(&case.config),
-            ..case.material.clone()
+            ..case.secret_values.clone()
         },
-        _ => case.material.clone(),
+        _ => case.secret_values.clone(),
     };
-    let source = provider.source(case.cluster.clone(), &case.config, material);
+    let source = provider.mint_for(case.cluster.clone(), &case.config, secret_values);
     let checked = match source.check().await {
         Ok(warnings) => warnings,
         Err(error) => {
             return CaseResults {
                 minted: Err(error),
-                exchanges: Vec::new(),
+                records: Vec::new(),
                 checked: Vec::new(),
                 revoked: None,
             };
@@ -333,45 +338,45 @@ async fn run_calls(provider: &Arc<Provider>, case: &Case) -> CaseResults {
         previous_expiry: case.previous_expiry,
         budget: case.budget,
     };
-    let (minted, exchanges) = source.mint_traced(request).await;
+    let (minted, records) = source.mint_traced(request).await;
     let held = minted
         .as_ref()
         .ok()
         .and_then(|credential| credential.revocation.as_ref());
-    let revoked = match held.filter(|_| case.revokes) {
+    let revoked = match held.filter(|_| case.expects_revocation) {
         Some(held) => Some(source.revoke_now(held).await),
         None => None,
     };
     CaseResults {
         minted,
-        exchanges,
+        records,
         checked,
         revoked,
     }
 }
 
-fn report(case: &Case, performed: CaseResults, attempts: &[Attempt], labels: &SecretLabels) -> CaseReport {
+fn report(case: &Case, results: CaseResults, attempts: &[Attempt], labels: &SecretLabels) -> CaseReport {
     let CaseResults {
         minted,
-        exchanges,
+        records,
         checked,
         revoked,
-    } = performed;
+    } = results;
     let mut warnings = checked;
     if let Ok(credential) = &minted {
         warnings.extend(credential.warnings.iter().cloned());
     }
     let mut differences = compare::requests(case, attempts, labels);
     differences.extend(outcome::differences(&case.expect, &minted, &warnings, labels));
-    match (case.revokes, revoked) {
+    match (case.expects_revocation, revoked) {
         (true, None) => differences.push("revoke: there is no credential with something to revoke".to_owned()),
         (true, Some(Err(error))) => differences.push(format!("revoke: {}: {error}", error.class.as_str())),
         (true, Some(Ok(()))) | (false, _) => {}
     }
     CaseReport {
         case: case.id.clone(),
-        outcome: ReplayOutcome::of(&minted),
-        requests: exchanges,
+        outcome: ReplayOutcome::from_result(&minted),
+        requests: records,
         warnings,
         differences,
     }

@@ -15,7 +15,7 @@ use super::engine::PluginEngine;
 use super::error::{CallError, TrapCause};
 use super::manifest::Manifest;
 use super::provider::CallState;
-use super::{imports, imports::GrantedImports, imports::Log};
+use super::{imports, imports::GrantedImports, imports::PluginLog};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World;
@@ -27,8 +27,8 @@ pub(super) struct Sandbox {
     instance: InstancePre<HostState>,
     budget: Budget,
     granted: GrantedImports,
-    log: Arc<Log>,
-    /// Slots of this plugin. The host's slots are shared by all plugins.
+    log: Arc<PluginLog>,
+    /// Slots of this plugin. The engine's slots are shared by all plugins.
     plugin_slots: Semaphore,
 }
 
@@ -68,7 +68,7 @@ impl Sandbox {
             instance,
             budget,
             granted,
-            log: Log::new(&manifest.name),
+            log: PluginLog::new(&manifest.name),
             plugin_slots: Semaphore::new(host.plugin_slots),
         })
     }
@@ -78,7 +78,7 @@ impl Sandbox {
         self.budget
     }
 
-    /// The code, linked, for the indices of a world's exports.
+    /// The linked component, for looking up the exports of its world.
     pub(super) fn instance_pre(&self) -> &InstancePre<HostState> {
         &self.instance
     }
@@ -88,7 +88,7 @@ impl Sandbox {
         budget::store(&self.host.engine, budget, (self.granted, &self.log), provider)
     }
 
-    /// A fresh instance in `store`.
+    /// Creates a fresh instance in `store`.
     pub(super) async fn instantiate(&self, store: &mut Store<HostState>) -> wasmtime::Result<Instance> {
         self.instance.instantiate_async(store).await
     }
@@ -139,7 +139,7 @@ impl Sandbox {
         tokio::time::timeout(budget.time, work).await.map_err(|_| timeout())?
     }
 
-    /// Which limit or fault is behind an error of the engine.
+    /// The exceeded limit or the fault behind an error of the engine.
     pub(super) fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
@@ -170,8 +170,8 @@ impl Sandbox {
         let cause = match error.downcast_ref::<Trap>() {
             Some(Trap::StackOverflow) => TrapCause::Stack,
             Some(_) => TrapCause::Guest,
-            // The type is private; its text is the only mark there is. A miss
-            // is still a trap.
+            // The error's type is private, so only its text identifies it. An unrecognized text is
+            // still a trap.
             None if error.root_cause().to_string().contains("fuel") => TrapCause::HostData,
             None => TrapCause::Guest,
         };
@@ -229,7 +229,7 @@ fn check_interfaces(
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
 }
 
-/// Interfaces every guest of a world is given.
+/// Interfaces that every guest of a world may import without a grant.
 fn base_interfaces(world: World) -> &'static [&'static str] {
     match world {
         World::HeaderFilter => &["header-types"],
@@ -239,17 +239,23 @@ fn base_interfaces(world: World) -> &'static [&'static str] {
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.
 fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: GrantedImports) -> Option<Diagnostic> {
-    let place = manifest.locations.imports.clone();
+    let location = manifest.locations.imports.clone();
     let Some(import) = import else {
         let hint = "the plugin was built for another version of the gateway";
         return Some(
-            Diagnostic::error(place, format!("the component imports `{name}`, which does not exist")).with_hint(hint),
+            Diagnostic::error(
+                location,
+                format!("the component imports `{name}`, which does not exist"),
+            )
+            .with_hint(hint),
         );
     };
     let short = import.name();
     if !manifest.imports.contains(&import) {
         let message = format!("the component imports `{short}`, which its manifest does not list");
-        return Some(Diagnostic::error(place, message).with_hint(format!("`imports: [{short}]`, if that is intended")));
+        return Some(
+            Diagnostic::error(location, message).with_hint(format!("`imports: [{short}]`, if that is intended")),
+        );
     }
     if !granted.has(import) {
         let message = format!("the component imports `{short}`, which is not granted");
@@ -257,7 +263,7 @@ fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: Gran
             "`plugins.grants.{}.imports: [{short}]` in the gateway's settings",
             manifest.name
         );
-        return Some(Diagnostic::error(place, message).with_hint(hint));
+        return Some(Diagnostic::error(location, message).with_hint(hint));
     }
     None
 }

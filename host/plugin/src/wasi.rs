@@ -14,9 +14,9 @@ use super::imports::GrantedImports;
 use tollgate_core::plugin::Import;
 
 /// Random bytes of one call.
-const RANDOM_BYTES_MOST: u64 = 4096;
+const MAX_RANDOM_BYTES: u64 = 4096;
 /// Handles a guest may hold.
-const HANDLES_MOST: usize = 256;
+const MAX_HANDLES: usize = 256;
 
 /// WASI of one call.
 pub(super) struct Wasi {
@@ -34,19 +34,19 @@ impl Wasi {
     pub(super) fn new(granted: GrantedImports) -> Self {
         let mut builder = WasiCtxBuilder::new();
         builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
-        builder.max_random_size(RANDOM_BYTES_MOST);
+        builder.max_random_size(MAX_RANDOM_BYTES);
         if !granted.has(Import::Clock) {
             builder.wall_clock(FixedClock).monotonic_clock(FixedClock);
         }
         if !granted.has(Import::Random) {
-            // Runtimes ask for a seed of their hash tables at start; the
-            // same seed for everyone is what not being granted means.
+            // Language runtimes seed their hash tables at start. Without the grant, every guest
+            // gets the same seed.
             builder.secure_random(Deterministic::new(vec![0]));
             builder.insecure_random(Deterministic::new(vec![0]));
             builder.insecure_random_seed(0);
         }
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES_MOST);
+        table.set_max_capacity(MAX_HANDLES);
         Self {
             context: builder.build(),
             table,

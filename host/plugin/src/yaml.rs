@@ -14,20 +14,20 @@ pub(super) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphy
 }
 
 /// Converts a position of the parser to a [`Location`].
-pub(super) fn location(place: &serde_saphyr::Location, file: &Arc<str>) -> Location {
+pub(super) fn location(position: &serde_saphyr::Location, file: &Arc<str>) -> Location {
     let number = |value: u64| u32::try_from(value).unwrap_or(0);
     Location {
         file: file.clone(),
-        line: number(place.line()),
-        column: number(place.column()),
+        line: number(position.line()),
+        column: number(position.column()),
     }
 }
 
 /// Converts an error of the parser to a diagnostic with its position.
 pub(super) fn diagnostic(error: &serde_saphyr::Error, file: &Arc<str>) -> Diagnostic {
-    let place = error
+    let start = error
         .location()
-        .map_or_else(|| Location::new(file.clone(), 0), |place| location(&place, file));
+        .map_or_else(|| Location::new(file.clone(), 0), |position| location(&position, file));
     let text = error.to_string();
     let line = text
         .lines()
@@ -35,5 +35,5 @@ pub(super) fn diagnostic(error: &serde_saphyr::Error, file: &Arc<str>) -> Diagno
         .unwrap_or_default()
         .trim_start_matches("error: ")
         .to_owned();
-    Diagnostic::error(place, line)
+    Diagnostic::error(start, line)
 }

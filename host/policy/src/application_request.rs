@@ -44,11 +44,11 @@ impl ReadOrWrite {
     }
 
     /// Classifies a request.
-    pub fn of(attributes: &Attributes) -> Self {
+    pub fn classify(attributes: &Attributes) -> Self {
         let path_only = !attributes.resource_request && attributes.upgrade.is_none();
         let reads = match attributes.verb.as_str() {
             "get" | "list" | "watch" if attributes.resource.is_some() => {
-                !runs(attributes) && !attributes.has_verb_in_path()
+                !runs_program(attributes) && !attributes.has_verb_in_path()
             }
             "get" | "head" | "options" => path_only,
             "create" => is_self_review(attributes),
@@ -70,11 +70,11 @@ pub enum ExtraPermission {
 
 impl ExtraPermission {
     /// What a request needs besides; `None` for most.
-    pub fn of(attributes: &Attributes) -> Option<Self> {
+    pub fn required_for(attributes: &Attributes) -> Option<Self> {
         let is_log = attributes.api_group.is_empty()
             && attributes.resource.as_deref() == Some("pods")
             && attributes.subresource.as_deref() == Some("log");
-        match (runs(attributes), is_log) {
+        match (runs_program(attributes), is_log) {
             (true, _) => Some(Self::Exec),
             (false, true) => Some(Self::Logs),
             (false, false) => None,
@@ -119,8 +119,8 @@ pub enum ObjectOperation {
 
 impl ObjectOperation {
     /// Classifies a request.
-    pub fn of(attributes: &Attributes) -> Self {
-        let access = ReadOrWrite::of(attributes);
+    pub fn classify(attributes: &Attributes) -> Self {
+        let access = ReadOrWrite::classify(attributes);
         if access == ReadOrWrite::Read && (!attributes.resource_request || attributes.verb == "create") {
             return Self::Discover;
         }
@@ -131,7 +131,7 @@ impl ObjectOperation {
         let subresource = attributes.subresource.as_deref();
         let is_pod = (group, resource) == PODS;
         match (attributes.verb.as_str(), subresource) {
-            ("get" | "create", Some(runs)) if is_pod && EXEC_SUBRESOURCES.contains(&runs) => Self::Run,
+            ("get" | "create", Some(part)) if is_pod && EXEC_SUBRESOURCES.contains(&part) => Self::Run,
             ("get", Some("log")) if is_pod => Self::Get,
             ("get", None | Some("scale" | "status")) if access == ReadOrWrite::Read => Self::Get,
             ("update" | "patch", None | Some("scale")) => Self::Update,
@@ -169,7 +169,7 @@ pub enum ActingIdentity {
     /// The gateway's own identity in the cluster.
     Gateway,
     /// The service account of the Application, without the `extra` values about the caller.
-    Account(Arc<Impersonation>),
+    ServiceAccount(Arc<Impersonation>),
 }
 
 /// Whether the project's lists permit a request.
@@ -195,21 +195,21 @@ pub enum OwnershipCheck {
     Refused(String),
 }
 
-/// What was found out about the object of a request.
+/// The checks of the object of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectChecks<'a> {
     /// Whether the project's lists permit the request.
-    pub listed: &'a ProjectListCheck,
+    pub project_lists: &'a ProjectListCheck,
     /// Whether the object is the Application's.
-    pub owned: &'a OwnershipCheck,
+    pub ownership: &'a OwnershipCheck,
 }
 
 /// Whether the request runs programs or opens connections.
-fn runs(attributes: &Attributes) -> bool {
-    let runs = |part: &str| EXEC_SUBRESOURCES.contains(&part);
+fn runs_program(attributes: &Attributes) -> bool {
+    let is_exec = |part: &str| EXEC_SUBRESOURCES.contains(&part);
     attributes.also_verb.is_some()
         || attributes.is_proxied()
-        || attributes.subresource.as_deref().is_some_and(runs)
+        || attributes.subresource.as_deref().is_some_and(is_exec)
         || (attributes.upgrade.is_some() && attributes.verb == "create")
 }
 

@@ -1,6 +1,5 @@
-//! Indexes every Application of a snapshot by namespace and name, with what governs it: its
-//! project, its destination cluster, and the service account that acts for it under the rules of
-//! `policies/applications`.
+//! Indexes every Application of a snapshot by namespace and name, with its project, its destination
+//! cluster, and the service account that acts for it under the rules of `policies/applications`.
 //!
 //! The index holds facts about Applications and decides nothing about a caller. Building it reuses
 //! what has not changed since the previous snapshot.
@@ -31,9 +30,9 @@ mod tracking;
 pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
 pub use tracking::{ResourceKey, Tracking};
 
-/// Every Application of a snapshot.
+/// The index of every Application of a snapshot.
 #[derive(Debug, Default)]
-pub struct Applications {
+pub struct ApplicationIndex {
     /// Whether service accounts act for Applications.
     pub mode: ImpersonationMode,
     /// Who acts when no entry matches. `argocd-cm` takes precedence over the rules.
@@ -51,7 +50,7 @@ pub struct Applications {
     findings: Vec<Diagnostic>,
 }
 
-/// An Application with what governs it.
+/// An Application with its project, its destination cluster and its account.
 #[derive(Debug)]
 pub struct IndexedApplication {
     /// The Application.
@@ -61,8 +60,8 @@ pub struct IndexedApplication {
     pub project: Option<Arc<Project>>,
     /// The destination cluster.
     pub destination: Result<Arc<Cluster>, destination::Error>,
-    /// Who acts for it when service accounts act.
-    pub acting: Result<DerivedAccount, service_account::Error>,
+    /// The account that acts for it when service accounts act.
+    pub derived_account: Result<DerivedAccount, service_account::Error>,
     /// The service accounts of its project, compiled.
     accounts: Option<Arc<DestinationServiceAccounts>>,
 }
@@ -112,10 +111,10 @@ impl Hash for KeyedByName {
     }
 }
 
-impl Applications {
+impl ApplicationIndex {
     /// The Application of this name, if it exists. Allocates nothing.
     pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<IndexedApplication>> {
-        self.by_namespace.get(namespace)?.get(name).map(|named| &named.0)
+        self.by_namespace.get(namespace)?.get(name).map(|keyed| &keyed.0)
     }
 
     /// The instance name by which live objects refer to an Application.
@@ -125,7 +124,7 @@ impl Applications {
 
     /// Every Application, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<IndexedApplication>> {
-        self.by_namespace.values().flatten().map(|named| &named.0)
+        self.by_namespace.values().flatten().map(|keyed| &keyed.0)
     }
 
     /// How many there are.
@@ -140,7 +139,7 @@ impl Applications {
 
     /// The project of this name, merged with its global projects.
     pub fn project(&self, name: &str) -> Option<&Arc<Project>> {
-        self.projects.get(name).map(|prepared| &prepared.merged)
+        self.projects.get(name).map(|merged_project| &merged_project.merged)
     }
 
     /// Findings about `argocd-cm` and service accounts, with locations.
@@ -150,13 +149,13 @@ impl Applications {
     /// service accounts, and projects that have service accounts while impersonation is off.
     pub fn findings(&self) -> Vec<Diagnostic> {
         let mut found = self.findings.clone();
-        for prepared in self.projects.values() {
-            found.extend(prepared.findings.iter().cloned());
-            let accounts = prepared.own.destination_service_accounts.first();
+        for merged_project in self.projects.values() {
+            found.extend(merged_project.findings.iter().cloned());
+            let accounts = merged_project.own.destination_service_accounts.first();
             if let (ImpersonationMode::Off, Some(first)) = (self.mode, accounts) {
                 let message = format!(
                     "project `{}` has `destinationServiceAccounts`, but impersonation is off: nobody acts as them",
-                    prepared.own.name
+                    merged_project.own.name
                 );
                 let hint = format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or to `audit` to try it");
                 found.push(Diagnostic::warning(first.location.clone(), message).with_hint(hint));

@@ -29,19 +29,19 @@ pub use input::Variables;
 pub use literals::ResultLiteral;
 
 /// Maximum length of an expression's source, in bytes.
-pub const SOURCE_BYTES: usize = 4096;
+pub const MAX_SOURCE_BYTES: usize = 4096;
 /// Maximum number of brackets open at once in the source.
-pub const BRACKET_DEPTH: usize = 12;
+pub const MAX_BRACKET_DEPTH: usize = 12;
 /// Maximum number of nodes of the parsed expression, macros expanded.
-pub const NODES: usize = 500;
+pub const MAX_NODES: usize = 500;
 /// Maximum number of nodes between the root of the parsed expression and a leaf.
-pub const TREE_DEPTH: usize = 64;
+pub const MAX_TREE_DEPTH: usize = 64;
 /// Maximum nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
-pub const COMPREHENSION_DEPTH: usize = 2;
+pub const MAX_COMPREHENSION_DEPTH: usize = 2;
 /// Maximum length of a text that an expression returns, in bytes.
-pub const RESULT_BYTES: usize = 16 * 1024;
+pub const MAX_RESULT_BYTES: usize = 16 * 1024;
 /// Maximum number of texts in a list that an expression returns.
-pub const RESULT_ITEMS: usize = 4096;
+pub const MAX_RESULT_ITEMS: usize = 4096;
 
 /// Why an expression was refused, or what stopped it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,13 +50,13 @@ pub enum Error {
     #[error("the expression is empty")]
     Empty,
     /// The source is too long.
-    #[error("the expression has {observed} bytes, {SOURCE_BYTES} are allowed")]
+    #[error("the expression has {observed} bytes, {MAX_SOURCE_BYTES} are allowed")]
     TooLong {
         /// Bytes of the source.
         observed: usize,
     },
     /// Brackets are nested too deeply.
-    #[error("brackets are nested {observed} deep at byte {at}, {BRACKET_DEPTH} are allowed")]
+    #[error("brackets are nested {observed} deep at byte {at}, {MAX_BRACKET_DEPTH} are allowed")]
     TooDeep {
         /// Depth reached.
         observed: usize,
@@ -80,13 +80,15 @@ pub enum Error {
         reason: &'static str,
     },
     /// The parsed tree has too many nodes.
-    #[error("the expression has more than {NODES} parts")]
+    #[error("the expression has more than {MAX_NODES} parts")]
     TooManyNodes,
     /// The parsed tree is too deep.
-    #[error("the expression is nested more than {TREE_DEPTH} deep")]
+    #[error("the expression is nested more than {MAX_TREE_DEPTH} deep")]
     TooNested,
     /// Comprehensions inside comprehensions.
-    #[error("`{macro_name}` stands inside {COMPREHENSION_DEPTH} others, {COMPREHENSION_DEPTH} levels are allowed")]
+    #[error(
+        "`{macro_name}` stands inside {MAX_COMPREHENSION_DEPTH} others, {MAX_COMPREHENSION_DEPTH} levels are allowed"
+    )]
     ComprehensionTooDeep {
         /// The kind of macro, as far as the parsed tree tells.
         macro_name: &'static str,
@@ -259,7 +261,7 @@ impl Expression {
         }
     }
 
-    /// Evaluates to a text of at most [`RESULT_BYTES`].
+    /// Evaluates to a text of at most [`MAX_RESULT_BYTES`].
     ///
     /// # Errors
     /// Anything but a text is [`Error::WrongType`].
@@ -300,10 +302,10 @@ impl Expression {
         Ok(texts)
     }
 
-    /// The names that its text literals can be, or be the start of. Literals that are only compared
-    /// are left out.
+    /// The text literals that can be the result, or the start of the result. Literals that are only
+    /// compared are left out.
     pub fn result_literals(&self) -> Vec<ResultLiteral> {
-        literals::of(self.program.expression())
+        literals::collect(self.program.expression())
     }
 
     /// Evaluates to a list of texts. A single text is a list of one; `""` and `null` are the empty
@@ -316,10 +318,10 @@ impl Expression {
             Value::Null => Ok(Vec::new()),
             Value::String(value) if value.is_empty() => Ok(Vec::new()),
             Value::String(value) => Ok(vec![bounded_text(&value)?]),
-            Value::List(values) if values.len() > RESULT_ITEMS => Err(Error::ResultTooLarge {
+            Value::List(values) if values.len() > MAX_RESULT_ITEMS => Err(Error::ResultTooLarge {
                 what: "a length",
                 observed: values.len(),
-                allowed: RESULT_ITEMS,
+                allowed: MAX_RESULT_ITEMS,
             }),
             Value::List(values) => values
                 .iter()
@@ -336,7 +338,7 @@ impl Expression {
         let used = variables
             .iter()
             .filter(|(name, _)| self.names.iter().any(|used| used == name));
-        Variables::of(used.copied())
+        Variables::try_from_pairs(used.copied())
     }
 
     /// SECURITY: the only place where an expression is evaluated. The sizes of the caller's values
@@ -365,11 +367,11 @@ fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
     let Value::String(text) = value else {
         return Err(wrong_type(value, "list of strings"));
     };
-    if texts.len() >= RESULT_ITEMS {
+    if texts.len() >= MAX_RESULT_ITEMS {
         return Err(Error::ResultTooLarge {
             what: "a length",
             observed: texts.len().saturating_add(1),
-            allowed: RESULT_ITEMS,
+            allowed: MAX_RESULT_ITEMS,
         });
     }
     texts.push(bounded_text(text)?);
@@ -378,11 +380,11 @@ fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
 
 /// A text within the bound on results.
 fn bounded_text(text: &Arc<String>) -> Result<String, Error> {
-    if text.len() > RESULT_BYTES {
+    if text.len() > MAX_RESULT_BYTES {
         return Err(Error::ResultTooLarge {
             what: "a text",
             observed: text.len(),
-            allowed: RESULT_BYTES,
+            allowed: MAX_RESULT_BYTES,
         });
     }
     Ok(text.as_str().to_owned())

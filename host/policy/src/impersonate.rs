@@ -1,10 +1,10 @@
-//! The identity that the gateway impersonates in a cluster, from who may use which agent and the
-//! mapping policy. Every [`Error`] is a 403.
+//! Determines the identity that the gateway impersonates in a cluster, from an access to an agent
+//! and the mapping policy. Every [`Error`] is a 403.
 //!
 //! `policies/kubernetes/impersonation.cel.yaml` says which names people and jobs have in clusters;
 //! docs/policies.md describes it.
 //!
-//! Security: an identity never has a `system:` name that the mapping does not spell out, an empty
+//! Security: an identity never has a `system:` name that is no literal of the mapping, an empty
 //! name, a value that HTTP would change in transit, or more groups than allowed.
 
 use crate::cel;
@@ -18,15 +18,15 @@ pub mod service_account;
 mod tests;
 
 pub use access_input::AccessInput;
-pub use checks::{VALUE_BYTES, VALUES};
-pub use mapping::{ImpersonationMapping, Names};
+pub use checks::{MAX_VALUE_BYTES, MAX_VALUES};
+pub use mapping::{ImpersonationMapping, PossibleNames};
 
-/// Whom to impersonate, or deliberately nobody.
+/// The identity to impersonate, or deliberately none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impersonation {
     /// The cluster's credential acts in its own name.
     Nobody,
-    /// This identity, checked by the guard rails.
+    /// This identity, which passed all checks.
     As(Identity),
 }
 
@@ -36,7 +36,7 @@ pub enum Error {
     /// An expression of the mapping could not be evaluated.
     #[error("`{part}` of the mapping")]
     Expression {
-        /// Its place in the file.
+        /// Its key in the file.
         part: String,
         /// Why.
         #[source]
@@ -48,7 +48,7 @@ pub enum Error {
         /// Which part.
         part: &'static str,
     },
-    /// A `system:` name that the mapping does not spell out.
+    /// A `system:` name that is no literal of the mapping.
     #[error("the {part} `{name}` starts with `system:` and is not written in the mapping as it is")]
     System {
         /// Which part.
@@ -69,7 +69,7 @@ pub enum Error {
         part: &'static str,
     },
     /// Too long.
-    #[error("the {part} has {observed} bytes, {VALUE_BYTES} are allowed")]
+    #[error("the {part} has {observed} bytes, {MAX_VALUE_BYTES} are allowed")]
     TooLong {
         /// Which part.
         part: &'static str,
@@ -85,7 +85,7 @@ pub enum Error {
         problem: &'static str,
     },
     /// More values in `extra` than allowed.
-    #[error("`extra` has {observed} values, {VALUES} are allowed")]
+    #[error("`extra` has {observed} values, {MAX_VALUES} are allowed")]
     TooManyValues {
         /// How many.
         observed: usize,

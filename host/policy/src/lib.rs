@@ -2,8 +2,9 @@
 //! benches and fuzz targets need no other crate.
 //!
 //! The modules are Argo CD's RBAC ([`rbac`]), Rego bundles ([`rego`]), CEL expressions ([`cel`]),
-//! impersonation in clusters ([`impersonate`]), and which project, cluster and account govern an
-//! Application ([`applications`], [`application_request`]).
+//! impersonation in clusters ([`impersonate`]), the project, cluster and account of each
+//! Application ([`applications`]), and the requests made in an Application's name
+//! ([`application_request`]).
 
 pub mod application_request;
 pub mod applications;

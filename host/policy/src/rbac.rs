@@ -7,10 +7,10 @@
 //!
 //! Security: a policy with a broken line does not load, and the default is to deny.
 //!
-//! Source: `facts` of Argo CD 3.6 (`util/rbac`, `server/rbacpolicy`): a row counts when the subject
-//! is, or inherits, its subject and resource, action and object match; within one principal a deny
-//! wins; principals are judged alone, in order, and the first allow wins. [`RbacSemantics::Strict`]
-//! judges them together, so that a deny wins over all.
+//! Source: Argo CD 3.6, `util/rbac` and `server/rbacpolicy`: a row counts if the caller is, or
+//! inherits, its subject, and its resource, action and object match. Within one principal a deny
+//! wins. Principals are evaluated one by one, in order, and the first allow wins.
+//! [`RbacSemantics::Strict`] evaluates them together, so that a deny wins over all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use tollgate_state::{Project, Text};
 
 mod can;
 mod compile;
-mod could;
 mod decide;
 mod differences;
 mod explain;
@@ -30,6 +29,7 @@ mod index;
 mod line;
 mod matcher;
 mod names;
+mod prefix;
 mod project;
 mod re2;
 mod read;
@@ -39,7 +39,7 @@ mod tests;
 pub use can::{Advice, CanQuery, RequestError, resolve_resource, validate_request};
 pub use differences::{CallerIssuer, Difference, differences};
 pub use explain::{EvaluatedPrincipal, Explanation, Field, MatchedRule, NearMiss, PrincipalOutcome};
-pub use identity::{Identity, PrincipalKind, TokenIssuer};
+pub use identity::{PrincipalKind, RbacIdentity, TokenIssuer};
 pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
@@ -288,10 +288,10 @@ impl Rbac {
 
     /// The project of a request, if it is known: the first part of a project-scoped object, or the
     /// object of `projects`.
-    fn project_of(&self, tuple: RbacRequest<'_>) -> Option<ProjectId> {
-        let name = match tuple.resource {
-            "projects" => tuple.object,
-            resource if names::is_project_scoped(resource) => tuple.object.split_once('/')?.0,
+    fn project_of(&self, request: RbacRequest<'_>) -> Option<ProjectId> {
+        let name = match request.resource {
+            "projects" => request.object,
+            resource if names::is_project_scoped(resource) => request.object.split_once('/')?.0,
             _ => return None,
         };
         self.projects.get(name).copied()

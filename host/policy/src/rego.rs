@@ -20,10 +20,10 @@ mod builtins;
 mod cases;
 mod compile;
 mod decision;
+mod dependencies;
 mod graph;
 mod growth;
 mod input;
-mod reads;
 mod scan;
 mod schema;
 mod source;
@@ -33,8 +33,9 @@ mod watchdog;
 mod worker;
 
 pub use decision::Decision;
-pub use graph::CALL_DEPTH;
-pub use growth::{TREE_DEPTH, TREE_NODES};
+pub use dependencies::{InputDependencies, RequestParts};
+pub use graph::MAX_CALL_DEPTH;
+pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
 pub use input::MAX_CANDIDATES;
 pub use input::{
     ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
@@ -42,30 +43,29 @@ pub use input::{
     RbacCheck,
 };
 pub use input::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, KubernetesFacts, KubernetesInput, Principal, Rbac, RbacFacts,
-    RbacRow, RbacVerdict, application_input_schema, application_set_input_schema, extension_input_schema,
-    kubernetes_input_schema,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput,
+    PrincipalFacts, RbacFacts, RbacRow, RbacVerdict, application_input_schema, application_set_input_schema,
+    extension_input_schema, kubernetes_input_schema,
 };
-pub use reads::{InputDependencies, RequestParts};
-pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
-pub use source::{IMPERSONATION_FILE, Source};
+pub use scan::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES};
+pub use source::{BundleSource, IMPERSONATION_FILE};
 pub use watchdog::STUCK_AFTER;
-pub use worker::{CaseOutcome, CaseResult, CheckReport, Checker, Coverage, FileCoverage, WorkerLimits, answer};
+pub use worker::{CaseOutcome, CaseResult, CheckReport, Checker, Coverage, FileCoverage, WorkerLimits, run_job};
 
 /// Maximum number of VM instructions of one decision. A scan of a few thousand rows fits.
-pub const INSTRUCTIONS: usize = 100_000;
+pub const MAX_INSTRUCTIONS: usize = 100_000;
 /// Maximum time of one decision, checked between instructions.
 ///
 /// This is wall time, unless the thread did not run meanwhile: a decision that a busy machine held
 /// up is repeated, with three attempts at most.
-pub const TIME: Duration = Duration::from_millis(50);
+pub const DECISION_TIME_LIMIT: Duration = Duration::from_millis(50);
 /// Maximum number of attempts for one decision, each with twice the wall time: 350 ms in all.
-const ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// Bytes that one decision may allocate beyond its input, checked between instructions. A single
 /// built-in can overshoot by the factor that its terms allow.
-pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
-/// Bytes of stack that a decision needs at most, [`CALL_DEPTH`] rules deep.
-pub const STACK_BYTES: usize = 1024 * 1024;
+pub const MAX_MEMORY_BYTES: u64 = 2 * 1024 * 1024;
+/// Bytes of stack that a decision needs at most, [`MAX_CALL_DEPTH`] rules deep.
+pub const MAX_STACK_BYTES: usize = 1024 * 1024;
 
 /// A front that a bundle decides for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -210,7 +210,7 @@ pub struct Bundle {
     compiled: compile::Compiled,
     digest: String,
     front: Front,
-    /// Identifies this bundle among each thread's machines.
+    /// Identifies this bundle among each thread's VMs.
     generation: u64,
     alive: Arc<()>,
     watchdog: watchdog::Watchdog,
@@ -228,10 +228,10 @@ impl Bundle {
     /// Findings are everything that the child process reports about the bundle, including failing
     /// cases, or how the child process died.
     pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
-        let read = Source::read(directory, front);
+        let read = BundleSource::read(directory, front);
         match read.value {
             Some(source) => {
-                let mut loaded = Self::of(&source, directory, checker);
+                let mut loaded = Self::from_source(&source, directory, checker);
                 loaded.diagnostics.splice(..0, read.diagnostics);
                 if loaded.diagnostics.iter().any(Diagnostic::is_error) {
                     return Loaded::refused(loaded.diagnostics);
@@ -252,12 +252,12 @@ impl Bundle {
         checker: &Checker,
         (what, parse): (&str, impl FnOnce(&str, &str) -> Option<T>),
     ) -> Loaded<(Self, T)> {
-        let read = Source::read(directory, front);
+        let read = BundleSource::read(directory, front);
         let mut found = read.diagnostics;
         let Some(source) = read.value.filter(|_| !found.iter().any(Diagnostic::is_error)) else {
             return Loaded::refused(found);
         };
-        let bundle = Self::of(&source, directory, checker);
+        let bundle = Self::from_source(&source, directory, checker);
         found.extend(bundle.diagnostics);
         let parsed = source.impersonation().and_then(|(path, text)| parse(path, text));
         match (bundle.value, parsed) {
@@ -272,7 +272,7 @@ impl Bundle {
     }
 
     /// Like [`Bundle::load`], for files of `directory` that were read before.
-    pub fn of(source: &Source, directory: &Path, checker: &Checker) -> Loaded<Self> {
+    pub fn from_source(source: &BundleSource, directory: &Path, checker: &Checker) -> Loaded<Self> {
         let report = checker.check(source, Coverage::Off);
         let mut found = report.diagnostics;
         if found.iter().any(Diagnostic::is_error) {
@@ -300,12 +300,12 @@ impl Bundle {
 
     /// A bundle that tests trust, without the child process; `None` if it does not compile.
     #[cfg(any(test, feature = "unchecked"))]
-    pub fn unchecked(source: &Source) -> Option<Self> {
+    pub fn unchecked(source: &BundleSource) -> Option<Self> {
         Self::new(compile::compile_on_large_stack(source).ok()?, source).ok()
     }
 
     /// A bundle that was checked, ready to decide.
-    fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
+    fn new(compiled: compile::Compiled, source: &BundleSource) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let watchdog = watchdog::Watchdog::start(generation, format!("{}@{digest}", front.as_str()))?;
@@ -321,9 +321,9 @@ impl Bundle {
 
     /// Decides one request.
     ///
-    /// Takes microseconds; bounded by [`TIME`], [`INSTRUCTIONS`] and [`MEMORY_BYTES`]. Needs
-    /// [`STACK_BYTES`] of stack. Never blocks on a lock that another decision holds: each thread
-    /// has its own machine and data.
+    /// Takes microseconds; bounded by [`DECISION_TIME_LIMIT`], [`MAX_INSTRUCTIONS`] and
+    /// [`MAX_MEMORY_BYTES`]. Needs [`MAX_STACK_BYTES`] of stack. Never blocks on a lock that another
+    /// decision holds: each thread has its own VM and data.
     ///
     /// # Errors
     /// Every [`Error`] is a denial. After a decision that did not return within [`STUCK_AFTER`],
@@ -359,8 +359,8 @@ impl Bundle {
     }
 
     /// Which parts of the input the decision can depend on.
-    pub fn reads(&self) -> InputDependencies {
-        self.compiled.reads
+    pub fn dependencies(&self) -> InputDependencies {
+        self.compiled.dependencies
     }
 
     /// Hex SHA-256 of the bundle's files.
@@ -377,14 +377,14 @@ impl Bundle {
 /// Parses a YAML or JSON text; on failure returns what is wrong with it and where.
 pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, Diagnostic> {
     serde_saphyr::from_str(text).map_err(|error| {
-        let place = error.location();
+        let position = error.location();
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        let location = place.map_or_else(
+        let location = position.map_or_else(
             || Location::new(path, 0),
-            |place| Location {
+            |position| Location {
                 file: path.into(),
-                line: number(place.line()),
-                column: number(place.column()),
+                line: number(position.line()),
+                column: number(position.column()),
             },
         );
         Diagnostic::error(location, shorten(&error.to_string()))

@@ -1,8 +1,8 @@
-//! Signs short-lived statements of who calls, each for one extension.
+//! Signs short-lived assertions of who calls, each for one extension.
 //!
-//! A statement is a JWT in a header value; extensions verify it with the public key.
+//! An assertion is a JWT in a header value; extensions verify it with the public key.
 //!
-//! Security: the private key stays in this module. A statement for one audience, person or
+//! Security: the private key stays in this module. An assertion for one audience, person or
 //! application is never given to another.
 
 use std::fmt;
@@ -19,13 +19,13 @@ use serde::Serialize;
 
 use tollgate_state::extensions::AssertionSpec;
 
-/// Most statements cached at once.
-const CACHED: u64 = 10_000;
+/// Most assertions cached at once.
+const CACHE_CAPACITY: u64 = 10_000;
 
-/// Longest lifetime of a statement.
+/// Longest lifetime of an assertion.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(300);
 
-/// Why there is no signer or no statement.
+/// Why there is no signer or no assertion.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No key could be made.
@@ -39,7 +39,7 @@ pub enum Error {
     Sign(#[source] jsonwebtoken::errors::Error),
 }
 
-/// The content of a statement, except who signed it and when.
+/// The claims of an assertion, except who signed it and when.
 #[derive(Clone, Copy, Debug)]
 pub struct AssertionClaims<'a> {
     /// `sub`: the caller's user id.
@@ -52,12 +52,12 @@ pub struct AssertionClaims<'a> {
     pub application: Option<(&'a str, &'a str)>,
     /// `project`, when the request is about one.
     pub project: Option<&'a str>,
-    /// End of the caller's own credential in seconds since 1970; no statement outlives it.
+    /// End of the caller's own credential in seconds since 1970; no assertion outlives it.
     pub caller_expires_at: Option<i64>,
 }
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct JwtClaims<'a> {
     iss: &'a str,
     aud: &'a str,
     sub: &'a str,
@@ -74,17 +74,17 @@ struct Claims<'a> {
     jti: String,
 }
 
-/// Signs statements with one key.
+/// Signs assertions with one key.
 pub struct Signer {
     issuer: String,
     header: Header,
     key: EncodingKey,
     jwks: JwkSet,
-    /// By digest of everything a statement says.
+    /// By digest of everything an assertion says.
     cache: Cache<[u8; 32], CachedAssertion>,
 }
 
-/// A statement and the time from which a fresh one is made.
+/// An assertion and the time, in seconds since 1970, from which a fresh one is made.
 #[derive(Clone)]
 struct CachedAssertion {
     value: HeaderValue,
@@ -140,7 +140,10 @@ impl Signer {
             kid: Some(kid),
             ..Header::new(algorithm)
         };
-        let cache = Cache::builder().max_capacity(CACHED).time_to_live(MAX_LIFETIME).build();
+        let cache = Cache::builder()
+            .max_capacity(CACHE_CAPACITY)
+            .time_to_live(MAX_LIFETIME)
+            .build();
         let signer = Self {
             issuer,
             header,
@@ -158,43 +161,43 @@ impl Signer {
         &self.jwks
     }
 
-    /// Returns a statement for one extension: a new one, or a cached one in the first half of its
+    /// Returns an assertion for one extension: a new one, or a cached one in the first half of its
     /// lifetime.
     ///
     /// # Errors
     /// [`Error::Sign`].
-    pub fn sign(&self, spec: &AssertionSpec, statement: &AssertionClaims<'_>) -> Result<HeaderValue, Error> {
-        self.sign_at(spec, statement, jiff::Timestamp::now().as_second())
+    pub fn sign(&self, spec: &AssertionSpec, claims: &AssertionClaims<'_>) -> Result<HeaderValue, Error> {
+        self.sign_at(spec, claims, jiff::Timestamp::now().as_second())
     }
 
-    fn sign_at(&self, spec: &AssertionSpec, statement: &AssertionClaims<'_>, now: i64) -> Result<HeaderValue, Error> {
-        let key = digest(spec, statement);
+    fn sign_at(&self, spec: &AssertionSpec, claims: &AssertionClaims<'_>, now: i64) -> Result<HeaderValue, Error> {
+        let key = digest(spec, claims);
         if let Some(signed) = self.cache.get(&key).filter(|signed| now < signed.renew_at) {
             return Ok(signed.value);
         }
         let lifetime = i64::try_from(spec.lifetime.min(MAX_LIFETIME).as_secs())
             .unwrap_or_default()
             .max(1);
-        let exp = statement
+        let exp = claims
             .caller_expires_at
             .unwrap_or(i64::MAX)
             .min(now.saturating_add(lifetime));
-        let claims = Claims {
+        let jwt_claims = JwtClaims {
             iss: &self.issuer,
             aud: &spec.audience,
-            sub: statement.subject,
-            preferred_username: statement.username,
-            groups: statement.groups,
-            app: statement
+            sub: claims.subject,
+            preferred_username: claims.username,
+            groups: claims.groups,
+            app: claims
                 .application
                 .map(|(namespace, name)| format!("{namespace}:{name}")),
-            project: statement.project,
+            project: claims.project,
             iat: now,
             nbf: now,
             exp,
             jti: uuid::Uuid::now_v7().to_string(),
         };
-        let token = jsonwebtoken::encode(&self.header, &claims, &self.key).map_err(Error::Sign)?;
+        let token = jsonwebtoken::encode(&self.header, &jwt_claims, &self.key).map_err(Error::Sign)?;
         let mut value = HeaderValue::try_from(token)
             .map_err(|_| Error::Sign(jsonwebtoken::errors::ErrorKind::InvalidToken.into()))?;
         value.set_sensitive(true);
@@ -218,8 +221,8 @@ fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
     Ok(EncodingKey::from_ed_der(der.as_ref()))
 }
 
-/// A digest of everything a statement says: equal digests mean equal statements.
-fn digest(spec: &AssertionSpec, statement: &AssertionClaims<'_>) -> [u8; 32] {
+/// A digest of everything an assertion says: equal digests mean equal assertions.
+fn digest(spec: &AssertionSpec, claims: &AssertionClaims<'_>) -> [u8; 32] {
     let AssertionClaims {
         subject,
         username,
@@ -227,7 +230,7 @@ fn digest(spec: &AssertionSpec, statement: &AssertionClaims<'_>) -> [u8; 32] {
         application,
         project,
         caller_expires_at,
-    } = *statement;
+    } = *claims;
     let mut context = Context::new(&SHA256);
     let mut part = |tag: u8, text: &str| {
         context.update(&[tag]);

@@ -32,7 +32,7 @@ mod upgrade;
 pub use backend::{Backend, BuildError};
 pub use body::{Body, BodyError, BufferedBody};
 pub use cluster::ClusterBackend;
-pub use limits::{LimitKind, LimitPermit, Limiter, Refused};
+pub use limits::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 
 use body::{Failure, Progress};
 use end::{DecisionSignal, EndConditions, ExchangeDeadline};
@@ -65,7 +65,7 @@ pub enum Error {
     /// Somebody revoked the caller's session before the response head. (401)
     #[error("the caller's session was revoked")]
     Revoked,
-    /// The caller lost access to the agent before the response head. (401)
+    /// The caller lost the access that let the request pass before the response head. (401)
     #[error("the caller's access was withdrawn")]
     Withdrawn,
     /// The store stopped answering before the response head, so the caller may have been revoked.
@@ -136,7 +136,7 @@ impl Backend {
         let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
-        let end = ExchangeDeadline::earlier(timeouts.total.and_then(ExchangeDeadline::total), credential);
+        let deadline = ExchangeDeadline::earlier(timeouts.total.and_then(ExchangeDeadline::total), credential);
         if credential.is_some_and(|end| end.at <= Instant::now()) {
             return Err(Error::CredentialEnded);
         }
@@ -147,14 +147,14 @@ impl Backend {
         }
         // The upload may outlast the response.
         body.end_with(EndConditions {
-            end: credential,
+            deadline: credential,
             signal: signal.clone(),
         });
-        let ends = EndConditions { end, signal };
+        let ends = EndConditions { deadline, signal };
         let progress = body.track_progress();
-        let (client, place) = self.client(upgrade.is_some());
-        if let Some(place) = place {
-            held.push(Box::new(place));
+        let (client, stream_permit) = self.client(upgrade.is_some());
+        if let Some(stream_permit) = stream_permit {
+            held.push(Box::new(stream_permit));
         }
         let call = client.request(head.map(|()| body));
         let response = PendingResponse {
@@ -167,13 +167,13 @@ impl Backend {
         .await?;
         match upgrade {
             Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                // Measured from now: the answer may have taken its time.
+                // Measured from now, because the response may have come late.
                 let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
-                let bounds = upgrade::TunnelLimits::new(timeouts, left);
+                let limits = upgrade::TunnelLimits::new(timeouts, left);
                 upgrade::Tunnel {
                     protocol,
                     client,
-                    bounds,
+                    limits,
                     signal: ends.signal.map(|one| one.signal),
                     peer,
                     held,
@@ -186,8 +186,8 @@ impl Backend {
                 clean_response(&mut parts.headers, self.upstream().extension());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
-                if let Some(due) = end.and_then(|end| peer.register_deadline(end.at)) {
-                    body.hold(due);
+                if let Some(guard) = deadline.and_then(|deadline| peer.register_deadline(deadline.at)) {
+                    body.hold(guard);
                 }
                 Ok(Response::from_parts(parts, body))
             }
@@ -205,21 +205,21 @@ struct PendingResponse {
 
 impl PendingResponse {
     async fn head(mut self) -> Result<Response<Incoming>, Error> {
-        let answer = match self.ends.signal.take() {
+        let response = match self.ends.signal.take() {
             None => self.timed().await?,
             Some(DecisionSignal { signal, .. }) => tokio::select! {
                 // SECURITY: a response that arrives together with the end of the exchange is not
                 // returned.
                 biased;
                 ending = signal.ended() => return Err(DecisionSignal::error(ending)),
-                answer = self.timed() => answer?,
+                response = self.timed() => response?,
             },
         };
-        answer.map_err(|error| self.classify_error(error))
+        response.map_err(|error| self.classify_error(error))
     }
 
     async fn timed(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
-        match (self.idle, self.ends.end) {
+        match (self.idle, self.ends.deadline) {
             (None, None) => Ok((&mut self.call).await),
             _ => self.bounded().await,
         }
@@ -231,18 +231,21 @@ impl PendingResponse {
         let mut seen = self.frames();
         let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
         loop {
-            let next = [silent_at, self.ends.end.map(|end| end.at)].into_iter().flatten().min();
+            let next = [silent_at, self.ends.deadline.map(|deadline| deadline.at)]
+                .into_iter()
+                .flatten()
+                .min();
             let Some(next) = next else {
                 return Ok((&mut self.call).await);
             };
             tokio::select! {
                 biased;
-                answer = &mut self.call => return Ok(answer),
+                response = &mut self.call => return Ok(response),
                 () = sleep_until(next) => {}
             }
             let now = Instant::now();
-            if let Some(end) = self.ends.end.filter(|end| now >= end.at) {
-                return Err(end.error());
+            if let Some(deadline) = self.ends.deadline.filter(|deadline| now >= deadline.at) {
+                return Err(deadline.error());
             }
             if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
                 let frames = self.frames();
@@ -276,7 +279,7 @@ impl PendingResponse {
     }
 }
 
-/// The fields that make a response switch protocols.
+/// Writes the fields that make a response switch protocols.
 fn put_upgrade_fields(headers: &mut http::HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);

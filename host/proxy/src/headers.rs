@@ -1,28 +1,28 @@
 //! Decides which header fields go to the upstream and which come back. Only this stage makes
 //! [`Outbound`]. Fields that can be read in two ways get 400, and a broken invariant gets 500.
 //!
-//! Security: the types enforce the order. [`clean()`] removes everything that a client may not say,
-//! plugins edit [`CleanedRequest::fields_mut`], and [`CleanedRequest::seal`] writes the host's own fields last.
-//! It never overwrites: a name that is already present is an error, so a client or plugin cannot
-//! write a field that the host owns.
+//! Security: the types enforce the order. [`clean()`] removes everything that a client may not
+//! send, plugins edit [`CleanedRequest::fields_mut`], and [`CleanedRequest::seal`] writes the
+//! host's own fields last. It never overwrites: a name that is already present is an error, so a
+//! client or plugin cannot write a field that the host owns.
 
 use http::HeaderName;
 
 mod clean;
 mod identity;
 mod kubernetes;
+mod resource;
 mod response;
 mod seal;
-mod subject;
 mod upstream;
 
 pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
-pub use identity::{Caller, Identity};
+pub use identity::{IdentityHeaders, UserInfo};
 pub use kubernetes::client_impersonates;
+pub use resource::{ResourceHeaders, ResourceNames};
 pub(crate) use response::clean_trailers;
 pub use response::{clean_response, restrict_cluster_response};
 pub use seal::{HeldValue, HostHeaders, Outbound};
-pub use subject::{ResourceNames, Subject};
 pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
 
@@ -44,7 +44,7 @@ pub enum Error {
     /// The request's authority is missing or refused. (400)
     #[error(transparent)]
     Authority(#[from] crate::target::Error),
-    /// A plugin left a field only the gateway writes. (500)
+    /// A plugin set a field that only the gateway writes. (500)
     #[error("header `{name}` is the gateway's own and was set by a plugin")]
     Forbidden {
         /// Its name.
@@ -74,7 +74,7 @@ pub enum Error {
     /// A cluster would attribute the request to a different user than the policy did. (500)
     #[error("the request would not reach the cluster as whom it should")]
     Impersonation,
-    /// The upstream expects `X-Remote-User` and the identity has none. (403)
+    /// The upstream expects `X-Remote-User`, and the caller has no name for it. (403)
     #[error("the caller has no name to give in `x-remote-user`")]
     Nameless,
 }

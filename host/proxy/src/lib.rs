@@ -1,5 +1,5 @@
-//! Carries HTTP requests: the listener, checks of request targets, the header fields that may leave,
-//! forwarding to upstreams, and what is written down of each request. It knows no front.
+//! Carries HTTP requests: the listener, checks of request targets, the header fields that may
+//! leave, forwarding to upstreams, and the record of each request. It knows no front.
 //!
 //! Security: [`forward`] takes only a [`headers::Outbound`], which is sealed from a permit.
 //!

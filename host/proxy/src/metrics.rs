@@ -81,9 +81,9 @@ pub struct Metrics {
     /// Streams, revocations, audit and store.
     pub identity: Arc<identity::Metrics>,
     impersonation: Family<GrantLabels, Gauge>,
-    /// Requests of mode audit that mode enforce would refuse.
+    /// Requests that passed in mode audit and that mode enforce would refuse.
     pub would_refuse: Counter,
-    /// Grants clusters give the gateway for Applications.
+    /// Grants that clusters give the gateway for Applications.
     pub application_grants: ApplicationGrants,
 }
 
@@ -222,7 +222,7 @@ impl Metrics {
     }
 
     /// Counts a closed record.
-    pub fn decided(&self, record: &Record) {
+    pub fn count_decision(&self, record: &Record) {
         let labels = DecisionLabels {
             front: record.front,
             outcome: record.outcome.as_str(),
@@ -237,7 +237,7 @@ impl Metrics {
     ///
     /// - `status`: counted as 0 unless its class is one of HTTP's.
     /// - `seconds`: until the response head.
-    pub fn forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
+    pub fn count_forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
         let extension = extension.name.as_str();
         let labels = ForwardedLabels {
             extension: extension.to_owned(),
@@ -251,8 +251,9 @@ impl Metrics {
             .observe(seconds);
     }
 
-    /// Counts a load of a part; `good` says whether all its files are in force now.
-    pub fn loaded(&self, part: ConfigPart, good: bool) {
+    /// Counts a load of a part of the configuration; `good` says whether all its files are in force
+    /// now.
+    pub fn count_load(&self, part: ConfigPart, good: bool) {
         let label = PartLabel { part: part.as_str() };
         if !good {
             self.reloads_failed.get_or_create(&label).inc();
@@ -276,12 +277,12 @@ impl Metrics {
         }
     }
 
-    /// Sets whether the policy in force is stuck.
+    /// Sets whether a decision that did not return blocks the policy in force.
     pub fn policy_stuck(&self, stuck: bool) {
         self.policy_stuck.set(i64::from(stuck));
     }
 
-    /// Replaces the objects of the state in force that are not used.
+    /// Replaces the counts of invalid objects, which the state in force does not use.
     pub fn invalid_objects(&self, objects: &[InvalidObject]) {
         self.invalid_objects.clear();
         for object in objects {

@@ -43,13 +43,13 @@ use file::WriterMessage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Passed every stage; `status` is the upstream's.
+    /// Every stage passed the request; `status` is the upstream's.
     Allowed,
     /// Refused by authentication, policy, a plugin or a limit.
     Denied,
     /// A stage could not do its work; the request did not pass.
     Failed,
-    /// The client went away or a stage panicked before the answer.
+    /// The client disconnected or a stage panicked before the response.
     Cancelled,
 }
 
@@ -65,7 +65,7 @@ impl Outcome {
     }
 }
 
-/// A permission that was looked up, and what decided it.
+/// A permission that was checked, and what decided it.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckRecord {
     /// RBAC resource, such as `applications`.
@@ -94,7 +94,7 @@ pub struct CredentialNote {
     pub replayed: bool,
 }
 
-/// What a request through an agent asked of a cluster, and as whom.
+/// What a request through an agent asked of a cluster, and which identity it impersonated.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KubernetesNote {
     /// The agent the credential names.
@@ -140,7 +140,7 @@ fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serialize
 
 /// The stages whose time is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stage {
     /// Routing and authentication.
     Authenticate,
     /// RBAC and policy.
@@ -161,7 +161,7 @@ pub struct Termination {
     pub reason: &'static str,
 }
 
-/// What is known of one request so far. Stages fill in fields as they end.
+/// The decision record of one request. Stages fill in fields as they end.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Identifies the decision; version 7, so that ids sort by time.
@@ -189,12 +189,12 @@ pub struct Record {
     pub project: Option<String>,
     /// Cluster the request was for, with name and server.
     pub destination: Option<Arc<tollgate_state::Cluster>>,
-    /// The credential with which it entered the cluster.
+    /// The credential with which the request entered the cluster.
     pub credential: Option<CredentialNote>,
-    /// What it asked of a cluster through an agent. The decision's id is the `Audit-ID` in the
-    /// cluster's audit log.
+    /// What the request asked of a cluster through an agent. The decision's id is the `Audit-ID` in
+    /// the cluster's audit log.
     pub kubernetes: Option<Box<KubernetesNote>>,
-    /// Permissions looked up, in order.
+    /// Permissions that were checked, in order.
     pub checks: Arc<[CheckRecord]>,
     /// Digest of the policy bundle that decided.
     pub policy: Option<Arc<str>>,
@@ -202,20 +202,20 @@ pub struct Record {
     pub plugins: Vec<Arc<str>>,
     /// Notes the policy asked to record.
     pub notes: BTreeMap<String, String>,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
     /// Stable reason code, such as `permission_denied`. It is also a metric label, so it is never
     /// text chosen at run time.
     pub reason: &'static str,
     /// Text for operators; may name things the caller must not learn.
     pub detail: String,
-    /// Status the caller saw; 499 if the caller was gone.
+    /// Status the caller got; 499 if the caller had disconnected.
     pub status: u16,
-    /// How it was ended after it had been allowed.
+    /// How the exchange was ended from outside after it had been allowed.
     pub ended: Option<Termination>,
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
     pub trace_id: Option<String>,
-    /// Time of each step, in pipeline order.
+    /// Time of each stage, in pipeline order.
     pub stage_durations: [Duration; 4],
     started: Instant,
 }
@@ -223,8 +223,8 @@ pub struct Record {
 /// Writes records; there is one per process.
 #[derive(Debug)]
 pub struct Recorder {
-    kept: Mutex<RecentRecords>,
-    keep: usize,
+    recent: Mutex<RecentRecords>,
+    capacity: usize,
     lines: Option<mpsc::Sender<WriterMessage>>,
     metrics: Arc<crate::metrics::Metrics>,
 }
@@ -239,10 +239,10 @@ struct RecentRecords {
     numbers: FxHashMap<Uuid, u64>,
 }
 
-/// An open record. Dropping it writes it, so that a cancelled request is
-/// recorded too.
+/// The record of a request that is not answered yet. Dropping it writes it, so that a cancelled
+/// request is recorded too.
 #[derive(Debug)]
-pub struct Open {
+pub struct OpenRecord {
     record: Option<Record>,
     stage_started: Instant,
     recorder: Arc<Recorder>,
@@ -255,21 +255,21 @@ const FILE_QUEUE: usize = 16_384;
 /// in memory.
 const PATH_BYTES: usize = 1_024;
 
-/// Most bytes of a method that is kept, in records and elsewhere; the longest registered one has
-/// 17.
+/// Most bytes of a method that is stored, in records and elsewhere; the longest registered one
+/// has 17.
 pub const METHOD_BYTES: usize = 32;
 
-/// Most records copied at once while others wait to write theirs.
+/// Most records copied at once, while other requests wait to write theirs.
 const PAGE: usize = 1_024;
 
 impl Recorder {
-    /// Starts a recorder that keeps the latest `keep` records in memory and, if a file is named,
-    /// appends each as a JSON line.
+    /// Starts a recorder that keeps the latest `capacity` records in memory and, if a file is
+    /// named, appends each as a JSON line.
     ///
     /// # Errors
     /// [`FileError`] when the file cannot be opened.
     pub fn start(
-        keep: usize,
+        capacity: usize,
         file: Option<&Path>,
         metrics: Arc<crate::metrics::Metrics>,
     ) -> Result<Arc<Self>, FileError> {
@@ -282,15 +282,15 @@ impl Recorder {
             }
         };
         Ok(Arc::new(Self {
-            kept: Mutex::default(),
-            keep,
+            recent: Mutex::default(),
+            capacity,
             lines,
             metrics,
         }))
     }
 
     /// Opens the record of a request.
-    pub fn open(self: &Arc<Self>, method: Method, path: &str) -> Open {
+    pub fn open(self: &Arc<Self>, method: Method, path: &str) -> OpenRecord {
         let now = Instant::now();
         let record = Record {
             id: Uuid::now_v7(),
@@ -320,7 +320,7 @@ impl Recorder {
             stage_durations: [Duration::ZERO; 4],
             started: now,
         };
-        Open {
+        OpenRecord {
             record: Some(record),
             stage_started: now,
             recorder: Arc::clone(self),
@@ -328,12 +328,12 @@ impl Recorder {
     }
 
     /// Opens the record of a request that ended before its head was read.
-    pub fn open_unread(self: &Arc<Self>) -> Open {
+    pub fn open_unread(self: &Arc<Self>) -> OpenRecord {
         self.open(Method::from_bytes(b"UNREAD").unwrap_or_default(), "")
     }
 
-    /// Records that the exchange decision `id` allowed was ended from outside: in the log, in the
-    /// decision file, and in its record while that is among the latest.
+    /// Records that the exchange that decision `id` allowed was ended from outside: in the log, in
+    /// the decision file, and in its record while that is among the latest.
     pub fn ended(&self, id: Uuid, reason: &'static str) {
         let ended = Termination {
             at: jiff::Timestamp::now(),
@@ -349,7 +349,7 @@ impl Recorder {
     }
 
     /// As [`Recorder::ended`], for a record that may not have been closed when it was called.
-    /// Only the first end counts.
+    /// Only the first termination counts.
     pub fn amend(&self, id: Uuid, reason: &'static str) {
         let at = jiff::Timestamp::now();
         self.lock().amend(id, Termination { at, reason });
@@ -360,8 +360,8 @@ impl Recorder {
         self.lock().find(id)
     }
 
-    /// Returns the latest records for which `wanted` is true, newest first, at most `most`.
-    pub fn latest(&self, most: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+    /// Returns the latest records for which `wanted` is true, newest first, at most `limit`.
+    pub fn latest(&self, limit: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
         let mut found = Vec::new();
         let mut below = u64::MAX;
         loop {
@@ -371,7 +371,7 @@ impl Recorder {
                 return found;
             }
             for record in page {
-                if found.len() >= most {
+                if found.len() >= limit {
                     return found;
                 }
                 if wanted(&record) {
@@ -387,18 +387,18 @@ impl Recorder {
         let Some(lines) = &self.lines else { return };
         let (done, written) = oneshot::channel();
         if lines.send(WriterMessage::Flush(done)).await.is_ok() {
-            // The writer is gone: nothing is left to wait for.
+            // An error means that the writer has ended, and there is nothing to wait for.
             let _ = written.await;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, RecentRecords> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self, record: Record) {
         let record = Arc::new(record);
-        self.metrics.decided(&record);
+        self.metrics.count_decision(&record);
         if matches!(record.outcome, Outcome::Allowed) {
             tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = record.reason, status = record.status);
         } else {
@@ -419,28 +419,28 @@ impl Recorder {
         {
             self.metrics.decision_lines_lost.inc();
         }
-        let gone = self.lock().push(record, self.keep);
-        // Freed after the lock, so that nobody waits for it.
-        drop(gone);
+        let displaced = self.lock().push(record, self.capacity);
+        // Freed after the lock, so that no other request waits for it.
+        drop(displaced);
     }
 }
 
 impl RecentRecords {
     /// Adds a record; returns the one it displaced.
-    fn push(&mut self, record: Arc<Record>, keep: usize) -> Option<Arc<Record>> {
-        let gone = if self.records.len() >= keep {
+    fn push(&mut self, record: Arc<Record>, capacity: usize) -> Option<Arc<Record>> {
+        let displaced = if self.records.len() >= capacity {
             self.records.pop_front()
         } else {
             None
         };
-        if let Some(gone) = &gone {
+        if let Some(displaced) = &displaced {
             self.first = self.first.saturating_add(1);
-            self.numbers.remove(&gone.id);
+            self.numbers.remove(&displaced.id);
         }
         let number = self.first.saturating_add(count(self.records.len()));
         self.numbers.insert(record.id, number);
         self.records.push_back(record);
-        gone
+        displaced
     }
 
     fn find(&self, id: Uuid) -> Option<Arc<Record>> {
@@ -448,7 +448,7 @@ impl RecentRecords {
         self.records.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Adds the end to a record that was allowed and has none.
+    /// Adds the termination to a record that was allowed and has none.
     fn amend(&mut self, id: Uuid, ended: Termination) {
         let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -474,7 +474,7 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// The method, or a placeholder for one that is longer than a record keeps.
+/// The method, or a placeholder if it is longer than [`METHOD_BYTES`].
 fn short_method(method: Method) -> Method {
     if method.as_str().len() <= METHOD_BYTES {
         method
@@ -483,8 +483,8 @@ fn short_method(method: Method) -> Method {
     }
 }
 
-impl Open {
-    /// The decision's id, for the answer.
+impl OpenRecord {
+    /// The decision's id, for the response.
     pub fn id(&self) -> Uuid {
         self.record.as_ref().map_or(Uuid::nil(), |record| record.id)
     }
@@ -496,29 +496,29 @@ impl Open {
         }
     }
 
-    /// Ends a step's time and starts that of the next one.
-    pub fn finish_stage(&mut self, step: Step) {
+    /// Ends the time of a stage and starts that of the next one.
+    pub fn finish_stage(&mut self, stage: Stage) {
         let now = Instant::now();
         let taken = now.duration_since(self.stage_started);
         self.stage_started = now;
         self.note(|record| {
-            if let Some(kept) = record.stage_durations.get_mut(step as usize) {
-                *kept = taken;
+            if let Some(duration) = record.stage_durations.get_mut(stage as usize) {
+                *duration = taken;
             }
         });
     }
 
-    /// Time a step took; zero while it has not ended.
-    pub fn stage_duration(&self, step: Step) -> Duration {
+    /// Time a stage took; zero while it has not ended.
+    pub fn stage_duration(&self, stage: Stage) -> Duration {
         self.record
             .as_ref()
-            .and_then(|record| record.stage_durations.get(step as usize))
+            .and_then(|record| record.stage_durations.get(stage as usize))
             .copied()
             .unwrap_or_default()
     }
 
     /// Takes the record out, for work that continues if its request is dropped. Until
-    /// [`Open::restore`] puts it back, nothing here is recorded or written.
+    /// [`OpenRecord::restore`] puts it back, nothing here is recorded or written.
     #[must_use]
     pub fn lend(&mut self) -> Self {
         Self {
@@ -528,7 +528,7 @@ impl Open {
         }
     }
 
-    /// Puts back a record that [`Open::lend`] returned.
+    /// Puts back a record that [`OpenRecord::lend`] returned.
     pub fn restore(&mut self, lent: Self) {
         *self = lent;
     }
@@ -552,7 +552,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRecord {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
             self.recorder.close(record);

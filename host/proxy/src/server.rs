@@ -18,14 +18,14 @@ use crate::forward::Body;
 
 mod connection;
 mod connections;
-mod guard;
+mod framing;
 mod peer;
 mod socket;
 mod tls;
 
 use connections::{AddressPermit, Connections};
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) use guard::fuzz;
+pub(crate) use framing::fuzz;
 
 pub use peer::Peer;
 #[cfg(test)]
@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before idle connections are looked for again.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time connections have to end after the drain was cut short.
+/// Time connections have to end after the drain timed out.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connections of the admin listener at once: probes, scrapers, a few operators.
@@ -77,7 +77,7 @@ pub struct Limits {
 
 impl Limits {
     /// The configured bounds, and fixed ones for what is not configured.
-    pub fn new(limits: &tollgate_config::Limits, drain: Duration) -> Self {
+    pub fn new(limits: &tollgate_config::RequestLimits, drain: Duration) -> Self {
         Self {
             header_bytes: limits.header_bytes,
             header_count: limits.header_count,
@@ -94,7 +94,7 @@ impl Limits {
     }
 
     /// Limits for the admin listener, whose callers only read. A stop does not wait for them.
-    pub fn admin(limits: &tollgate_config::Limits) -> Self {
+    pub fn admin(limits: &tollgate_config::RequestLimits) -> Self {
         Self {
             body_bytes: 0,
             streams: 16,
@@ -105,27 +105,27 @@ impl Limits {
     }
 }
 
-/// A request the server itself answers.
+/// Why the server itself answers a request, without the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestReadError {
     /// The target or `Host` is refused. (400)
     #[error(transparent)]
     Target(#[from] crate::target::Error),
     /// More fields than allowed. (431)
-    #[error("{count} header fields, at most {most} are allowed")]
-    Fields {
+    #[error("{count} header fields, at most {allowed} are allowed")]
+    TooManyFields {
         /// Fields sent.
         count: usize,
         /// Fields allowed.
-        most: usize,
+        allowed: usize,
     },
     /// Content announced as longer than allowed. (413)
-    #[error("content of {bytes} bytes, at most {most} are allowed")]
-    Content {
+    #[error("content of {bytes} bytes, at most {allowed} are allowed")]
+    ContentTooLong {
         /// Bytes announced.
         bytes: u64,
         /// Bytes allowed.
-        most: u64,
+        allowed: u64,
     },
     /// Bytes that are no HTTP/1.1 head. (400)
     #[error("the request head is malformed")]
@@ -147,31 +147,31 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl RequestReadError {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Target(_) | Self::Malformed | Self::Ambiguous => StatusCode::BAD_REQUEST,
-            Self::Fields { .. } | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Content { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooManyFields { .. } | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::ContentTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,
             Self::HeadTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
         }
     }
 }
 
-/// Who answers requests.
+/// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Dropped when the client goes away.
     fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Makes the response for a refusal by the server itself. Its status is replaced by the
-    /// refusal's.
+    /// Makes the response to a request that the server refuses. Its status is replaced by
+    /// [`RequestReadError::status`].
     ///
     /// - `head`: absent if the request ended before its head was read. The parser has answered the
     ///   client then, and this response is dropped. If the head has ambiguous fields, the part
     ///   before them.
-    fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
+    fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let _ = (head, peer);
         Response::new(Body::from(format!("{refusal}\n")))
     }
@@ -201,9 +201,9 @@ impl Server {
     /// [`Limits::drain`]. When this returns, no connection is open.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, stop: CancellationToken) {
         let Self { listener, tls, limits } = self;
-        let most = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
-        let slots = Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)));
-        let cut = CancellationToken::new();
+        let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
+        let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
+        let abort = CancellationToken::new();
         let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
         let shared = connection::ServerContext::new(handler, limits, tls.clone(), Arc::clone(&connections));
         let shared = Arc::new(shared);
@@ -214,7 +214,7 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        let Some(place) = connections.try_acquire(address.ip()) else {
+                        let Some(address_permit) = connections.try_acquire(address.ip()) else {
                             tracing::debug!(%address, "the address has too many connections");
                             continue;
                         };
@@ -223,13 +223,13 @@ impl Server {
                             () = stop.cancelled() => break,
                             permit = acquire_permit(&slots, &connections) => permit,
                         };
-                        let slot = ConnectionSlot { _permit: permit, _place: place };
-                        let ends = connection::ShutdownSignals {
+                        let slot = ConnectionSlot { _permit: permit, _address_permit: address_permit };
+                        let signals = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
-                            cut: cut.child_token(),
+                            abort: abort.child_token(),
                         };
-                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, ends));
+                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, signals));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -240,7 +240,7 @@ impl Server {
             }
         }
         drop(listener);
-        drain(&slots, most, limits.drain, &cut).await;
+        drain(&slots, capacity, limits.drain, &abort).await;
     }
 }
 
@@ -253,30 +253,30 @@ fn reload_certificates(tls: Option<Arc<Certificates>>) {
     });
 }
 
-/// Waits until all connections and tunnels have ended. Each owns a slot, so all slots are free
-/// then.
-async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &CancellationToken) {
-    if timeout(bound, slots.acquire_many(most)).await.is_ok() {
+/// Waits until all connections and tunnels have ended. Each holds a permit of `slots`, so
+/// all of them are free then.
+async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &CancellationToken) {
+    if timeout(bound, slots.acquire_many(capacity)).await.is_ok() {
         return;
     }
     tracing::warn!(
-        open = most as usize - slots.available_permits().min(most as usize),
+        open = capacity as usize - slots.available_permits().min(capacity as usize),
         "cutting open connections"
     );
-    cut.cancel();
-    if timeout(ABORT_TIMEOUT, slots.acquire_many(most)).await.is_err() {
+    abort.cancel();
+    if timeout(ABORT_TIMEOUT, slots.acquire_many(capacity)).await.is_err() {
         tracing::error!("connections are still open after the cut");
     }
 }
 
-/// A place among the open connections.
+/// The permits that one open connection holds.
 #[derive(Debug)]
 struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
-    _place: AddressPermit,
+    _address_permit: AddressPermit,
 }
 
-/// Waits for a slot for one more connection, and asks idle connections to close. Cancel safe.
+/// Waits for the permit of one more connection, and asks idle connections to close. Cancel safe.
 async fn acquire_permit(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
     loop {
         if let Ok(permit) = slots.clone().try_acquire_owned() {

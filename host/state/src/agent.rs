@@ -20,7 +20,7 @@ pub struct AgentObject {
     pub location: Location,
 }
 
-/// The number, project and cluster of an agent.
+/// The id, configuration project and cluster of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentBinding {
     /// `spec.id`.
@@ -40,7 +40,7 @@ pub enum Sharing {
     /// `user_access`.
     People(Arc<UserAccess>),
     /// The configuration has mistakes, each of them a finding of the load.
-    Broken,
+    Invalid,
 }
 
 /// `user_access` without mistakes.
@@ -56,7 +56,7 @@ pub struct UserAccess {
     pub location: Location,
 }
 
-/// `access_as`.
+/// The identity under which users access the cluster: `access_as`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
     /// `agent: {}`.
@@ -67,11 +67,10 @@ pub enum AccessMode {
     Mapped(MappedAuthorization),
 }
 
-/// What a caller with a mapped identity needs besides the ID token.
+/// What authorizes a caller with a mapped identity, besides the ID token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedAuthorization {
-    /// Nothing: the issuer's agent claim is the grant. The configuration has neither `projects` nor
-    /// `groups`.
+    /// The issuer's agent claim. The configuration has neither `projects` nor `groups`.
     Claim,
     /// Membership, because `projects` or `groups` is present, even if it is empty.
     Membership,

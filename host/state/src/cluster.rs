@@ -27,14 +27,14 @@ pub struct ClusterConfig {
     /// it contains the Secret's values.
     pub annotations: BTreeMap<String, String>,
     /// The Secret's name; `None` for the control plane's own cluster if it has no Secret.
-    pub object: Option<String>,
+    pub secret_name: Option<String>,
     /// The Secret's `metadata.resourceVersion`, if it has one.
     pub resource_version: Option<String>,
     /// Where the Secret starts.
     pub location: Option<Location>,
 }
 
-/// The way to authenticate. A cluster has exactly one.
+/// How the gateway authenticates. A cluster has exactly one authentication.
 #[derive(Clone)]
 pub enum ClusterAuth {
     /// Requests are sent without a credential.
@@ -76,7 +76,7 @@ pub enum ClusterAuth {
 }
 
 impl ClusterAuth {
-    /// The way's name, for listings and metrics.
+    /// The authentication's name, for listings and metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -119,7 +119,7 @@ pub struct ClusterTls {
     pub ca_pem: Option<String>,
 }
 
-/// Whether a cluster's certificate is verified.
+/// Whether a server's certificate is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsVerification {
     /// It is verified.

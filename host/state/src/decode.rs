@@ -1,4 +1,4 @@
-//! Puts the decoded [`DecodedItem`]s of all documents together into [`Resources`], with every finding.
+//! Collects the [`DecodedItem`]s of all documents into [`Resources`], and every finding.
 //!
 //! Security: objects outside the control plane's namespace are left out, except Applications and
 //! ApplicationSets. No finding contains a secret value.
@@ -24,18 +24,18 @@ pub(crate) mod read;
 mod repository;
 mod secret;
 
-use read::{Content, DecodedItem, DecodedObject, Kind, Object};
+use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
 
 /// Collects decoded objects into resources.
 #[derive(Debug)]
 pub(crate) struct Collector<'p> {
     resources: Resources,
-    seen: HashMap<(Kind, &'p ObjectName), &'p Location, FxBuildHasher>,
+    seen: HashMap<(ObjectKind, &'p ObjectName), &'p Location, FxBuildHasher>,
     applications: Vec<(ObjectName, Arc<Application>)>,
     found_clusters: Vec<(Cluster, Location)>,
     agents: agent::Unresolved,
     people: Vec<Arc<people::Unresolved>>,
-    /// Objects of tenants that are defined twice, so that nobody can say which one is meant.
+    /// Second definitions of tenants' objects. Neither definition is used.
     duplicates: Vec<&'p DecodedObject>,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
@@ -47,22 +47,21 @@ pub(super) fn is_agent_configuration(path: &str) -> bool {
     agent::configured_agent(path).is_some()
 }
 
-/// Collects the objects of pieces and ignores their mistakes.
-///
-/// - `memo`: of the load that the pieces belong to.
+/// Collects the objects of `inputs` and ignores their mistakes. `memo` is of the load that the
+/// inputs belong to.
 pub(crate) fn collect_ignoring_errors(
-    said: &[last_known_good::DecodedInput],
+    inputs: &[last_known_good::DecodedInput],
     namespace: &str,
     memo: &LoadMemo,
 ) -> Arc<Resources> {
     let mut collector = Collector::new(namespace);
-    for said in said {
-        collector.take(&said.items);
+    for input in inputs {
+        collector.add(&input.items);
     }
     Arc::new(collector.finish(&mut memo.clone()).0)
 }
 
-/// What one source keeps from load to load of the parts that are made of several objects.
+/// Results of a load that are built from several objects and reused by the next one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadMemo {
     people: people::LoadMemo,
@@ -90,12 +89,12 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Adds what was read from one file or object.
-    pub(crate) fn take(&mut self, items: &'p [DecodedItem]) {
-        for piece in items {
-            match piece {
+    /// Adds the items of one file or object.
+    pub(crate) fn add(&mut self, items: &'p [DecodedItem]) {
+        for item in items {
+            match item {
                 DecodedItem::Finding(finding) => self.findings.push(finding.clone()),
-                DecodedItem::Configuration(file) => self.agents.add_file(file.clone(), &mut self.findings),
+                DecodedItem::AgentConfiguration(file) => self.agents.add_file(file.clone(), &mut self.findings),
                 DecodedItem::Object(decoded) => {
                     if self.is_first(decoded) {
                         self.findings.extend_from_slice(&decoded.findings);
@@ -118,15 +117,18 @@ impl<'p> Collector<'p> {
                 let named = format!("{} `{}` in namespace `{}`", kind.as_str(), name.name, name.namespace);
                 let message = format!("{named} is defined twice, first at {}", first.get());
                 let what = match kind {
-                    Kind::Agent => {
+                    ObjectKind::Agent => {
                         self.agents.exclude(&name.name);
                         "it is closed"
                     }
-                    Kind::AppProject | Kind::Application | Kind::ApplicationSet | Kind::ArgoCDExtension => {
+                    ObjectKind::AppProject
+                    | ObjectKind::Application
+                    | ObjectKind::ApplicationSet
+                    | ObjectKind::ArgoCDExtension => {
                         self.duplicates.push(decoded);
                         "neither is used"
                     }
-                    Kind::ConfigMap | Kind::Secret | Kind::UserDirectory => {
+                    ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::UserDirectory => {
                         self.findings.push(Diagnostic::error(location, message));
                         return false;
                     }
@@ -142,19 +144,19 @@ impl<'p> Collector<'p> {
         let name = &decoded.name;
         let resources = &mut self.resources;
         match &decoded.content {
-            Content::Nothing => {}
-            Content::InvalidObject(mistake) => resources.invalid_objects.push(InvalidObject {
+            ObjectContent::Unused => {}
+            ObjectContent::InvalidObject(mistake) => resources.invalid_objects.push(InvalidObject {
                 kind: decoded.kind.as_str(),
                 name: name.clone(),
                 location: decoded.location.clone(),
                 mistake: mistake.clone(),
             }),
-            Content::ArgocdCm(map) => {
+            ObjectContent::ArgocdCm(map) => {
                 resources.argocd_cm = map.clone();
                 resources.argocd_cm_location = Some(decoded.location.clone());
             }
-            Content::RbacCm(map) => resources.rbac_cm = map.clone(),
-            Content::Secret {
+            ObjectContent::RbacCm(map) => resources.rbac_cm = map.clone(),
+            ObjectContent::Secret {
                 secret,
                 cluster,
                 repository,
@@ -170,46 +172,46 @@ impl<'p> Collector<'p> {
                 }
                 resources.secrets.insert(name.name.clone(), Arc::clone(secret));
             }
-            Content::Project(project) => {
+            ObjectContent::Project(project) => {
                 resources.projects.insert(name.name.clone(), Arc::clone(project));
             }
-            Content::Application(application) => {
+            ObjectContent::Application(application) => {
                 self.applications.push((name.clone(), Arc::clone(application)));
             }
-            Content::ApplicationSet(set) => {
+            ObjectContent::ApplicationSet(set) => {
                 resources.application_sets.insert(name.clone(), Arc::clone(set));
             }
-            Content::Extension(extension) => {
+            ObjectContent::Extension(extension) => {
                 resources.extensions.insert(name.name.clone(), Arc::clone(extension));
             }
-            Content::Agent(read) => self.agents.add(read.clone()),
-            Content::People(part) => self.people.push(Arc::clone(part)),
+            ObjectContent::Agent(agent) => self.agents.add(agent.clone()),
+            ObjectContent::People(part) => self.people.push(Arc::clone(part)),
         }
     }
 
     fn remove_duplicates(&mut self) {
-        for twin in std::mem::take(&mut self.duplicates) {
-            let (name, resources) = (&twin.name, &mut self.resources);
-            match twin.kind {
-                Kind::AppProject => drop(resources.projects.remove(&name.name)),
-                Kind::Application => drop(resources.applications.remove(name)),
-                Kind::ApplicationSet => drop(resources.application_sets.remove(name)),
-                Kind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
-                Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => continue,
+        for duplicate in std::mem::take(&mut self.duplicates) {
+            let (name, resources) = (&duplicate.name, &mut self.resources);
+            match duplicate.kind {
+                ObjectKind::AppProject => drop(resources.projects.remove(&name.name)),
+                ObjectKind::Application => drop(resources.applications.remove(name)),
+                ObjectKind::ApplicationSet => drop(resources.application_sets.remove(name)),
+                ObjectKind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
+                ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::Agent | ObjectKind::UserDirectory => continue,
             }
             resources.invalid_objects.push(InvalidObject {
-                kind: twin.kind.as_str(),
+                kind: duplicate.kind.as_str(),
                 name: name.clone(),
-                location: twin.location.clone(),
+                location: duplicate.location.clone(),
                 mistake: "it is defined twice".to_owned(),
             });
         }
     }
 
-    /// Finds clusters that two Secrets describe. Nobody knows which Secret is meant, so neither is
-    /// used.
+    /// Finds clusters that two Secrets describe. Neither is used, because it is ambiguous which
+    /// Secret is meant.
     fn shared_servers(&mut self) -> Vec<Cluster> {
-        let mut doubtful = Vec::new();
+        let mut ambiguous = Vec::new();
         for pair in self.found_clusters.windows(2) {
             let [(first, at), (second, location)] = pair else {
                 continue;
@@ -222,13 +224,13 @@ impl<'p> Collector<'p> {
                 let hint = "the cluster is not used until one of them is gone";
                 self.findings
                     .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
-                doubtful.extend([first.clone(), second.clone()]);
+                ambiguous.extend([first.clone(), second.clone()]);
             }
         }
-        doubtful
+        ambiguous
     }
 
-    /// Warns of a name that two clusters share: it is allowed, but cannot be used as a destination.
+    /// Warns about a name that two clusters share: it is allowed, but is no usable destination.
     fn shared_names(&mut self) {
         let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
         for (cluster, location) in self
@@ -245,8 +247,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Warns once of each project that Applications name and that does not exist. A project that is
-    /// set aside has its own finding.
+    /// Warns once about each project that Applications name and that does not exist. A project with
+    /// a mistake has its own finding.
     fn absent_projects(&mut self) {
         let mut absent: BTreeMap<&str, (&Application, usize)> = BTreeMap::new();
         for application in self.resources.applications.values() {
@@ -274,7 +276,7 @@ impl<'p> Collector<'p> {
         if !self
             .seen
             .keys()
-            .any(|(kind, name)| *kind == Kind::ConfigMap && name.name == "argocd-cm")
+            .any(|(kind, name)| *kind == ObjectKind::ConfigMap && name.name == "argocd-cm")
         {
             let message = format!(
                 "no ConfigMap `argocd-cm` in namespace `{}`",
@@ -286,7 +288,7 @@ impl<'p> Collector<'p> {
         // Sorted, so that the order of files does not matter.
         self.found_clusters
             .sort_by(|a, b| (&a.0.server, &a.0.name).cmp(&(&b.0.server, &b.0.name)));
-        let doubtful = self.shared_servers();
+        let ambiguous = self.shared_servers();
         self.shared_names();
         // Building the map of thousands at once is faster than inserting them one by one.
         self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
@@ -295,13 +297,13 @@ impl<'p> Collector<'p> {
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
         // This also removes the control plane's own cluster, which would be there without a Secret.
-        // A name that two clusters shared must not come to mean the one that is left.
+        // A name that two clusters shared must not start to mean the one that remains.
         known.retain(|cluster| {
-            !doubtful
+            !ambiguous
                 .iter()
-                .any(|twin| twin.server == cluster.server || (!twin.name.is_empty() && twin.name == cluster.name))
+                .any(|other| other.server == cluster.server || (!other.name.is_empty() && other.name == cluster.name))
         });
-        // SECURITY: nobody can enforce what a project that is set aside denies, so nobody may
+        // SECURITY: the restrictions of a project with a mistake cannot be enforced, so nobody may
         // access its clusters, just as nobody may access those of its Applications.
         let lost =
             |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_invalid_project(&cluster.project);

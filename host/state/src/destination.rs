@@ -24,7 +24,7 @@ pub enum Error {
     Missing,
     /// A name and a server are set.
     #[error("destination has both the name `{name}` and the server `{server}`, one is allowed")]
-    Both {
+    NameAndServer {
         /// The name.
         name: String,
         /// The server.
@@ -80,7 +80,7 @@ pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster
 /// Servers are compared without trailing slashes, names exactly.
 ///
 /// # Errors
-/// [`Error::Missing`], [`Error::Both`], [`Error::UnknownName`],
+/// [`Error::Missing`], [`Error::NameAndServer`], [`Error::UnknownName`],
 /// [`Error::UnknownServer`], [`Error::Ambiguous`]; all deny.
 ///
 /// Source: Argo CD, `GetDestinationCluster`.
@@ -92,7 +92,7 @@ pub fn resolve(destination: &Destination, clusters: &[Cluster]) -> Result<Cluste
     } = destination;
     match (name.is_empty(), server.is_empty()) {
         (true, true) => Err(Error::Missing),
-        (false, false) => Err(Error::Both {
+        (false, false) => Err(Error::NameAndServer {
             name: name.clone(),
             server: server.clone(),
         }),
@@ -154,7 +154,7 @@ pub fn permitted_with(
     Ok(owned.iter().any(|own| is_same(own, cluster)))
 }
 
-/// The destinations of a project with their patterns compiled, for many questions.
+/// The destinations of a project with their patterns compiled, for repeated use.
 #[derive(Debug)]
 pub struct CompiledDestinations {
     rules: Vec<Rule<Box<str>>>,
@@ -204,8 +204,8 @@ fn rules_permit<T: AsRef<str>>(
         let name = name.matches_known(&cluster.name);
         let server = server.matches_known(&cluster.server);
         let namespaces = namespaces.matches_value(namespace);
-        let place = name == Match::Yes || server == Match::Yes;
-        if place && namespaces == Match::Yes {
+        let is_cluster_match = name == Match::Yes || server == Match::Yes;
+        if is_cluster_match && namespaces == Match::Yes {
             listed = true;
             continue;
         }
@@ -251,7 +251,7 @@ enum Glob<T> {
     Literal(T),
     Pattern(Box<Pattern>),
     /// The pattern does not compile.
-    Broken,
+    Invalid,
 }
 
 impl<'a, T: AsRef<str> + From<&'a str>> Rule<T> {
@@ -280,7 +280,7 @@ impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
 }
 
 impl<T: AsRef<str>> Matcher<T> {
-    /// Like a match, but never `Yes` for an unknown value.
+    /// Like [`Self::matches_value`], but never `Yes` for an unknown value, which is empty.
     fn matches_known(&self, value: &str) -> Match {
         match (value.is_empty(), self.negated) {
             (true, true) => Match::Negated,
@@ -300,7 +300,7 @@ impl<T: AsRef<str>> Matcher<T> {
 }
 
 impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
-    /// Without separators.
+    /// Compiles a pattern without separators.
     fn of(pattern: &'a str) -> Self {
         if pattern == "*" {
             return Self::Everything;
@@ -308,7 +308,7 @@ impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
         if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
             return Self::Literal(pattern.into());
         }
-        Pattern::compile(pattern, &[]).map_or(Self::Broken, |pattern| Self::Pattern(Box::new(pattern)))
+        Pattern::compile(pattern, &[]).map_or(Self::Invalid, |pattern| Self::Pattern(Box::new(pattern)))
     }
 }
 
@@ -319,7 +319,7 @@ impl<T: AsRef<str>> Glob<T> {
             Self::Everything => Some(true),
             Self::Literal(text) => Some(text.as_ref() == value),
             Self::Pattern(pattern) => Some(pattern.matches(value)),
-            Self::Broken => None,
+            Self::Invalid => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::DestinationServiceAccount;
 use tollgate_core::diagnostic::Location;
 
-/// Why a text is not an entry.
+/// Why a text is not a [`DestinationServiceAccount`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDestinationServiceAccountError {
     /// It does not have three parts.

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 
 use super::Resources;
-use super::decode::read::{Content as ObjectContent, DecodedItem, ObjectDecoder, configuration};
+use super::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, configuration};
 use super::decode::{Collector, LoadMemo, is_agent_configuration};
-use super::fields::Source as SourceMap;
+use super::fields::SourceMap;
 use super::source::{Error, Source, WriteTarget};
 use super::watch::{FileEvents, Timing, Watch, watch};
 use super::write::{file_version, lock_for_load};
@@ -24,16 +24,16 @@ mod walk;
 use cache::FolderCache;
 pub(crate) use walk::GITLAB;
 
-/// A folder that is loaded again and again.
+/// The [`Source`] that loads a folder of YAML files.
 #[derive(Debug)]
-pub struct Directory {
+pub struct DirectorySource {
     folder: PathBuf,
     namespace: String,
     cache: Mutex<FolderCache>,
 }
 
-impl Directory {
-    /// A folder that is read as by [`load`]; `namespace` is the control plane's.
+impl DirectorySource {
+    /// A source that reads `folder` as [`load`] does; `namespace` is the control plane's.
     pub fn new(folder: &Path, namespace: &str) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -43,11 +43,11 @@ impl Directory {
     }
 }
 
-impl Source for Directory {
+impl Source for DirectorySource {
     /// Like [`load`], but unchanged files are not parsed again, and not even read again if their
     /// times can be trusted.
     fn load(&self) -> Loaded<Arc<Resources>> {
-        // While this is held, no writer changes several files.
+        // While this lock is held, no writer changes several files.
         let _shared = match lock_for_load(&self.folder) {
             Ok(shared) => shared,
             Err(finding) => return Loaded::refused(vec![finding]),
@@ -69,7 +69,7 @@ impl Source for Directory {
 
     fn watch(&self) -> BoxFuture<'_, Watch> {
         let paths = vec![self.folder.clone()];
-        Box::pin(watch(paths, Timing::default(), FileEvents::WherePossible))
+        Box::pin(watch(paths, Timing::default(), FileEvents::IfAvailable))
     }
 
     fn write_target(&self) -> Result<WriteTarget, Error> {
@@ -106,9 +106,9 @@ pub(crate) struct FileOverlay<'a> {
     pub(crate) text: Option<&'a str>,
 }
 
-/// Reads the folder like [`load`], but with some files changed.
-pub(crate) fn load_with(folder: &Path, namespace: &str, drafts: &[FileOverlay<'_>]) -> Loaded<Resources> {
-    let loaded = FolderCache::default().load(folder, namespace, drafts);
+/// Reads the folder like [`load`], with `overlays` in place of some files.
+pub(crate) fn load_with(folder: &Path, namespace: &str, overlays: &[FileOverlay<'_>]) -> Loaded<Resources> {
+    let loaded = FolderCache::default().load(folder, namespace, overlays);
     Loaded {
         value: loaded.value.map(Arc::unwrap_or_clone),
         diagnostics: loaded.diagnostics,
@@ -131,22 +131,22 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
     let items = read(text, (Arc::from(name), name), namespace);
     let mut collector = Collector::new(namespace);
-    collector.take(&items);
+    collector.add(&items);
     let (resources, findings) = collector.finish(&mut LoadMemo::default());
     Loaded::new(resources, findings)
 }
 
-/// What one file says; `inside` is its path in the folder.
+/// Decodes one file; `inside` is its path in the folder.
 fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<DecodedItem> {
     let source = SourceMap::file(name);
     let parsed = yaml::parse(text);
     if let Some(items) = configuration(inside, &parsed, &source) {
         return items;
     }
-    let mut reader = ObjectDecoder::new(namespace);
+    let mut decoder = ObjectDecoder::new(namespace);
     for problem in parsed.problems {
         let location = source.location_at(problem.line, problem.column);
-        reader.report(Diagnostic::error(location, problem.message));
+        decoder.report(Diagnostic::error(location, problem.message));
     }
     if let Some(last) = parsed
         .documents
@@ -158,12 +158,12 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
             source.location_of(last),
             "the file ends inside this text, without a line break",
         );
-        reader.report(finding.with_hint("a file cut short looks like this; end it with a line break"));
+        decoder.report(finding.with_hint("a file cut short looks like this; end it with a line break"));
     }
     for document in &parsed.documents {
-        reader.document(document, &source);
+        decoder.document(document, &source);
     }
-    let mut items = reader.finish();
+    let mut items = decoder.finish();
     add_versions(&mut items, text);
     items
 }
@@ -171,8 +171,8 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
 /// Adds to each ApplicationSet the version of its file.
 fn add_versions(items: &mut [DecodedItem], text: &str) {
     let mut version = None;
-    for piece in items {
-        let DecodedItem::Object(decoded) = piece else { continue };
+    for item in items {
+        let DecodedItem::Object(decoded) = item else { continue };
         let ObjectContent::ApplicationSet(set) = &mut decoded.content else {
             continue;
         };

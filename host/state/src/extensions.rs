@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fields::Source;
+use crate::fields::SourceMap;
 use crate::{ConfigMap, ExtensionObject, Resources, Text};
 use tollgate_core::diagnostic::{Loaded, Location};
 use tollgate_core::yaml;
@@ -28,7 +28,7 @@ pub use spec::{
     ServiceSpec, TimeoutSpec, TlsSpec,
 };
 
-const KEY: &str = "extension.config";
+const EXTENSION_CONFIG_KEY: &str = "extension.config";
 
 /// Stands for a URL to which no request can be sent. Nothing listens on port 0, so each request
 /// ends with 502, as with Argo CD.
@@ -122,7 +122,7 @@ pub enum StricterRules {
 pub struct Options {
     /// What to do with a `$key` that cannot be resolved.
     pub unknown_secret: UnknownSecret,
-    /// Rules Argo CD does not have.
+    /// What to do with a setting that only Tollgate refuses.
     pub stricter_rules: StricterRules,
 }
 
@@ -139,7 +139,7 @@ impl Options {
 pub struct Parsed {
     /// Enabled extensions in key order, or every mistake.
     pub specs: Loaded<Vec<ExtensionSpec>>,
-    /// What each mistake is about, in the order they are found.
+    /// The class of each mistake, in the order they are found.
     pub classes: Vec<ErrorClass>,
 }
 
@@ -164,29 +164,29 @@ pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
 /// is checked and left out.
 pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
     let mut reader = SettingsReader::new(&resources.secrets, options);
-    let mut registry = ExtensionCollector {
+    let mut collector = ExtensionCollector {
         reader: &mut reader,
         names: BTreeMap::new(),
         specs: Vec::new(),
     };
     for entry in entries(&resources.argocd_cm) {
-        let source = Source::nested(entry.text);
-        let Some(node) = document(registry.reader, &entry, &source) else {
+        let source = SourceMap::nested(entry.text);
+        let Some(node) = document(collector.reader, &entry, &source) else {
             continue;
         };
-        let view = SettingNode {
+        let setting = SettingNode {
             node: &node,
             source: &source,
         };
         match entry.name.as_str() {
-            "" => registry.main(view),
-            _ => registry.single(view, &entry),
+            "" => collector.main(setting),
+            _ => collector.single(setting, &entry),
         }
     }
     for object in resources.extensions.values() {
-        registry.object(object);
+        collector.object(object);
     }
-    let specs = registry.specs;
+    let specs = collector.specs;
     service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
     let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
     let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
@@ -213,7 +213,7 @@ pub struct ConfigEntry<'a> {
 /// Source: Argo CD, `getExtensionConfigs`.
 pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
     let name = |key: &str| {
-        let rest = key.strip_prefix(KEY)?;
+        let rest = key.strip_prefix(EXTENSION_CONFIG_KEY)?;
         Some(rest.strip_prefix('.').unwrap_or(rest).to_owned())
     };
     argocd_cm
@@ -233,11 +233,11 @@ pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
 fn document(
     reader: &mut SettingsReader<'_>,
     entry: &ConfigEntry<'_>,
-    source: &Source,
+    source: &SourceMap,
 ) -> Option<std::rc::Rc<yaml::Node>> {
-    if entry.key != KEY && !entry.key.starts_with("extension.config.") {
+    if entry.key != EXTENSION_CONFIG_KEY && !entry.key.starts_with("extension.config.") {
         let message = format!("key `{}` has no dot before the extension's name", entry.key);
-        let hint = format!("write `{KEY}.{}`", entry.name);
+        let hint = format!("write `{EXTENSION_CONFIG_KEY}.{}`", entry.name);
         let location = entry.text.location.clone();
         reader.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
     }
@@ -275,7 +275,7 @@ fn is_safe(name: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// State that all extensions share while they are read.
+/// The extensions read so far.
 struct ExtensionCollector<'a, 'r> {
     reader: &'r mut SettingsReader<'a>,
     names: BTreeMap<String, Location>,
@@ -284,10 +284,10 @@ struct ExtensionCollector<'a, 'r> {
 
 impl ExtensionCollector<'_, '_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
-    fn main(&mut self, view: SettingNode<'_>) {
+    fn main(&mut self, setting: SettingNode<'_>) {
         self.reader
-            .reject_unknown_keys(view, "`extension.config`", &["extensions"]);
-        for item in self.reader.list(view, "extensions") {
+            .reject_unknown_keys(setting, "`extension.config`", &["extensions"]);
+        for item in self.reader.list(setting, "extensions") {
             self.reader
                 .reject_unknown_keys(item, "an extension", &["name", "enabled", "backend"]);
             let name = match self.reader.text(item, "name") {
@@ -317,12 +317,12 @@ impl ExtensionCollector<'_, '_> {
     }
 
     /// `extension.config.<name>`: a backend object.
-    fn single(&mut self, view: SettingNode<'_>, entry: &ConfigEntry<'_>) {
+    fn single(&mut self, setting: SettingNode<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
         self.reader
-            .reject_unknown_keys(view, &format!("`{}`", entry.key), &known);
+            .reject_unknown_keys(setting, &format!("`{}`", entry.key), &known);
         self.check_name(&entry.name, entry.text.location.clone());
-        self.extension(view, view, entry.name.clone());
+        self.extension(setting, setting, entry.name.clone());
     }
 
     /// Reads an `ArgoCDExtension`: one service, with defaults for everything else.

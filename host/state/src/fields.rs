@@ -1,5 +1,5 @@
 //! Typed access to the fields of Kubernetes objects. A value of the wrong type is a finding with
-//! its place.
+//! its location.
 //!
 //! Security: no finding contains a value.
 
@@ -11,9 +11,9 @@ use super::Text;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{Entry, Node, ScalarType};
 
-/// Turns positions of a text into places in a file.
+/// Maps positions in a text to locations in its file.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct SourceMap {
     file: Arc<str>,
     /// Lines before the text in its file.
     line_offset: u32,
@@ -28,7 +28,7 @@ enum Columns {
     Unknown,
 }
 
-impl Source {
+impl SourceMap {
     /// A whole file.
     pub fn file(file: Arc<str>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Source {
         }
     }
 
-    /// The place of a line and column, both counted from 1.
+    /// The location of a line and column, both counted from 1.
     pub fn location_at(&self, line: u32, column: u32) -> Location {
         let column = match self.columns {
             Columns::Known => column,
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// The place of a node.
+    /// The location of a node.
     pub fn location_of(&self, node: &Node) -> Location {
         self.location_at(node.line, node.column)
     }
@@ -75,17 +75,17 @@ impl Source {
     }
 }
 
-/// A mapping, its path in the object, and the source of its places.
+/// A mapping, its path in the object, and its source map.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     node: &'a Node,
-    source: &'a Source,
+    source: &'a SourceMap,
     path: String,
 }
 
 impl<'a> Fields<'a> {
     /// Opens a mapping; any other value is a finding.
-    pub fn open(node: &'a Node, source: &'a Source, path: String, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+    pub fn open(node: &'a Node, source: &'a SourceMap, path: String, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         if node.entries().is_none() {
             let what = if path.is_empty() {
                 "an object".to_owned()
@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
         self.node.get(key)
     }
 
-    /// Where an entry's key stands.
+    /// The location of an entry's key.
     pub fn key_location(&self, entry: &Entry) -> Location {
         self.source.location_at(entry.line, entry.column)
     }
@@ -255,7 +255,7 @@ impl Fields<'_> {
 
 /// Reads a text as the Kubernetes API server does: numbers and booleans are refused, null is the
 /// empty text.
-fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
+fn read_text(node: &Node, source: &SourceMap, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
     let refuse = |found: &str| {
         let finding = Diagnostic::error(
             source.location_of(node),

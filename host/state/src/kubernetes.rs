@@ -1,10 +1,10 @@
 //! Watches the Kubernetes objects at the API server of the control plane's cluster.
 //!
-//! A thread of its own with a runtime of its own keeps the watches: reading ten thousand
-//! Applications takes no time from requests, and commands without a runtime can load as well. An
-//! object is decoded when it arrives; the parser drops the parts that are not needed.
+//! The watches run on their own thread with its own runtime, so reading ten thousand Applications
+//! takes no time from requests, and commands without a runtime can load as well. An object is
+//! decoded when it arrives; the parser drops the parts that are not needed.
 //!
-//! Invariant: a state is complete or it is not given out, and objects do not vanish because a watch
+//! Invariant: a load gives a complete state or none, and objects do not vanish because a watch
 //! broke.
 
 use std::fmt;
@@ -20,35 +20,35 @@ use super::decode::last_known_good::{self, DecodedInput};
 use super::decode::read::DecodedItem;
 use super::decode::{Collector, LoadMemo, collect_ignoring_errors};
 use super::source::{Error, Source, WriteTarget};
-use super::watch::{Timing, Watch, follow as follow_count};
+use super::watch::{Timing, Watch, watch_counter};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
 mod connect;
 mod error_text;
-mod follow;
-mod held;
 mod kinds;
 mod object;
-mod problem;
-mod shared;
+mod shared_state;
+mod watch_failure;
+mod watch_loop;
+mod watch_store;
 
 pub(crate) use connect::connect;
 pub(crate) use error_text::describe_client_error;
-use shared::SharedState;
+use shared_state::SharedState;
 
 /// Longest time the first load waits until every kind has been listed.
 pub const FIRST_LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A storm of events causes one reload a second. A single event is seen at once.
 const TIMING: Timing = Timing {
-    settle: Duration::from_millis(100),
+    quiet_period: Duration::from_millis(100),
     max_delay: Duration::from_secs(1),
     poll: Duration::MAX,
 };
 
-/// The objects of one control plane, watched.
-pub struct Kubernetes {
+/// The [`Source`] that watches the objects of one control plane.
+pub struct KubernetesSource {
     namespace: String,
     shared: Arc<SharedState>,
     deadline: Instant,
@@ -56,7 +56,7 @@ pub struct Kubernetes {
     _stop: DropGuard,
 }
 
-impl fmt::Debug for Kubernetes {
+impl fmt::Debug for KubernetesSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kubernetes")
             .field("namespace", &self.namespace)
@@ -64,12 +64,12 @@ impl fmt::Debug for Kubernetes {
     }
 }
 
-/// What is kept from load to load.
+/// Results kept between loads.
 #[derive(Default)]
 struct LoadCache {
     memo: LoadMemo,
     last: Option<LastLoad>,
-    /// What each object last said without mistakes.
+    /// What each object last decoded to without mistakes.
     last_good: Vec<DecodedInput>,
 }
 
@@ -77,25 +77,26 @@ struct LoadCache {
 struct LastLoad {
     decoded: Vec<Arc<[DecodedItem]>>,
     resources: Option<Arc<Resources>>,
-    /// The mended resources, if the load was refused.
+    /// The last known good resources, if the load was refused.
     last_known_good: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
 }
 
-impl Kubernetes {
-    /// Starts watching; `namespace` is the control plane's. The first load waits at most [`FIRST_LOAD_TIMEOUT`].
+impl KubernetesSource {
+    /// Starts watching; `namespace` is the control plane's. The first load waits at most
+    /// [`FIRST_LOAD_TIMEOUT`].
     pub fn start(settings: KubernetesState, namespace: &str) -> Self {
         Self::start_within(settings, namespace, FIRST_LOAD_TIMEOUT)
     }
 
-    /// Like [`Kubernetes::start`], with another bound on the first load.
+    /// Like [`KubernetesSource::start`], with another bound on the first load.
     pub fn start_within(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {
         let shared = Arc::new(SharedState::new(&settings, namespace));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new().name("state".to_owned());
         let spawned = thread.spawn({
             let (shared, stop) = (Arc::clone(&shared), stop.clone());
-            move || follow::run(&shared, &settings, &stop)
+            move || watch_loop::run(&shared, &settings, &stop)
         });
         if let Err(error) = spawned {
             shared.record_connection_error(format!("no thread can be started: {error}"));
@@ -110,7 +111,7 @@ impl Kubernetes {
     }
 }
 
-impl Source for Kubernetes {
+impl Source for KubernetesSource {
     fn load(&self) -> Loaded<Arc<Resources>> {
         let decoded = match self.shared.wait_until_listed(self.deadline) {
             Ok(decoded) => decoded,
@@ -130,7 +131,7 @@ impl Source for Kubernetes {
     }
 
     fn watch(&self) -> BoxFuture<'_, Watch> {
-        Box::pin(std::future::ready(follow_count(self.shared.count(), TIMING)))
+        Box::pin(std::future::ready(watch_counter(self.shared.count(), TIMING)))
     }
 
     fn write_target(&self) -> Result<WriteTarget, Error> {
@@ -157,7 +158,7 @@ impl LoadCache {
         }
         let mut collector = Collector::new(namespace);
         for items in &decoded {
-            collector.take(items);
+            collector.add(items);
         }
         let (resources, findings) = collector.finish(&mut self.memo);
         let loaded = Loaded::new(Arc::new(resources), findings);
@@ -172,7 +173,8 @@ impl LoadCache {
                 None
             }
             None => {
-                self.last_good = last_known_good::last_known_good(&now, &self.last_good, last_known_good::Found::All);
+                self.last_good =
+                    last_known_good::last_known_good(&now, &self.last_good, last_known_good::Completeness::Complete);
                 Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo))
             }
         };

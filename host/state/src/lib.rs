@@ -1,6 +1,6 @@
 //! The Kubernetes objects the gateway works from: loads them from a folder ([`directory`]) or an
 //! API server ([`kubernetes`]), behind [`source::Source`], and decodes them into [`Resources`] with
-//! their places. Nothing here decides on access.
+//! their locations. Nothing here decides on access.
 //!
 //! Security: `Debug` shows no secret.
 
@@ -31,7 +31,7 @@ pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
 pub use destination_service_account::ParseDestinationServiceAccountError;
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
-/// A text value and its place.
+/// A text value and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// The value as YAML decodes it.
@@ -100,7 +100,7 @@ pub struct Application {
 pub struct ProjectRole {
     /// Role name; its RBAC subject is `proj:<project>:<role>`.
     pub name: String,
-    /// Policy lines and their places.
+    /// Policy lines and their locations.
     pub policies: Vec<Text>,
     /// Groups that hold the role.
     pub groups: Vec<Text>,
@@ -208,7 +208,7 @@ pub struct ExtensionObject {
     pub location: Location,
 }
 
-/// A tenant's object that has a mistake and is not used. What needs it is denied.
+/// A tenant's object that has a mistake and is not used. Requests that need it are denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidObject {
     /// Its `kind`.
@@ -249,7 +249,7 @@ pub struct Resources {
     pub repositories: BTreeMap<String, Arc<Repository>>,
     /// Extensions defined by their own objects, by name.
     pub extensions: BTreeMap<String, Arc<ExtensionObject>>,
-    /// Agents of the Kubernetes front by name, including broken ones.
+    /// Agents of the Kubernetes front by name, including those with mistakes.
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.
     pub people: Arc<people::UserDirectory>,
@@ -258,9 +258,9 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Whether a project with this name exists but is set aside for a mistake.
+    /// Whether a project with this name exists but has a mistake.
     pub fn is_invalid_project(&self, project: &str) -> bool {
-        let mut aside = self.invalid_objects.iter();
-        aside.any(|object| object.kind == "AppProject" && object.name.name == project)
+        let mut invalid = self.invalid_objects.iter();
+        invalid.any(|object| object.kind == "AppProject" && object.name.name == project)
     }
 }

@@ -1,7 +1,7 @@
-//! The [`UserDirectory`] of users, groups and projects from every `UserDirectory`, looked up by number,
-//! name and path.
+//! The users, groups and projects of all `UserDirectory` objects, looked up by id, name and path.
 //!
-//! Security: roles are inherited downwards only. A group's roles count in what is below it.
+//! Security: roles are inherited downwards only: a group's roles apply to the groups and projects
+//! below it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ pub enum PersonState {
 /// A user of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// Number and name.
+    /// Id and name.
     pub user: User,
     /// The state. Blocked people are found too, so every caller must check it.
     pub state: PersonState,
 }
 
-/// Direct members: their roles, by number of the user.
+/// Direct members: their roles by user id.
 pub type Members = BTreeMap<i64, Role>;
 
-/// A group or a project.
+/// A GitLab group or project, not a Kubernetes namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitLabNamespace {
-    /// Its number. Groups and projects are numbered separately.
+    /// Its id. Groups and projects are numbered separately.
     pub id: i64,
     /// Its path, in lower case.
     pub path: Arc<str>,
@@ -51,11 +51,13 @@ pub struct UserDirectory {
 }
 
 impl UserDirectory {
-    /// Builds a directory from entries with unique numbers, names and paths. Of two entries with
-    /// the same one the latter stays, and a person who is blocked in either is blocked.
+    /// Builds a directory from entries with unique ids, names and paths. Of two entries with the
+    /// same one the latter stays, and a person who is blocked in either is blocked.
     pub(crate) fn new(people: Vec<Person>, groups: Vec<GitLabNamespace>, projects: Vec<GitLabNamespace>) -> Self {
-        let by_path = |spaces: Vec<GitLabNamespace>| {
-            let keyed = spaces.into_iter().map(|space| (Arc::clone(&space.path), space));
+        let by_path = |namespaces: Vec<GitLabNamespace>| {
+            let keyed = namespaces
+                .into_iter()
+                .map(|namespace| (Arc::clone(&namespace.path), namespace));
             keyed.collect()
         };
         let names = people
@@ -84,12 +86,12 @@ impl UserDirectory {
         self.people.is_empty() && self.groups.is_empty() && self.projects.is_empty()
     }
 
-    /// A person by number.
+    /// A person by id.
     pub fn person(&self, id: i64) -> Option<&Person> {
         self.people.get(&id)
     }
 
-    /// A person by name, byte for byte.
+    /// A person by username, byte for byte.
     pub fn person_by_username(&self, username: &str) -> Option<&Person> {
         self.person(*self.by_name.get(username)?)
     }
@@ -104,12 +106,12 @@ impl UserDirectory {
         self.projects.get(path)
     }
 
-    /// A group by number.
+    /// A group by id.
     pub fn group_by_id(&self, id: i64) -> Option<&GitLabNamespace> {
         self.groups.values().find(|group| group.id == id)
     }
 
-    /// A project by number.
+    /// A project by id.
     pub fn project_by_id(&self, id: i64) -> Option<&GitLabNamespace> {
         self.projects.values().find(|project| project.id == id)
     }

@@ -53,7 +53,7 @@ pub enum RepositoryAuth {
     },
     /// `bearerToken`, RFC 6750.
     Bearer(SecretString),
-    /// A way that the gateway does not support; the repository cannot be read.
+    /// An authentication that the gateway does not support; the repository cannot be read.
     Unusable {
         /// The reason, without values of the Secret.
         reason: String,

@@ -1,5 +1,5 @@
-//! The trait [`Source`]: a place the Kubernetes objects are loaded from again and again, which
-//! signals when they changed.
+//! The trait [`Source`]: loads the Kubernetes objects, as often as asked, and signals when they
+//! change.
 //!
 //! Invariant: a source gives a complete state or none, and blocks its caller for at most
 //! [`super::kubernetes::FIRST_LOAD_TIMEOUT`].
@@ -11,30 +11,30 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::Resources;
-use super::directory::Directory;
-use super::kubernetes::Kubernetes;
+use super::directory::DirectorySource;
+use super::kubernetes::KubernetesSource;
 use super::watch::Watch;
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
-/// A place the Kubernetes objects are read from.
+/// A source of the Kubernetes objects.
 pub trait Source: fmt::Debug + Send + Sync {
     /// Every object as it is now.
     ///
-    /// What did not change since the last load of this source is neither read nor decoded again:
-    /// its `Arc`s are the same pointers. Blocks; the first load takes as long as the source needs
-    /// to be complete. Call it off the runtime.
+    /// Objects that did not change since this source's last load are neither read nor decoded
+    /// again: their `Arc`s are the same pointers. Blocks; the first load takes as long as the
+    /// source needs to be complete. Call it off the runtime.
     ///
     /// # Errors
     /// Findings: what cannot be read or decoded and therefore refuses the load.
     fn load(&self) -> Loaded<Arc<Resources>>;
 
-    /// If the last load was refused: every object as it is now, and those with mistakes as they
-    /// were without. Use it only to judge what is withdrawn.
+    /// The objects of the last load if it was refused, those with mistakes replaced by their last
+    /// good version. Use it only to withdraw access.
     fn last_known_good(&self) -> Option<Arc<Resources>>;
 
-    /// What keeps the source from being up to date, as findings of severity error; empty if nothing
-    /// does. The state it gave last remains the best that is known.
+    /// Why the source is not up to date, as findings; empty if it is. The last loaded state remains
+    /// the best known one.
     fn health(&self) -> Vec<Diagnostic>;
 
     /// Starts watching for changes. Everything that changes after this returns is signaled, so load
@@ -80,8 +80,8 @@ pub enum Error {
 pub fn open(config: &Config) -> Arc<dyn Source> {
     let namespace = &config.control_plane_namespace;
     match &config.state {
-        StateSource::Directory(folder) => Arc::new(Directory::new(folder, namespace)),
-        StateSource::Kubernetes(settings) => Arc::new(Kubernetes::start(settings.clone(), namespace)),
+        StateSource::Directory(folder) => Arc::new(DirectorySource::new(folder, namespace)),
+        StateSource::Kubernetes(settings) => Arc::new(KubernetesSource::start(settings.clone(), namespace)),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Signals when files below some folders have changed, once per settled change. It does not say
-//! what changed; the reader looks at everything again.
+//! what changed; the reader loads everything again.
 //!
-//! The system's file events only trigger an early look. What counts is a fingerprint, which is also
-//! taken every two seconds. This covers folders that are replaced by a rename or a symbolic link,
-//! as Kubernetes and git-sync do, and file systems without events.
+//! The system's file events only trigger an early check. Changes are found by comparing
+//! fingerprints, which is also done every two seconds. This covers folders that are replaced by a
+//! rename or a symbolic link, as Kubernetes and git-sync do, and file systems without events.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use fingerprint::{Depth, Fingerprint};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Quiet time after the last file event before a change counts as settled.
-    pub settle: Duration,
+    pub quiet_period: Duration,
     /// Longest wait for the quiet time.
     pub max_delay: Duration,
     /// Time between two checks without an event.
@@ -30,7 +30,7 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            settle: Duration::from_millis(200),
+            quiet_period: Duration::from_millis(200),
             max_delay: Duration::from_secs(2),
             poll: Duration::from_secs(2),
         }
@@ -41,7 +41,7 @@ impl Default for Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileEvents {
     /// They are used where the system has them.
-    WherePossible,
+    IfAvailable,
     /// They are not used: check every [`Timing::poll`], contents included.
     Never,
 }
@@ -90,7 +90,7 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
 
 /// Watches a counter of changes instead of files. Several changes within [`Timing`] count as one.
 /// [`Timing::poll`] has no effect.
-pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timing) -> Watch {
+pub(crate) fn watch_counter(mut count: tokio::sync::watch::Receiver<u64>, timing: Timing) -> Watch {
     let (sender, changes) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -100,7 +100,7 @@ pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timin
             }
             let quiet = async {
                 // An error means the end, which the loop also notices.
-                while let Ok(Ok(())) = tokio::time::timeout(timing.settle, count.changed()).await {}
+                while let Ok(Ok(())) = tokio::time::timeout(timing.quiet_period, count.changed()).await {}
             };
             let _ = tokio::time::timeout(timing.max_delay, quiet).await;
             // A full channel already says "changed"; a closed one ends the loop.
@@ -140,7 +140,7 @@ async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sende
 
 /// Waits until no event came for a while.
 async fn settle(hints: &mut mpsc::Receiver<()>, timing: Timing) {
-    let quiet = async { while tokio::time::timeout(timing.settle, hints.recv()).await.is_ok() {} };
+    let quiet = async { while tokio::time::timeout(timing.quiet_period, hints.recv()).await.is_ok() {} };
     let _ = tokio::time::timeout(timing.max_delay, quiet).await;
 }
 
@@ -156,7 +156,7 @@ async fn take_fingerprint(paths: &Arc<[PathBuf]>, source: &HintSource) -> Option
         .ok()
 }
 
-/// Where hints come from.
+/// Where hints of changes come from.
 enum HintSource {
     /// Kept alive for its events.
     FileEvents(#[expect(dead_code, reason = "events stop when it is dropped")] RecommendedWatcher),

@@ -21,25 +21,25 @@ use tollgate_core::yaml;
 pub mod batch;
 mod cluster;
 mod edit;
+pub mod equivalence;
 mod folder;
-pub mod same;
 mod syntax;
 mod value;
 
-pub use cluster::Cluster;
+pub use cluster::ClusterWriter;
 pub use cluster::cluster_error;
-pub use folder::Folder;
+pub use folder::FolderWriter;
 pub(crate) use folder::lock_for_load;
 pub(crate) use folder::version as file_version;
 pub(crate) use value::json as value_of;
 pub use value::{merge, merge_patch};
 
 /// Most objects that are read at the same time.
-const READ_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// The kinds of objects that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum WritableKind {
     /// `AppProject`.
     AppProject,
     /// `Application`.
@@ -48,7 +48,7 @@ pub enum Kind {
     ApplicationSet,
 }
 
-impl Kind {
+impl WritableKind {
     /// `kind` as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WritableKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: WritableKind,
     /// Its namespace and name.
     pub name: ObjectName,
 }
@@ -141,14 +141,16 @@ pub enum Error {
     NotFound(ObjectKey),
     /// The object exists already.
     #[error("{0} exists already")]
-    Exists(ObjectKey),
+    AlreadyExists(ObjectKey),
     /// The write is based on a version that is not the stored one.
-    #[error("{key} has changed since it was read: the write is based on version `{based_on}`, and `{found}` is stored")]
+    #[error(
+        "{key} has changed since it was read: the write is based on version `{expected_version}`, and `{found}` is stored"
+    )]
     Conflict {
         /// The object.
         key: ObjectKey,
         /// The version the write is based on.
-        based_on: String,
+        expected_version: String,
         /// The stored version.
         found: String,
     },
@@ -226,17 +228,17 @@ fn first(findings: &[Diagnostic]) -> String {
 #[derive(Clone, Debug)]
 pub enum Writer {
     /// A folder of files.
-    Directory(Folder),
+    Folder(FolderWriter),
     /// A cluster.
-    Cluster(Cluster),
+    Cluster(ClusterWriter),
 }
 
 impl Writer {
-    /// A writer for a source's state; `namespace` is the control plane's.
-    pub fn for_target(place: WriteTarget, namespace: &str) -> Self {
-        match place {
-            WriteTarget::Folder(folder) => Self::Directory(Folder::new(&folder, namespace)),
-            WriteTarget::Cluster(client) => Self::Cluster(Cluster::new(client)),
+    /// A writer for `target`; `namespace` is the control plane's.
+    pub fn for_target(target: WriteTarget, namespace: &str) -> Self {
+        match target {
+            WriteTarget::Folder(folder) => Self::Folder(FolderWriter::new(&folder, namespace)),
+            WriteTarget::Cluster(client) => Self::Cluster(ClusterWriter::new(client)),
         }
     }
 
@@ -246,7 +248,7 @@ impl Writer {
     /// # Errors
     /// [`Error::Cluster`] if the settings lead to no cluster.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let place = match &config.state {
+        let target = match &config.state {
             StateSource::Directory(folder) => WriteTarget::Folder(folder.clone()),
             StateSource::Kubernetes(settings) => {
                 let connected = kubernetes::connect(settings).await;
@@ -254,7 +256,7 @@ impl Writer {
                 WriteTarget::Cluster(connected.map_err(refused)?)
             }
         };
-        Ok(Self::for_target(place, &config.control_plane_namespace))
+        Ok(Self::for_target(target, &config.control_plane_namespace))
     }
 
     /// The object as it is stored now.
@@ -264,7 +266,7 @@ impl Writer {
     pub async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
-            Self::Directory(folder) => {
+            Self::Folder(folder) => {
                 let (folder, key) = (folder.clone(), key.clone());
                 blocking(move || folder.read(&key)).await
             }
@@ -276,9 +278,9 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Cluster`].
-    pub async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
+    pub async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         match self {
-            Self::Directory(folder) => {
+            Self::Folder(folder) => {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
                 blocking(move || folder.list(kind, &namespace)).await
             }
@@ -287,18 +289,18 @@ impl Writer {
     }
 
     /// Every object of a kind in a namespace. Where `is_related` accepts an object's name and owner
-    /// references, it is whole, without `status`; else it has only these.
+    /// references, it is whole, without `status`; otherwise it has only these.
     ///
     /// # Errors
     /// As [`Writer::list`].
     pub async fn related(
         &self,
-        kind: Kind,
+        kind: WritableKind,
         namespace: &str,
         is_related: impl Fn(&Value) -> bool + Send + 'static,
     ) -> Result<Vec<Value>, Error> {
         match self {
-            Self::Directory(folder) => {
+            Self::Folder(folder) => {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
                 let reading = move || {
                     let all = folder.list(kind, &namespace)?.into_iter().map(|stored| stored.object);
@@ -324,12 +326,12 @@ impl Writer {
     /// As [`Writer::list`].
     pub async fn select(
         &self,
-        kind: Kind,
+        kind: WritableKind,
         namespace: &str,
         is_wanted: &(dyn Fn(&Value) -> bool + Sync),
     ) -> Result<Vec<StoredObject>, Error> {
         match self {
-            Self::Directory(_) => {
+            Self::Folder(_) => {
                 let mut all = self.list(kind, namespace).await?;
                 all.retain(|stored| is_wanted(&stored.object));
                 Ok(all)
@@ -344,7 +346,7 @@ impl Writer {
     /// As [`Writer::read`].
     pub async fn read_each(&self, keys: &[ObjectKey]) -> Result<Vec<StoredObject>, Error> {
         let mut found = Vec::new();
-        for group in keys.chunks(READ_AT_ONCE) {
+        for group in keys.chunks(MAX_CONCURRENT_READS) {
             for read in join_all(group.iter().map(|key| self.read(key))).await {
                 match read {
                     Ok(stored) => found.push(stored),
@@ -356,7 +358,7 @@ impl Writer {
         Ok(found)
     }
 
-    /// Changes the object to `wanted`, if its version is still `based_on`.
+    /// Changes the object to `wanted`, if its version is still `expected_version`.
     ///
     /// `metadata.resourceVersion` in `wanted` is ignored. Gives the object as it is stored
     /// afterwards, durably. Running gateways act on it with their next reload.
@@ -369,26 +371,26 @@ impl Writer {
         &self,
         key: &ObjectKey,
         wanted: Value,
-        based_on: &ResourceVersion,
+        expected_version: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
-            Self::Directory(folder) => {
-                let (folder, key, based_on) = (folder.clone(), key.clone(), based_on.clone());
-                blocking(move || folder.replace(&key, &wanted, &based_on)).await
+            Self::Folder(folder) => {
+                let (folder, key, expected_version) = (folder.clone(), key.clone(), expected_version.clone());
+                blocking(move || folder.replace(&key, &wanted, &expected_version)).await
             }
-            Self::Cluster(cluster) => cluster.replace(key, &wanted, based_on).await,
+            Self::Cluster(cluster) => cluster.replace(key, &wanted, expected_version).await,
         }
     }
 
     /// Adds an object.
     ///
     /// # Errors
-    /// [`Error::Exists`], and the other variants.
+    /// [`Error::AlreadyExists`], and the other variants.
     pub async fn create(&self, key: &ObjectKey, object: Value) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
-            Self::Directory(folder) => {
+            Self::Folder(folder) => {
                 let (folder, key) = (folder.clone(), key.clone());
                 blocking(move || folder.create(&key, &object)).await
             }
@@ -396,18 +398,18 @@ impl Writer {
         }
     }
 
-    /// Deletes the object, if its version is still `based_on`.
+    /// Deletes the object, if its version is still `expected_version`.
     ///
     /// # Errors
     /// As [`Writer::replace`].
-    pub async fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
+    pub async fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
         key.check()?;
         match self {
-            Self::Directory(folder) => {
-                let (folder, key, based_on) = (folder.clone(), key.clone(), based_on.clone());
-                blocking(move || folder.delete(&key, &based_on)).await
+            Self::Folder(folder) => {
+                let (folder, key, expected_version) = (folder.clone(), key.clone(), expected_version.clone());
+                blocking(move || folder.delete(&key, &expected_version)).await
             }
-            Self::Cluster(cluster) => cluster.delete(key, based_on).await,
+            Self::Cluster(cluster) => cluster.delete(key, expected_version).await,
         }
     }
 }
@@ -434,7 +436,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 static FIRST: LazyLock<[String; 5]> =
     LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
 
-fn writing(texts: Option<value::TextTransform>) -> value::YamlEmitter<'static> {
+fn yaml_emitter(texts: Option<value::TextTransform>) -> value::YamlEmitter<'static> {
     value::YamlEmitter {
         line_break: "\n",
         list_step: 2,
@@ -448,23 +450,23 @@ fn writing(texts: Option<value::TextTransform>) -> value::YamlEmitter<'static> {
 pub fn yaml(object: &Value) -> String {
     let members = object.as_object();
     members
-        .map(|members| writing(None).members(members, ""))
+        .map(|members| yaml_emitter(None).members(members, ""))
         .unwrap_or_default()
 }
 
 /// Parts of an object as YAML, in the order of `parts`: a key with all of its value or with some of
 /// its members. Each text is written as `texts` gives it.
 pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::TextTransform) -> String {
-    let writing = writing(Some(texts));
+    let emitter = yaml_emitter(Some(texts));
     let mut lines = String::new();
     for (key, members) in parts {
         let Some(value) = object.get(*key) else { continue };
         match members {
-            None => writing.put_member(&mut lines, (key, value), 0),
+            None => emitter.put_member(&mut lines, (key, value), 0),
             Some(members) => {
                 lines.push_str(&format!("{key}:\n"));
                 for (member, value) in members.iter().filter_map(|member| Some((*member, value.get(*member)?))) {
-                    writing.put_member(&mut lines, (member, value), 2);
+                    emitter.put_member(&mut lines, (member, value), 2);
                 }
             }
         }
@@ -481,7 +483,7 @@ fn name_and_owners(object: &Value) -> Value {
     serde_json::json!({ "metadata": kept })
 }
 
-/// Removes what belongs to the stored object alone.
+/// Removes the metadata that only a stored object has.
 fn strip_server_metadata(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
@@ -491,14 +493,14 @@ fn strip_server_metadata(object: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, Folder, Kind, ObjectKey, Writer};
+    use super::{Error, FolderWriter, ObjectKey, WritableKind, Writer};
     use crate::ObjectName;
 
     /// SECURITY: names become parts of paths, in folders and at an API server.
     #[tokio::test]
     async fn names_that_are_none_lead_nowhere() {
         let folder = tempfile::tempdir().expect("a folder");
-        let writer = Writer::Directory(Folder::new(folder.path(), "argocd"));
+        let writer = Writer::Folder(FolderWriter::new(folder.path(), "argocd"));
         for (namespace, name) in [
             ("argocd", "../secrets/x"),
             ("argocd", ".."),
@@ -508,7 +510,7 @@ mod tests {
             ("../x", "a"),
         ] {
             let key = ObjectKey {
-                kind: Kind::AppProject,
+                kind: WritableKind::AppProject,
                 name: ObjectName {
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),

@@ -228,7 +228,7 @@ fn by_index(scene: &Scene, expected: &Expected, semantics: ServiceAccountSemanti
         if let Some(class) = &expected.error_class {
             let found = scene
                 .governed(&ImpersonationRules::new(semantics))
-                .acting
+                .derived_account
                 .as_ref()
                 .err()
                 .map(super::scene::class);
@@ -256,12 +256,12 @@ fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
     if !destination::permitted(project, cluster, namespace, std::slice::from_ref(&**cluster)) {
         return refused("the project does not permit the destination".to_owned());
     }
-    let account = match (index.mode, &governed.acting) {
+    let account = match (index.mode, &governed.derived_account) {
         (ImpersonationMode::Off | ImpersonationMode::Audit, _) => None,
-        (ImpersonationMode::Enforce, Ok(acting)) => acting.account.as_ref(),
+        (ImpersonationMode::Enforce, Ok(derived)) => derived.account.as_ref(),
         (ImpersonationMode::Enforce, Err(error)) => return refused(error.public_message()),
     };
-    let user = account.map(|account| account.user());
+    let user = account.map(|account| account.username());
     let missing = account.is_some_and(|account| {
         let name = format!("{}/{}", account.namespace, account.name);
         scene

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::applications::{Applications, IndexedApplication};
+use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
     DeployTarget, DestinationServiceAccounts, Error, Fallback, ImpersonationRules, PatternMatch,
 };
@@ -177,11 +177,11 @@ impl Scene {
         let mut rules = ImpersonationRules::new(semantics);
         rules.fallback = Fallback::Deny;
         let governed = self.governed(&rules);
-        match &governed.acting {
-            Ok(acting) => Ok(acting
+        match &governed.derived_account {
+            Ok(derived) => Ok(derived
                 .account
                 .as_ref()
-                .map(|account| account.user())
+                .map(|account| account.username())
                 .unwrap_or_default()),
             Err(Error::NoMatch { .. }) => Ok(String::new()),
             Err(error) => Err(error.clone()),
@@ -195,7 +195,7 @@ impl Scene {
         Arc::clone(found.expect("the index has the Application"))
     }
 
-    pub(super) fn index(&self, rules: &ImpersonationRules) -> Applications {
+    pub(super) fn index(&self, rules: &ImpersonationRules) -> ApplicationIndex {
         let project = project(PROJECT, &self.accounts, &self.destinations);
         let application = Application {
             name: ObjectName {
@@ -218,7 +218,7 @@ impl Scene {
         for (key, value) in &self.settings {
             set(&mut resources, key, value);
         }
-        Applications::build(&resources, rules, None, None)
+        ApplicationIndex::build(&resources, rules, None, None)
     }
 
     /// The same with the cluster at another server. Each pattern says of it what it
@@ -301,7 +301,7 @@ pub(super) fn merged(
         ..Resources::default()
     };
     set(&mut resources, "globalProjects", "- projectName: global\n");
-    let index = Applications::build(&resources, &ImpersonationRules::new(semantics), None, None);
+    let index = ApplicationIndex::build(&resources, &ImpersonationRules::new(semantics), None, None);
     let merged = index.project("own").ok_or("the project is gone")?;
     Ok(merged.destination_service_accounts.iter().map(Entry::of).collect())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::{EgressRecord, PluginSet, ProviderCluster, SecretValues, webapi_public_values};
 
 use super::world::{Script, World, guests};
@@ -98,13 +98,13 @@ impl Stage {
             .secret
             .iter()
             .map(|(name, value)| (name.clone(), value.clone().into()));
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: values.collect(),
             public,
         };
-        let source = provider.source(asked.cluster.clone(), &asked.config, material);
+        let source = provider.mint_for(asked.cluster.clone(), &asked.config, secret_values);
         let request = MintRequest {
-            reason: Reason::Initial,
+            reason: MintReason::Initial,
             previous_expiry: None,
             budget: Duration::from_secs(10),
         };

@@ -377,7 +377,7 @@ pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
         sub_resource,
     };
     let caller = rbac.identify_name(subject, &[], TokenIssuer::Assumed);
-    let explained = rbac.explain(&caller, question.tuple()).verdict;
+    let explained = rbac.explain(&caller, question.request()).verdict;
     same(&verdict, &explained).map_err(|error| format!("`can` and `explain`: {error}"))?;
     let warned = advice
         .iter()

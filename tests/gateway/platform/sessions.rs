@@ -289,7 +289,10 @@ async fn sessions_of_others_hide_none_of_those_one_may_see() {
     // Those of others come first, in whatever order.
     let others = (0..1_200).map(|number| seen(format!("oidc:a{number}"), (102, "bob"), 9998));
     let mine = (0..5).map(|number| seen(format!("oidc:b{number}"), (101, "alice"), 9999));
-    store.seen(&others.chain(mine).collect::<Vec<_>>()).await.unwrap();
+    store
+        .upsert_active_sessions(&others.chain(mine).collect::<Vec<_>>())
+        .await
+        .unwrap();
     let unused = browser(&place).await;
 
     let pages = async |user: &str, query: &str| {

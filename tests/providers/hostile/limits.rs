@@ -81,7 +81,7 @@ async fn an_attack_takes_nothing_from_the_mint_beside_it() {
     let stage = Stage::new().await;
     let looping = stage.source("loops", &json!({"attack": "exhaust-loop"}));
     let request = tollgate_plugin::credential::MintRequest {
-        reason: tollgate_plugin::credential::Reason::Initial,
+        reason: tollgate_plugin::credential::MintReason::Initial,
         previous_expiry: None,
         budget: std::time::Duration::from_secs(10),
     };

@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
-use tollgate_plugin::credential::{Mint as _, Reason};
+use tollgate_plugin::credential::{Mint as _, MintReason};
 
 use super::{BOUND, Stage, always, case, check, observed};
 
@@ -94,24 +94,24 @@ async fn what_is_remembered_is_for_one_cluster_and_configuration() {
         let outcome = stage.mint_for(source, reason, always(&json!({}))).await;
         outcome.message().to_owned()
     };
-    assert!(told(&source, Reason::Initial).await.ends_with("Initial: false"));
-    assert!(told(&source, Reason::Refresh).await.ends_with("Refresh: true"));
+    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: false"));
+    assert!(told(&source, MintReason::Refresh).await.ends_with("Refresh: true"));
     // A 401 forgets what it came of; what that mint stores is there afterwards.
     assert!(
-        told(&source, Reason::Unauthorized)
+        told(&source, MintReason::Unauthorized)
             .await
             .ends_with("Unauthorized: false")
     );
-    assert!(told(&source, Reason::Initial).await.ends_with("Initial: true"));
+    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: true"));
     // Not after its end.
     stage.world.clock.set("2026-01-02T05:04:05Z".parse().unwrap());
-    assert!(told(&source, Reason::Initial).await.ends_with("Initial: false"));
+    assert!(told(&source, MintReason::Initial).await.ends_with("Initial: false"));
     // Another cluster, another configuration, another load.
     for other in [stage.source("b", &both), stage.source("a", &both)] {
-        assert!(told(&other, Reason::Initial).await.ends_with("Initial: false"));
+        assert!(told(&other, MintReason::Initial).await.ends_with("Initial: false"));
     }
-    assert_eq!(told(&stage.source("a", &store), Reason::Initial).await, "stored");
-    assert_eq!(told(&stage.source("a", &load), Reason::Initial).await, "no entry");
+    assert_eq!(told(&stage.source("a", &store), MintReason::Initial).await, "stored");
+    assert_eq!(told(&stage.source("a", &load), MintReason::Initial).await, "no entry");
     stage.still_mints().await;
 }
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{below, list, member, object};
+use super::fields::{child_path, list, member, object};
 use super::{Error, KIND_ORDER, settings};
 use crate::GeneratorKind;
 
@@ -23,7 +23,7 @@ pub(crate) enum NestingLevel {
 impl NestingLevel {
     /// The level of the children of a matrix or merge at this level; `None` where there can be no
     /// matrix or merge.
-    pub(crate) fn below(self) -> Option<Self> {
+    pub(crate) fn child_level(self) -> Option<Self> {
         match self {
             Self::Top => Some(Self::Nested),
             Self::Nested => Some(Self::Terminal),
@@ -46,9 +46,9 @@ impl<'v> GeneratorEntry<'v> {
     pub(crate) fn read(raw: &'v Value, level: NestingLevel, path: &str) -> Result<Self, Error> {
         let entry = Self::open(raw, path)?;
         for (name, value) in &entry.kinds {
-            let path = below(path, name.as_str());
+            let path = child_path(path, name.as_str());
             settings::check(*name, value, &path)?;
-            let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.below()) else {
+            let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.child_level()) else {
                 continue;
             };
             for (index, child) in list(object(value, &path)?, "generators", &path)?.iter().enumerate() {
@@ -64,7 +64,7 @@ impl<'v> GeneratorEntry<'v> {
         let kind = |name: &GeneratorKind| member(members, name.as_str()).map(|value| (*name, value));
         let selector = member(members, "selector");
         if let Some(selector) = selector {
-            object(selector, &below(path, "selector"))?;
+            object(selector, &child_path(path, "selector"))?;
         }
         Ok(Self {
             kinds: KIND_ORDER.iter().filter_map(kind).collect(),
@@ -81,8 +81,8 @@ pub(super) fn pruned(raw: &Value, level: NestingLevel, path: &str) -> Result<Val
     let mut kept = Map::new();
     for (name, value) in entry.kinds {
         let mut value = value.clone();
-        if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.below()) {
-            let path = format!("{}.generators", below(path, name.as_str()));
+        if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.child_level()) {
+            let path = format!("{}.generators", child_path(path, name.as_str()));
             if let Some(Value::Array(children)) = value.get_mut("generators") {
                 for (index, child) in children.iter_mut().enumerate() {
                     *child = pruned(child, level, &format!("{path}[{index}]"))?;

@@ -20,7 +20,7 @@ pub(crate) fn text<'v>(object: &'v Map<String, Value>, key: &str, path: &str) ->
     match member(object, key) {
         None => Ok(""),
         Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(mistake(&below(path, key), other, "text")),
+        Some(other) => Err(mistake(&child_path(path, key), other, "text")),
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn flag(object: &Map<String, Value>, key: &str, path: &str) -> Result
     match member(object, key) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(other) => Err(mistake(&below(path, key), other, "a boolean")),
+        Some(other) => Err(mistake(&child_path(path, key), other, "a boolean")),
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn list<'v>(object: &'v Map<String, Value>, key: &str, path: &str) ->
     match member(object, key) {
         None => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
-        Some(other) => Err(mistake(&below(path, key), other, "a list")),
+        Some(other) => Err(mistake(&child_path(path, key), other, "a list")),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn list<'v>(object: &'v Map<String, Value>, key: &str, path: &str) ->
 pub(crate) fn texts<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<Vec<&'v str>, Error> {
     let items = list(object, key, path)?.iter().enumerate();
     let item = |(index, item): (usize, &'v Value)| {
-        let path = || format!("{}[{index}]", below(path, key));
+        let path = || format!("{}[{index}]", child_path(path, key));
         item.as_str().ok_or_else(|| mistake(&path(), item, "text"))
     };
     items.map(item).collect()
@@ -61,17 +61,17 @@ pub(crate) fn text_map<'v>(
     let Some(value) = member(parent, key) else {
         return Ok(Vec::new());
     };
-    let path = below(path, key);
+    let path = child_path(path, key);
     let entry = |(key, value): (&'v String, &'v Value)| match value {
         Value::String(text) => Ok((key.as_str(), text.as_str())),
         Value::Null => Ok((key.as_str(), "")),
-        other => Err(mistake(&below(&path, key), other, "text")),
+        other => Err(mistake(&child_path(&path, key), other, "text")),
     };
     object(value, &path)?.iter().map(entry).collect()
 }
 
 /// The path of a member.
-pub(crate) fn below(path: &str, key: &str) -> String {
+pub(crate) fn child_path(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {

@@ -10,12 +10,12 @@ use crate::GeneratorKind;
 
 /// `list`.
 #[derive(Debug)]
-pub(crate) struct List<'v> {
+pub(crate) struct ListSettings<'v> {
     pub(crate) elements: &'v [Value],
     pub(crate) elements_yaml: &'v str,
 }
 
-impl<'v> List<'v> {
+impl<'v> ListSettings<'v> {
     pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
         let settings = object(settings, path)?;
         Ok(Self {
@@ -26,14 +26,14 @@ impl<'v> List<'v> {
 }
 
 /// The keys and templates of `values`.
-pub(crate) type Values<'v> = Vec<(&'v str, &'v str)>;
+pub(crate) type ValueTemplates<'v> = Vec<(&'v str, &'v str)>;
 
 /// `clusters`.
 #[derive(Debug)]
-pub(crate) struct Clusters<'v> {
+pub(crate) struct ClusterSettings<'v> {
     pub(crate) selector: Option<&'v Value>,
-    pub(crate) values: Values<'v>,
-    pub(crate) shape: ClusterOutput,
+    pub(crate) values: ValueTemplates<'v>,
+    pub(crate) output: ClusterOutput,
 }
 
 /// How clusters become parameters.
@@ -45,7 +45,7 @@ pub(crate) enum ClusterOutput {
     FlatList,
 }
 
-impl<'v> Clusters<'v> {
+impl<'v> ClusterSettings<'v> {
     pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
         let settings = object(settings, path)?;
         let selector = member(settings, "selector");
@@ -55,7 +55,7 @@ impl<'v> Clusters<'v> {
         Ok(Self {
             selector,
             values: text_map(settings, "values", path)?,
-            shape: if flag(settings, "flatList", path)? {
+            output: if flag(settings, "flatList", path)? {
                 ClusterOutput::FlatList
             } else {
                 ClusterOutput::PerCluster
@@ -66,20 +66,20 @@ impl<'v> Clusters<'v> {
 
 /// `git`.
 #[derive(Debug)]
-pub(crate) struct Git<'v> {
+pub(crate) struct GitSettings<'v> {
     pub(crate) url: &'v str,
     pub(crate) revision: &'v str,
     pub(crate) directories: Vec<PathItem<'v>>,
     pub(crate) files: Vec<PathItem<'v>>,
     pub(crate) prefix: &'v str,
-    pub(crate) values: Values<'v>,
+    pub(crate) values: ValueTemplates<'v>,
 }
 
 /// An item of `directories` or `files`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathItem<'v> {
     pub(crate) path: &'v str,
-    pub(crate) effect: PathInclusion,
+    pub(crate) inclusion: PathInclusion,
 }
 
 /// What an item does with the paths it matches.
@@ -91,7 +91,7 @@ pub(crate) enum PathInclusion {
     Exclude,
 }
 
-impl<'v> Git<'v> {
+impl<'v> GitSettings<'v> {
     pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
         let settings = object(settings, path)?;
         let items = |key: &str| -> Result<Vec<PathItem<'v>>, Error> {
@@ -99,12 +99,12 @@ impl<'v> Git<'v> {
             let item = |(index, item): (usize, &'v Value)| {
                 let path = format!("{path}.{key}[{index}]");
                 let item = object(item, &path)?;
-                let effect = match flag(item, "exclude", &path)? {
+                let inclusion = match flag(item, "exclude", &path)? {
                     true => PathInclusion::Exclude,
                     false => PathInclusion::Include,
                 };
                 let path = text(item, "path", &path)?;
-                Ok(PathItem { path, effect })
+                Ok(PathItem { path, inclusion })
             };
             items.map(item).collect()
         };
@@ -121,12 +121,12 @@ impl<'v> Git<'v> {
 
 /// `matrix` and `merge`; only `merge` has keys.
 #[derive(Debug)]
-pub(crate) struct Combination<'v> {
+pub(crate) struct CombinationSettings<'v> {
     pub(crate) generators: &'v [Value],
     pub(crate) keys: Vec<&'v str>,
 }
 
-impl<'v> Combination<'v> {
+impl<'v> CombinationSettings<'v> {
     pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
         let settings = object(settings, path)?;
         Ok(Self {
@@ -137,21 +137,21 @@ impl<'v> Combination<'v> {
 }
 
 /// The `values` of a generator that a plugin provides; the plugin checks the other settings.
-pub(crate) fn guest_values<'v>(settings: &'v Value, path: &str) -> Result<Values<'v>, Error> {
+pub(crate) fn plugin_values<'v>(settings: &'v Value, path: &str) -> Result<ValueTemplates<'v>, Error> {
     text_map(object(settings, path)?, "values", path)
 }
 
 /// Checks the types of settings; those of children are checked with their entry.
 pub(super) fn check(name: GeneratorKind, settings: &Value, path: &str) -> Result<(), Error> {
     match name {
-        GeneratorKind::List => List::read(settings, path).map(drop),
-        GeneratorKind::Clusters => Clusters::read(settings, path).map(drop),
-        GeneratorKind::Git => Git::read(settings, path).map(drop),
-        GeneratorKind::Matrix | GeneratorKind::Merge => Combination::read(settings, path).map(drop),
+        GeneratorKind::List => ListSettings::read(settings, path).map(drop),
+        GeneratorKind::Clusters => ClusterSettings::read(settings, path).map(drop),
+        GeneratorKind::Git => GitSettings::read(settings, path).map(drop),
+        GeneratorKind::Matrix | GeneratorKind::Merge => CombinationSettings::read(settings, path).map(drop),
         GeneratorKind::ScmProvider
         | GeneratorKind::PullRequest
         | GeneratorKind::ClusterDecisionResource
-        | GeneratorKind::Plugin => guest_values(settings, path).map(drop),
+        | GeneratorKind::Plugin => plugin_values(settings, path).map(drop),
     }?;
     if let Some(template) = settings.get("template").filter(|template| !template.is_null()) {
         object(template, &format!("{path}.template"))?;

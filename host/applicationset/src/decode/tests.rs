@@ -37,17 +37,17 @@ fn everything_of_a_set_is_read() {
     assert_eq!(set.uid.as_deref(), Some("u"));
     assert_eq!((set.labels["l"].as_str(), set.annotations["n"].as_str()), ("1", "2"));
     let missing_key = MissingKey::Error;
-    assert_eq!(set.spec.engine, TemplateEngine::Go { missing_key });
+    assert_eq!(set.spec.engine, TemplateEngine::GoTemplate { missing_key });
     assert_eq!(set.spec.template, object["spec"]["template"]);
     assert_eq!(set.spec.template_patch.as_deref(), Some("spec: {}"));
-    assert_eq!(set.spec.sync.applications, ApplicationsSync::CreateOnly);
-    assert!(set.spec.sync.preserve_resources);
+    assert_eq!(set.spec.sync_policy.applications, ApplicationsSync::CreateOnly);
+    assert!(set.spec.sync_policy.preserve_resources);
     assert_eq!(
-        (set.spec.preserved.annotations, set.spec.preserved.labels),
+        (set.spec.preserved_fields.annotations, set.spec.preserved_fields.labels),
         (vec!["p".to_owned()], vec!["q".to_owned()])
     );
     let generator = &set.spec.generators[0];
-    assert_eq!(generator.kinds[0].name, GeneratorKind::List);
+    assert_eq!(generator.kinds[0].kind, GeneratorKind::List);
     assert_eq!(generator.selector, Some(json!({"matchLabels": {"x": "y"}})));
     assert_eq!(set.object, object);
 }
@@ -63,10 +63,10 @@ fn what_is_absent_or_null_has_its_default() {
     ] {
         let set = ApplicationSet::read(object).unwrap();
         assert_eq!(set.uid, None);
-        assert_eq!(set.spec.engine, TemplateEngine::Fast);
+        assert_eq!(set.spec.engine, TemplateEngine::FastTemplate);
         assert_eq!(set.spec.template, json!({}));
         assert_eq!(set.spec.template_patch, None);
-        assert_eq!(set.spec.sync.applications, ApplicationsSync::Sync);
+        assert_eq!(set.spec.sync_policy.applications, ApplicationsSync::Sync);
         assert!(set.spec.generators.is_empty());
     }
 }
@@ -78,7 +78,7 @@ fn several_kinds_of_one_entry_stand_in_the_order_they_run_in() {
     let names: Vec<&str> = set.spec.generators[0]
         .kinds
         .iter()
-        .map(|kind| kind.name.as_str())
+        .map(|typed| typed.kind.as_str())
         .collect();
     assert_eq!(
         names,

@@ -3,17 +3,17 @@
 //! A selector with label requirements never matches the control plane's own cluster if that has no
 //! Secret.
 //!
-//! Security: clusters that the gate refuses are left out.
+//! Security: clusters that the `InputAuthorizer` denies are left out.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
 use super::type_ambiguity::TypeAmbiguity;
-use super::values::Values;
+use super::values::CompiledValues;
 use super::{Error, git};
-use crate::decode::settings::{ClusterOutput, Clusters};
+use crate::decode::settings::{ClusterOutput, ClusterSettings};
 use crate::selector::{self, Selector};
 use crate::{ClusterInput, Params, TemplateEngine};
 
@@ -34,7 +34,7 @@ const SECRET_TYPE_LABEL: (&str, &str) = ("argocd.argoproj.io/secret-type", "clus
 ///
 /// # Errors
 /// The selector is invalid.
-pub(super) fn cluster_selector(settings: &Clusters<'_>, path: &str) -> Result<Selector, Error> {
+pub(super) fn cluster_selector(settings: &ClusterSettings<'_>, path: &str) -> Result<Selector, Error> {
     let Some(selector) = settings.selector else {
         return Ok(Selector::default());
     };
@@ -45,7 +45,7 @@ pub(super) fn cluster_selector(settings: &Clusters<'_>, path: &str) -> Result<Se
     {
         *value = Value::String(SECRET_TYPE_LABEL.1.to_owned());
     }
-    let read = Selector::read(&selector, selector::Values::Labels);
+    let read = Selector::read(&selector, selector::AllowedValues::Labels);
     read.map_err(|error| Error::selector(path, &error))
 }
 
@@ -68,9 +68,9 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
 
 /// Runs a cluster generator.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
-    let settings = Clusters::read(settings, path)?;
+    let settings = ClusterSettings::read(settings, path)?;
     let selector = cluster_selector(&settings, path)?;
-    let values = Values::new(run, settings.values, path)?;
+    let values = CompiledValues::new(run, settings.values, path)?;
     let mut made = Vec::new();
     for cluster in selected(&selector, run.inputs.clusters) {
         if !run.may_see(cluster) {
@@ -81,7 +81,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         run.charge_made(&params)?;
         made.push(params);
     }
-    if settings.shape == ClusterOutput::PerCluster {
+    if settings.output == ClusterOutput::PerCluster {
         return Ok(made);
     }
     run.charge(0)?;
@@ -106,7 +106,7 @@ fn one(engine: TemplateEngine, cluster: &ClusterInput) -> Params {
         secret.annotations.iter().filter(move |(key, _)| !hidden(key))
     };
     match engine {
-        TemplateEngine::Go { .. } => {
+        TemplateEngine::GoTemplate { .. } => {
             let mut metadata = Map::new();
             // As upstream, the mapping is empty if all annotations are hidden.
             if !secret.annotations.is_empty() {
@@ -118,7 +118,7 @@ fn one(engine: TemplateEngine, cluster: &ClusterInput) -> Params {
             }
             params.insert("metadata".to_owned(), Value::Object(metadata));
         }
-        TemplateEngine::Fast => {
+        TemplateEngine::FastTemplate => {
             for (key, value) in annotations() {
                 params.insert(format!("metadata.annotations.{key}"), Value::String(value.clone()));
             }

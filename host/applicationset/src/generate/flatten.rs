@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::Error;
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
 use crate::{Params, heap_size};
 
 /// Every leaf of `object` as a string, by its dotted path. Empty objects and lists have no leaves.

@@ -1,17 +1,17 @@
 //! The git generator: one set of parameters for each matching directory, or for each object in
 //! each matching file.
 //!
-//! Security: a repository is opened only after the gate has allowed it.
+//! Security: a repository is opened only after the `InputAuthorizer` has allowed it.
 
 use serde_json::{Map, Value, json};
 
-use super::run::{GeneratorRun, OpenTree};
+use super::generator_run::{GeneratorRun, OpenTree};
 use super::type_ambiguity::{self, TypeAmbiguity};
-use super::values::Values;
+use super::values::CompiledValues;
 use super::{Error, flatten, invalid};
-use crate::decode::settings::{Git, PathInclusion, PathItem};
+use crate::decode::settings::{GitSettings, PathInclusion, PathItem};
 use crate::inputs::InputError;
-use crate::{File, Params, TemplateEngine, heap_size};
+use crate::{Params, RepositoryFile, TemplateEngine, heap_size};
 
 mod directory;
 mod pathspec;
@@ -20,13 +20,13 @@ use directory::DirectoryPattern;
 use pathspec::Pathspec;
 
 /// Maximum length of a pattern, in bytes.
-const LONGEST_PATTERN: usize = 4096;
+const MAX_PATTERN_BYTES: usize = 4096;
 /// Maximum length of a Kubernetes name, in bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// Runs a git generator. If it has both directories and files, the directories are used.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
-    let settings = Git::read(settings, path)?;
+    let settings = GitSettings::read(settings, path)?;
     if settings.directories.is_empty() && settings.files.is_empty() {
         return Err(invalid(path, "has neither `directories` nor `files`"));
     }
@@ -34,9 +34,9 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         run,
         path,
         prefix: settings.prefix,
-        values: Values::new(run, settings.values.clone(), path)?,
+        values: CompiledValues::new(run, settings.values.clone(), path)?,
         input: &|error| match run.budget.charge_bytes(0) {
-            // Paths count too, and a reader has no error of its own for them.
+            // Paths are charged too, and a reader has no error of its own for that limit.
             Err(exceeded) => Error::Exceeded(exceeded),
             Ok(()) => Error::Input {
                 path: path.to_owned(),
@@ -56,7 +56,7 @@ struct GitGeneratorRun<'g, 'r> {
     run: &'g GeneratorRun<'r>,
     path: &'g str,
     prefix: &'g str,
-    values: Values<'g>,
+    values: CompiledValues<'g>,
     input: &'g dyn Fn(InputError) -> Error,
 }
 
@@ -66,8 +66,10 @@ impl GitGeneratorRun<'_, '_> {
         let budget = self.run.budget;
         let known = opened.directories(budget).map_err(self.input)?;
         for submodule in opened.tree.submodules(budget).map_err(self.input)? {
-            budget.time()?;
-            let mut wanted = patterns.iter().filter(|(_, effect)| *effect == PathInclusion::Include);
+            budget.check_deadline()?;
+            let mut wanted = patterns
+                .iter()
+                .filter(|(_, inclusion)| *inclusion == PathInclusion::Include);
             if wanted.any(|(pattern, _)| pattern.reaches_below(&submodule)) {
                 return Err((self.input)(InputError(format!(
                     "`{submodule}` is a submodule, which the gateway does not read, and Argo CD takes directories \
@@ -77,15 +79,15 @@ impl GitGeneratorRun<'_, '_> {
         }
         let mut chosen = Vec::new();
         for directory in known.iter() {
-            budget.time()?;
+            budget.check_deadline()?;
             // There can be many long patterns. Once time is up nothing matches here, and the
             // checks above or below return the error.
-            let matches = |pattern: &DirectoryPattern| budget.time().is_ok() && pattern.matches(directory);
+            let matches = |pattern: &DirectoryPattern| budget.check_deadline().is_ok() && pattern.matches(directory);
             if is_taken(&patterns, matches) {
                 chosen.push(directory.as_str());
             }
         }
-        budget.time()?;
+        budget.check_deadline()?;
         // The order in which a walk through the tree finds them.
         chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut made = Vec::new();
@@ -97,24 +99,24 @@ impl GitGeneratorRun<'_, '_> {
         Ok(made)
     }
 
-    fn files(&self, opened: &OpenTree, settings: &Git<'_>) -> Result<Vec<Params>, Error> {
+    fn files(&self, opened: &OpenTree, settings: &GitSettings<'_>) -> Result<Vec<Params>, Error> {
         let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
         let budget = self.run.budget;
         let matches = |path: &str| {
             // There can be many long patterns. Once time is up nothing matches here, and the check
             // below returns the error.
-            let matches = |pattern: &Pathspec| budget.time().is_ok() && pattern.matches(path);
+            let matches = |pattern: &Pathspec| budget.check_deadline().is_ok() && pattern.matches(path);
             is_taken(&patterns, matches)
         };
         let files = opened.tree.files(&matches, budget).map_err(self.input)?;
-        budget.time()?;
+        budget.check_deadline()?;
         let mut made = Vec::new();
         for file in files {
             let wrong = |what: &str| invalid(self.path, format!("file `{}` of `{}` {what}", file.path, settings.url));
             for object in self.objects(&file, wrong)? {
                 // The parsed values were charged while parsing; a flattened copy was not.
                 let (mut params, counted) = match self.run.engine {
-                    TemplateEngine::Go { .. } => {
+                    TemplateEngine::GoTemplate { .. } => {
                         type_ambiguity::check_reserved_keys(&object).map_err(|what| wrong(&what))?;
                         if type_ambiguity::has_ambiguous_values(&object, !self.values.is_empty()) {
                             self.run.record_type_ambiguity(TypeAmbiguity::Maps, self.path);
@@ -122,7 +124,7 @@ impl GitGeneratorRun<'_, '_> {
                         let counted = heap_size::of_members(&object);
                         (object, counted)
                     }
-                    TemplateEngine::Fast => (flatten::flat(self.run, &object)?, 0),
+                    TemplateEngine::FastTemplate => (flatten::flat(self.run, &object)?, 0),
                 };
                 let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
                 self.add_path(&mut params, directory, Some(name));
@@ -139,20 +141,20 @@ impl GitGeneratorRun<'_, '_> {
         compile: impl Fn(&str) -> Result<P, String>,
     ) -> Result<Vec<(P, PathInclusion)>, Error> {
         let items = items.iter().enumerate().map(|(index, item)| {
-            let compiled = if item.path.len() > LONGEST_PATTERN {
+            let compiled = if item.path.len() > MAX_PATTERN_BYTES {
                 let observed = item.path.len();
-                Err(format!("has {observed} bytes, at most {LONGEST_PATTERN} are allowed"))
+                Err(format!("has {observed} bytes, at most {MAX_PATTERN_BYTES} are allowed"))
             } else {
                 compile(item.path)
             };
             let path = || format!("{}.{key}[{index}].path", self.path);
-            Ok((compiled.map_err(|what| invalid(&path(), what))?, item.effect))
+            Ok((compiled.map_err(|what| invalid(&path(), what))?, item.inclusion))
         });
         items.collect()
     }
 
     /// The objects in a file: a single one, or a list. An empty file counts as one empty object.
-    fn objects(&self, file: &File, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
+    fn objects(&self, file: &RepositoryFile, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
         let text = std::str::from_utf8(&file.content).map_err(|_| wrong("is not UTF-8 text"))?;
         let other = || wrong("is neither a mapping nor a list of mappings");
         match self.run.yaml(text, &wrong)? {
@@ -183,7 +185,7 @@ impl GitGeneratorRun<'_, '_> {
         }
         let segments = directory.split('/');
         match self.run.engine {
-            TemplateEngine::Go { .. } => {
+            TemplateEngine::GoTemplate { .. } => {
                 self.run.record_type_ambiguity(TypeAmbiguity::Lists, self.path);
                 let segments: Vec<&str> = segments.collect();
                 let mut members = Map::new();
@@ -201,7 +203,7 @@ impl GitGeneratorRun<'_, '_> {
                 };
                 params.insert(key.to_owned(), value);
             }
-            TemplateEngine::Fast => {
+            TemplateEngine::FastTemplate => {
                 let name = match self.prefix {
                     "" => "path".to_owned(),
                     prefix => format!("{prefix}.path"),
@@ -233,7 +235,7 @@ fn is_taken<P>(patterns: &[(P, PathInclusion)], matches: impl Fn(&P) -> bool) ->
     let any = |wanted: PathInclusion| {
         patterns
             .iter()
-            .any(|(pattern, effect)| *effect == wanted && matches(pattern))
+            .any(|(pattern, inclusion)| *inclusion == wanted && matches(pattern))
     };
     any(PathInclusion::Include) && !any(PathInclusion::Exclude)
 }
@@ -244,6 +246,6 @@ pub(super) fn sanitize_name(text: &str) -> String {
         'a'..='z' | '0'..='9' | '-' | '.' => symbol,
         _ => '-',
     };
-    let name: String = text.to_lowercase().chars().map(fit).take(LONGEST_NAME).collect();
+    let name: String = text.to_lowercase().chars().map(fit).take(MAX_NAME_BYTES).collect();
     name.trim_matches(['-', '.']).to_owned()
 }

@@ -4,15 +4,15 @@
 
 use serde_json::{Map, Value};
 
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
 use super::{Error, invalid, type_ambiguity};
-use crate::decode::fields::{below, object};
-use crate::decode::settings::List;
+use crate::decode::fields::{child_path, object};
+use crate::decode::settings::ListSettings;
 use crate::{Params, TemplateEngine, heap_size};
 
 /// Runs a list generator. Both engines take the items of `elementsYaml` unchanged.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
-    let list = List::read(settings, path)?;
+    let list = ListSettings::read(settings, path)?;
     let mut made = Vec::new();
     for (index, element) in list.elements.iter().enumerate() {
         run.charge(heap_size::of(element))?;
@@ -20,21 +20,21 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         made.push(match element {
             Value::Null => Params::new(),
             element => match run.engine {
-                TemplateEngine::Go { .. } => {
+                TemplateEngine::GoTemplate { .. } => {
                     let element = object(element, &path())?;
                     type_ambiguity::check_reserved_keys(element).map_err(|what| invalid(&path(), what))?;
                     element.clone()
                 }
-                TemplateEngine::Fast => texts(object(element, &path())?, &path())?,
+                TemplateEngine::FastTemplate => texts(object(element, &path())?, &path())?,
             },
         });
     }
     if !list.elements_yaml.is_empty() {
-        let path = below(path, "elementsYaml");
+        let path = child_path(path, "elementsYaml");
         for element in elements(run, list.elements_yaml, &path)? {
             // The bytes were charged while parsing.
             run.charge(0)?;
-            if matches!(run.engine, TemplateEngine::Go { .. }) {
+            if matches!(run.engine, TemplateEngine::GoTemplate { .. }) {
                 type_ambiguity::check_reserved_keys(&element).map_err(|what| invalid(&path, what))?;
             }
             made.push(element);
@@ -65,7 +65,7 @@ fn texts(element: &Map<String, Value>, path: &str) -> Result<Params, Error> {
     let text = |key: &str, value: &Value| match value {
         Value::String(text) => Ok(Value::String(text.clone())),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err(invalid(
-            &below(path, key),
+            &child_path(path, key),
             "error parsing value as string: without `goTemplate`, values are texts",
         )),
     };
@@ -78,7 +78,7 @@ fn texts(element: &Map<String, Value>, path: &str) -> Result<Params, Error> {
                     params.insert(key, value);
                 }
             }
-            _ if key == "values" => return Err(invalid(&below(path, key), "error parsing values map")),
+            _ if key == "values" => return Err(invalid(&child_path(path, key), "error parsing values map")),
             value => {
                 params.insert(key.clone(), text(key, value)?);
             }

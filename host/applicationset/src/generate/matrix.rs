@@ -5,11 +5,11 @@
 use serde_json::{Map, Value};
 
 use super::flatten::format_go_value;
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
 use super::type_ambiguity::{self, TypeAmbiguity};
 use super::{Error, invalid};
 use crate::decode::entry::NestingLevel;
-use crate::decode::settings::Combination;
+use crate::decode::settings::CombinationSettings;
 use crate::{Params, TemplateEngine, heap_size};
 use tollgate_core::diagnostic::one_line;
 
@@ -23,7 +23,7 @@ pub(super) fn parameters(
     level: NestingLevel,
     path: &str,
 ) -> Result<Vec<Params>, Error> {
-    let children = Combination::read(settings, path)?.generators;
+    let children = CombinationSettings::read(settings, path)?.generators;
     let [first, second] = children else {
         let what = if children.len() < 2 { "less" } else { "more" };
         return Err(invalid(
@@ -31,25 +31,25 @@ pub(super) fn parameters(
             format!("found {what} than two generators, Matrix support only two"),
         ));
     };
-    let place = |index: usize| format!("{path}.generators[{index}]");
-    let ours = run.child(first, level, &place(0), None)?;
+    let child_at = |index: usize| format!("{path}.generators[{index}]");
+    let ours = run.child(first, level, &child_at(0), None)?;
     let mut made = Vec::new();
     // A second child that uses no parameter generates the same each time.
     let mut fixed: Option<Vec<Params>> = None;
     let is_fixed = !is_templated(second);
     for own in &ours {
-        let fresh;
+        let generated;
         let theirs = match &fixed {
             Some(theirs) => theirs,
             None => {
-                fresh = run.child(second, level, &place(1), Some(own))?;
-                if is_fixed { fixed.insert(fresh) } else { &fresh }
+                generated = run.child(second, level, &child_at(1), Some(own))?;
+                if is_fixed { fixed.insert(generated) } else { &generated }
             }
         };
         for other in theirs {
             run.charge(heap_size::of_both(own, other))?;
             made.push(match run.engine {
-                TemplateEngine::Go { .. } => {
+                TemplateEngine::GoTemplate { .. } => {
                     if type_ambiguity::have_ambiguous_types(own, other) {
                         run.record_type_ambiguity(TypeAmbiguity::Maps, path);
                     }
@@ -57,7 +57,7 @@ pub(super) fn parameters(
                     overlay(&mut both, own);
                     both
                 }
-                TemplateEngine::Fast => combined(own, other).map_err(|what| invalid(path, what))?,
+                TemplateEngine::FastTemplate => combined(own, other).map_err(|what| invalid(path, what))?,
             });
         }
     }
@@ -97,7 +97,7 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
         match both.get(key) {
             Some(current) if *current != value => {
                 let (current, value) = (format_go_value(current), format_go_value(&value));
-                let (key, current, value) = (short(key), short(&current), short(&value));
+                let (key, current, value) = (excerpt(key), excerpt(&current), excerpt(&value));
                 return Err(format!(
                     "found duplicate key {key} with different value, a: {current} ,b: {value}"
                 ));
@@ -109,6 +109,6 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
 }
 
 /// The beginning of a string, for errors.
-pub(super) fn short(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     one_line(text, SHOWN_BYTES)
 }

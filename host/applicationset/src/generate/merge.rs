@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::flatten::format_go_value;
-use super::matrix::{overlay, short};
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
+use super::matrix::{excerpt, overlay};
 use super::type_ambiguity::{self, TypeAmbiguity};
 use super::{Error, invalid};
 use crate::decode::entry::NestingLevel;
-use crate::decode::settings::Combination;
+use crate::decode::settings::CombinationSettings;
 use crate::{Params, TemplateEngine, heap_size};
 
 /// Runs a merge generator whose children are at `level`.
@@ -23,7 +23,7 @@ pub(super) fn parameters(
     level: NestingLevel,
     path: &str,
 ) -> Result<Vec<Params>, Error> {
-    let settings = Combination::read(settings, path)?;
+    let settings = CombinationSettings::read(settings, path)?;
     if settings.generators.len() < 2 {
         return Err(invalid(
             path,
@@ -46,7 +46,7 @@ pub(super) fn parameters(
     let by_key = |sets: &[Params]| by_key(run, (&keys, path), sets);
     let positions = by_key(&base)?;
     for overrides in made {
-        run.budget.time()?;
+        run.budget.check_deadline()?;
         for (key, index) in by_key(&overrides)? {
             let under = positions.get(&key).and_then(|position| base.get_mut(*position));
             let (Some(under), Some(over)) = (under, overrides.get(index)) else {
@@ -54,13 +54,15 @@ pub(super) fn parameters(
             };
             run.budget.charge_bytes(heap_size::of_members(over))?;
             match run.engine {
-                TemplateEngine::Go { .. } => {
+                TemplateEngine::GoTemplate { .. } => {
                     if type_ambiguity::have_ambiguous_types(under, over) {
                         run.record_type_ambiguity(TypeAmbiguity::Maps, path);
                     }
                     overlay(under, over);
                 }
-                TemplateEngine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
+                TemplateEngine::FastTemplate => {
+                    under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone())))
+                }
             }
         }
     }
@@ -76,7 +78,7 @@ fn by_key(
     let names = keys.iter().map(|key| heap_size::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {
-        run.budget.time()?;
+        run.budget.check_deadline()?;
         // Keys can be many and long, and repeat in every set.
         let values = keys.iter().filter_map(|key| params.get(*key)).map(heap_size::of);
         run.budget.charge_bytes(values.fold(names, u64::saturating_add))?;
@@ -89,7 +91,7 @@ fn by_key(
             let what = format!(
                 "the parameters from a generator were not unique by the given mergeKeys, \
                  Merge requires all param sets to be unique. Duplicate key was {}",
-                short(&key)
+                excerpt(&key)
             );
             return Err(invalid(path, what));
         }

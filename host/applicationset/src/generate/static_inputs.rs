@@ -7,8 +7,8 @@ use super::clusters::{cluster_selector, selected};
 use super::matrix::is_templated;
 use super::{Error, invalid};
 use crate::decode::entry::{GeneratorEntry, NestingLevel};
-use crate::decode::fields::below;
-use crate::decode::settings::{Clusters, Combination, Git};
+use crate::decode::fields::child_path;
+use crate::decode::settings::{ClusterSettings, CombinationSettings, GitSettings};
 use crate::selector::Selector;
 use crate::{ClusterInput, GeneratorKind, Spec};
 
@@ -20,9 +20,10 @@ pub struct StaticInputs {
     /// The clusters that cluster generators select.
     pub clusters: Vec<ClusterSelection>,
     /// Kinds that plugins provide, in order of first occurrence, without duplicates.
-    pub guests: Vec<GeneratorKind>,
-    /// Whether there may be more: a second child of a matrix uses parameters in a URL or selector.
-    pub more: bool,
+    pub plugin_kinds: Vec<GeneratorKind>,
+    /// Whether inputs may be missing: a second child of a matrix uses parameters in a URL or
+    /// selector.
+    pub is_incomplete: bool,
 }
 
 /// The clusters that one cluster generator selects.
@@ -63,32 +64,36 @@ enum StringForm {
 }
 
 impl StaticInputs {
-    fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, texts: StringForm) -> Result<(), Error> {
+    fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, form: StringForm) -> Result<(), Error> {
         for (name, settings) in GeneratorEntry::open(raw, path)?.kinds {
-            let path = below(path, name.as_str());
+            let path = child_path(path, name.as_str());
             match name {
                 GeneratorKind::List => {}
-                GeneratorKind::Git => self.add_repository(Git::read(settings, &path)?.url, texts),
-                GeneratorKind::Clusters => self.add_clusters(&Clusters::read(settings, &path)?, path, texts)?,
+                GeneratorKind::Git => self.add_repository(GitSettings::read(settings, &path)?.url, form),
+                GeneratorKind::Clusters => self.add_clusters(&ClusterSettings::read(settings, &path)?, path, form)?,
                 GeneratorKind::Matrix | GeneratorKind::Merge => {
-                    let Some(level) = level.below() else {
+                    let Some(level) = level.child_level() else {
                         return Err(invalid(&path, "matrix and merge can be nested only once"));
                     };
-                    for (index, child) in Combination::read(settings, &path)?.generators.iter().enumerate() {
-                        let texts = if name == GeneratorKind::Matrix && index > 0 {
+                    for (index, child) in CombinationSettings::read(settings, &path)?
+                        .generators
+                        .iter()
+                        .enumerate()
+                    {
+                        let form = if name == GeneratorKind::Matrix && index > 0 {
                             StringForm::Templates
                         } else {
-                            texts
+                            form
                         };
-                        self.add(child, level, &format!("{path}.generators[{index}]"), texts)?;
+                        self.add(child, level, &format!("{path}.generators[{index}]"), form)?;
                     }
                 }
                 GeneratorKind::ScmProvider
                 | GeneratorKind::PullRequest
                 | GeneratorKind::ClusterDecisionResource
                 | GeneratorKind::Plugin => {
-                    if !self.guests.contains(&name) {
-                        self.guests.push(name);
+                    if !self.plugin_kinds.contains(&name) {
+                        self.plugin_kinds.push(name);
                     }
                 }
             }
@@ -96,17 +101,17 @@ impl StaticInputs {
         Ok(())
     }
 
-    fn add_repository(&mut self, url: &str, texts: StringForm) {
-        if texts == StringForm::Templates && url.contains("{{") {
-            self.more = true;
+    fn add_repository(&mut self, url: &str, form: StringForm) {
+        if form == StringForm::Templates && url.contains("{{") {
+            self.is_incomplete = true;
         } else {
             self.repositories.push(url.to_owned());
         }
     }
 
-    fn add_clusters(&mut self, settings: &Clusters<'_>, path: String, texts: StringForm) -> Result<(), Error> {
-        if texts == StringForm::Templates && settings.selector.is_some_and(is_templated) {
-            self.more = true;
+    fn add_clusters(&mut self, settings: &ClusterSettings<'_>, path: String, form: StringForm) -> Result<(), Error> {
+        if form == StringForm::Templates && settings.selector.is_some_and(is_templated) {
+            self.is_incomplete = true;
             return Ok(());
         }
         let selector = cluster_selector(settings, &path)?;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Error, parameters};
 use crate::inputs::{InputError, Metadata};
 use crate::{
-    ApplicationSet, ClusterInput, File, GenerationBudget, GeneratorKind, InputAuthorizer, Inputs, Params,
-    PluginGenerators, Refusal, RefusedResource, Repositories, Tree,
+    ApplicationSet, ClusterInput, Denial, DeniedResource, GenerationBudget, GeneratorKind, GitTree, InputAuthorizer,
+    Inputs, Params, PluginGenerators, Repositories, RepositoryFile,
 };
 use tollgate_config::GenerationLimits;
 
@@ -32,7 +32,7 @@ struct World {
     clusters: Vec<ClusterInput>,
     files: Vec<(&'static str, &'static str)>,
     made: Vec<Params>,
-    forbidden: Vec<RefusedResource>,
+    forbidden: Vec<DeniedResource>,
     /// What was opened or run, in order.
     read: Mutex<Vec<String>>,
     limits: GenerationLimits,
@@ -67,17 +67,17 @@ impl World {
     fn inputs(&self) -> Inputs<'_> {
         Inputs {
             clusters: &self.clusters,
-            gate: self,
+            authorizer: self,
             repositories: self,
-            guests: self,
+            plugin_generators: self,
         }
     }
 
-    fn allows(&self, about: RefusedResource) -> Result<(), Refusal> {
+    fn allows(&self, about: DeniedResource) -> Result<(), Denial> {
         if !self.forbidden.contains(&about) {
             return Ok(());
         }
-        Err(Refusal {
+        Err(Denial {
             about,
             rule: None,
             reason: "is forbidden".to_owned(),
@@ -90,38 +90,38 @@ impl World {
 }
 
 impl InputAuthorizer for World {
-    fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
-        self.allows(RefusedResource::Cluster(cluster.name.clone()))
+    fn check_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial> {
+        self.allows(DeniedResource::Cluster(cluster.name.clone()))
     }
 
-    fn repository(&self, url: &str) -> Result<(), Refusal> {
-        self.allows(RefusedResource::Repository(url.to_owned()))
+    fn check_repository(&self, url: &str) -> Result<(), Denial> {
+        self.allows(DeniedResource::Repository(url.to_owned()))
     }
 
-    fn guest(&self, kind: GeneratorKind) -> Result<(), Refusal> {
-        self.allows(RefusedResource::Generator(kind.as_str()))
+    fn check_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
+        self.allows(DeniedResource::Generator(kind.as_str()))
     }
 }
 
 impl Repositories for World {
-    fn open(&self, url: &str, revision: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, revision: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
         self.note(format!("{url}@{revision}"));
         if url.contains("missing") {
             return Err(InputError(format!("there is no repository `{url}`")));
         }
-        let files = self.files.iter().map(|(path, content)| File {
+        let files = self.files.iter().map(|(path, content)| RepositoryFile {
             path: (*path).to_owned(),
             content: content.as_bytes().into(),
         });
-        let files: Vec<File> = files.collect();
+        let files: Vec<RepositoryFile> = files.collect();
         Ok(Box::new(Files(RefCell::new(files))))
     }
 }
 
 #[derive(Debug)]
-struct Files(RefCell<Vec<File>>);
+struct Files(RefCell<Vec<RepositoryFile>>);
 
-impl Tree for Files {
+impl GitTree for Files {
     fn directories(&self, _: &GenerationBudget) -> Result<Vec<String>, InputError> {
         let mut found = std::collections::BTreeSet::new();
         for file in self.0.borrow().iter() {
@@ -140,9 +140,9 @@ impl Tree for Files {
         Ok(parents.map(str::to_owned).collect())
     }
 
-    fn files(&self, matches: &dyn Fn(&str) -> bool, _: &GenerationBudget) -> Result<Vec<File>, InputError> {
+    fn files(&self, matches: &dyn Fn(&str) -> bool, _: &GenerationBudget) -> Result<Vec<RepositoryFile>, InputError> {
         let files = self.0.borrow();
-        let mut found: Vec<File> = files.iter().filter(|file| matches(&file.path)).cloned().collect();
+        let mut found: Vec<RepositoryFile> = files.iter().filter(|file| matches(&file.path)).cloned().collect();
         found.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(found)
     }

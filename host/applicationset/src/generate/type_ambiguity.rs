@@ -9,7 +9,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::template::{ParamsOrigin, made};
+use crate::template::{ParamsOrigin, params_origin};
 use crate::{MissingKey, Params, Spec, TemplateEngine};
 
 /// Keys that identify which generator made a set of parameters.
@@ -25,13 +25,13 @@ pub(super) fn check_reserved_keys(params: &Params) -> Result<(), String> {
             ));
         }
         for value in members.values() {
-            below(value, &mut open);
+            push_objects(value, &mut open);
         }
     }
     Ok(())
 }
 
-fn below<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
+fn push_objects<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
     let mut left = vec![value];
     while let Some(value) = left.pop() {
         match value {
@@ -57,11 +57,11 @@ pub(super) fn has_ambiguous_values(object: &Params, has_values: bool) -> bool {
 /// Whether, once two sets of parameters are combined, their `values` or `metadata` no longer tell
 /// which generator made them.
 pub(super) fn have_ambiguous_types(one: &Params, other: &Params) -> bool {
-    let sides = [(one, made(one)), (other, made(other))];
-    let is_foreign = |key: &str, makers: &[ParamsOrigin]| {
-        let is_made = sides.iter().any(|(_, made)| makers.contains(made));
-        let mut foreign = sides.iter().filter(|(_, made)| !makers.contains(made));
-        is_made && foreign.any(|(params, _)| params.get(key).is_some_and(Value::is_object))
+    let sides = [(one, params_origin(one)), (other, params_origin(other))];
+    let is_foreign = |key: &str, origins: &[ParamsOrigin]| {
+        let is_any_listed = sides.iter().any(|(_, origin)| origins.contains(origin));
+        let mut foreign = sides.iter().filter(|(_, origin)| !origins.contains(origin));
+        is_any_listed && foreign.any(|(params, _)| params.get(key).is_some_and(Value::is_object))
     };
     is_foreign("values", &[ParamsOrigin::Clusters, ParamsOrigin::Git])
         || is_foreign("metadata", &[ParamsOrigin::Clusters])
@@ -76,23 +76,23 @@ pub(super) enum TypeAmbiguity {
     Maps,
 }
 
-/// Whether a template of the set could tell the types apart.
+/// Whether a template of the set could observe the ambiguous types.
 ///
 /// Functions for maps of any type fail on maps of strings, here as in Argo CD.
-pub(super) fn is_observable(spec: &Spec, unclear: TypeAmbiguity) -> bool {
-    let TemplateEngine::Go { missing_key } = spec.engine else {
+pub(super) fn is_observable(spec: &Spec, ambiguity: TypeAmbiguity) -> bool {
+    let TemplateEngine::GoTemplate { missing_key } = spec.engine else {
         return false;
     };
-    let is_map = unclear == TypeAmbiguity::Maps;
-    let tells = |text: &str| text.contains("{{") && tells(text, unclear);
+    let is_map = ambiguity == TypeAmbiguity::Maps;
+    let is_revealing = |text: &str| text.contains("{{") && reveals_type(text, ambiguity);
     let settings = || {
         let kinds = spec.generators.iter().flat_map(|generator| &generator.kinds);
         kinds.map(|kind| &kind.settings)
     };
     let texts = settings().chain([&spec.template]);
     (is_map && missing_key == MissingKey::Zero)
-        || texts.into_iter().any(|value| any_text(value, &tells))
-        || spec.template_patch.as_deref().is_some_and(tells)
+        || texts.into_iter().any(|value| any_text(value, &is_revealing))
+        || spec.template_patch.as_deref().is_some_and(is_revealing)
         // SECURITY: a string that is rendered twice may become any string.
         || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
 }
@@ -113,11 +113,11 @@ const TYPE_SENSITIVE_FUNCTIONS: [&str; 10] = [
 /// Functions whose result depends on the types of maps only.
 const MAP_TYPE_SENSITIVE_FUNCTIONS: [&str; 2] = ["index", "printf"];
 
-fn tells(text: &str, unclear: TypeAmbiguity) -> bool {
+fn reveals_type(text: &str, ambiguity: TypeAmbiguity) -> bool {
     let mut names = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     names.any(|name| {
         TYPE_SENSITIVE_FUNCTIONS.contains(&name)
-            || (unclear == TypeAmbiguity::Maps && MAP_TYPE_SENSITIVE_FUNCTIONS.contains(&name))
+            || (ambiguity == TypeAmbiguity::Maps && MAP_TYPE_SENSITIVE_FUNCTIONS.contains(&name))
     }) || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
 }
 
@@ -146,12 +146,12 @@ fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
 fn depth(settings: &Value) -> usize {
     let children = settings.get("generators").and_then(Value::as_array);
     let Some(children) = children else { return 0 };
-    let below = children
+    let children_depths = children
         .iter()
         .filter_map(Value::as_object)
         .flat_map(Map::values)
         .map(depth);
-    below.max().unwrap_or_default().saturating_add(1)
+    children_depths.max().unwrap_or_default().saturating_add(1)
 }
 
 #[cfg(test)]

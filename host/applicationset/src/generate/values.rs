@@ -4,30 +4,30 @@
 
 use serde_json::{Map, Value};
 
-use super::run::GeneratorRun;
+use super::generator_run::GeneratorRun;
 use super::type_ambiguity::TypeAmbiguity;
 use super::{Error, template_error};
-use crate::decode::fields::below;
+use crate::decode::fields::child_path;
 use crate::decode::settings;
-use crate::template::{CompiledTemplate, ParamsOrigin, made};
+use crate::template::{CompiledTemplate, ParamsOrigin, params_origin};
 use crate::{Params, TemplateEngine};
 
 /// `values`, parsed once for all sets of parameters.
-pub(super) struct Values<'v> {
+pub(super) struct CompiledValues<'v> {
     entries: Vec<(&'v str, CompiledTemplate)>,
     path: String,
 }
 
-impl<'v> Values<'v> {
+impl<'v> CompiledValues<'v> {
     /// Parses them; `path` is that of the generator.
-    pub(super) fn new(run: &GeneratorRun<'_>, values: settings::Values<'v>, path: &str) -> Result<Self, Error> {
-        let path = below(path, "values");
+    pub(super) fn new(run: &GeneratorRun<'_>, values: settings::ValueTemplates<'v>, path: &str) -> Result<Self, Error> {
+        let path = child_path(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
             // Names and projects depend on parameters.
             let compiled = CompiledTemplate::for_authorization(run.engine, &Value::String(text.to_owned()));
             Ok((
                 key,
-                compiled.map_err(|error| template_error(&below(&path, key), error))?,
+                compiled.map_err(|error| template_error(&child_path(&path, key), error))?,
             ))
         };
         let entries = values.into_iter().map(entry).collect::<Result<_, Error>>()?;
@@ -44,11 +44,11 @@ impl<'v> Values<'v> {
         let mut rendered = Map::new();
         for (key, compiled) in &self.entries {
             let value = compiled.render(params, run.budget);
-            let value = value.map_err(|error| template_error(&below(&self.path, key), error))?;
+            let value = value.map_err(|error| template_error(&child_path(&self.path, key), error))?;
             rendered.insert((*key).to_owned(), value);
         }
         add(run.engine, rendered, params);
-        if !self.is_empty() && made(params) == ParamsOrigin::Others {
+        if !self.is_empty() && params_origin(params) == ParamsOrigin::Others {
             run.record_type_ambiguity(TypeAmbiguity::Maps, &self.path);
         }
         Ok(())
@@ -58,11 +58,11 @@ impl<'v> Values<'v> {
 /// Adds `values` in the engine's form.
 pub(super) fn add(engine: TemplateEngine, values: Map<String, Value>, params: &mut Params) {
     match engine {
-        TemplateEngine::Go { .. } if values.is_empty() => {}
-        TemplateEngine::Go { .. } => {
+        TemplateEngine::GoTemplate { .. } if values.is_empty() => {}
+        TemplateEngine::GoTemplate { .. } => {
             params.insert("values".to_owned(), Value::Object(values));
         }
-        TemplateEngine::Fast => {
+        TemplateEngine::FastTemplate => {
             let values = values.into_iter();
             params.extend(values.map(|(key, value)| (format!("values.{key}"), value)));
         }

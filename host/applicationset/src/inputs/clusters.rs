@@ -18,7 +18,7 @@ impl ClusterInput {
 
     fn new(cluster: &Cluster, resources: &Resources) -> Self {
         let config = resources.cluster_configs.get(&cluster.server);
-        let config = config.filter(|config| config.object.is_some());
+        let config = config.filter(|config| config.secret_name.is_some());
         Self {
             name: cluster.name.clone(),
             server: cluster.server.clone(),

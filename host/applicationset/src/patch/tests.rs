@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, LONGEST_LIST};
+use super::{Error, MAX_LIST_ITEMS};
 use crate::{Exceeded, GenerationBudget};
 use tollgate_config::GenerationLimits;
 
@@ -189,11 +189,11 @@ fn lists_whose_entries_are_compared_are_short() {
         "$setElementOrder/finalizers",
     ] {
         let patch = |count: usize| json!({"metadata": {key: items(count)}});
-        assert!(patched(patch(LONGEST_LIST)).is_ok(), "{key}");
+        assert!(patched(patch(MAX_LIST_ITEMS)).is_ok(), "{key}");
         let long = Error::Long {
-            observed: LONGEST_LIST + 1,
-            allowed: LONGEST_LIST,
+            observed: MAX_LIST_ITEMS + 1,
+            allowed: MAX_LIST_ITEMS,
         };
-        assert_eq!(patched(patch(LONGEST_LIST + 1)), Err(long), "{key}");
+        assert_eq!(patched(patch(MAX_LIST_ITEMS + 1)), Err(long), "{key}");
     }
 }

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::ignore::IgnoreRules;
-use super::{Action, Owner, PlannedChange, may_delete, same, with_owner_reference};
+use super::{Action, Owner, PlannedChange, equivalence, may_delete, with_owner_reference};
 use crate::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
-use tollgate_state::write::same::is_zero_value;
+use tollgate_state::write::equivalence::is_zero_value;
 
 /// Annotations that the controllers keep for themselves.
 ///
@@ -81,7 +81,7 @@ impl Planner<'_> {
         // In all other cases the result equals what was generated.
         let may_differ = held_back.is_some() || self.rules.applies_to(&name);
         let stays = after.as_ref().unwrap_or(&before);
-        let differs = may_differ && !same::generated(stays, &generated);
+        let differs = may_differ && !equivalence::generated(stays, &generated);
         PlannedChange {
             name: self.named(name),
             action,
@@ -96,17 +96,18 @@ impl Planner<'_> {
     /// changes nothing.
     fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
         // Most Applications of a set do not change, so nothing is copied for them.
-        if !same::specs(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some() {
+        if !equivalence::specs(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some()
+        {
             let after = self.rules.apply(name, before, self.merged(before, generated));
-            return (!same::application(before, &after, &self.owner)).then_some(after);
+            return (!equivalence::application(before, &after, &self.owner)).then_some(after);
         }
         let is_same = ["annotations", "labels"].iter().all(|part| {
             let kept = Value::Object(self.kept(before, generated, part));
-            same::metadata(part, before, Some(&kept))
+            equivalence::metadata(part, before, Some(&kept))
         });
         let finalizers = Value::Array(finalizers(before, generated));
         let is_same = is_same
-            && same::metadata("finalizers", before, Some(&finalizers))
+            && equivalence::metadata("finalizers", before, Some(&finalizers))
             && self.owner.has_exact_reference(before);
         (!is_same).then(|| self.merged(before, generated))
     }
@@ -114,7 +115,7 @@ impl Planner<'_> {
     /// The annotations or labels to store: the generated ones, with the stored values of keys that
     /// are kept.
     fn kept(&self, before: &Value, generated: &Value, part: &str) -> Map<String, Value> {
-        let preserved = &self.set.spec.preserved;
+        let preserved = &self.set.spec.preserved_fields;
         match part {
             "annotations" => {
                 let keys = preserved.annotations.iter().map(String::as_str).chain(KEPT_ANNOTATIONS);

@@ -11,7 +11,7 @@
 use serde_json::{Map, Value};
 
 use super::PlanProblem;
-use tollgate_state::write::same::is_zero_significant;
+use tollgate_state::write::equivalence::is_zero_significant;
 use tollgate_state::write::{merge, merge_patch};
 
 /// One rule.

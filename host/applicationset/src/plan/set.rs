@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, put_or_remove};
 use crate::transient_annotations;
-use tollgate_state::write::same::EquivalenceRules;
+use tollgate_state::write::equivalence::EquivalenceRules;
 
 /// Metadata that only the store sets; values that are sent are ignored.
 const SERVER_SET_METADATA: [&str; 5] = [
@@ -99,7 +99,7 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         let mut annotations = transient_annotations::without_transient(texts(sent, "annotations"));
-        annotations.extend(transient_annotations::only(texts(stored, "annotations")));
+        annotations.extend(transient_annotations::only_transient(texts(stored, "annotations")));
         put_annotations(metadata, annotations);
         for key in SERVER_SET_METADATA {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());

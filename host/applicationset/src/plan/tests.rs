@@ -29,12 +29,12 @@ fn set(object: &Value, sync: ApplicationsSync) -> ApplicationSet {
             generators: Vec::new(),
             template: Value::Null,
             template_patch: None,
-            engine: TemplateEngine::Fast,
-            sync: SyncPolicy {
+            engine: TemplateEngine::FastTemplate,
+            sync_policy: SyncPolicy {
                 applications: sync,
                 preserve_resources: false,
             },
-            preserved: PreservedFields {
+            preserved_fields: PreservedFields {
                 annotations: texts("/spec/preservedFields/annotations"),
                 labels: texts("/spec/preservedFields/labels"),
             },

@@ -1,5 +1,5 @@
-//! Special IP addresses that a host name must not resolve to. Only an entry of the settings or a
-//! Secret that names the very host may open them.
+//! Special IP addresses that a host name must not resolve to, unless an entry of the settings or a
+//! Secret names that very host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,7 +42,7 @@ pub(super) fn special_host(url: &Url) -> Option<&'static str> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resolver {
     /// The host itself is listed and may be special, such as `localhost`.
-    pub(super) named: bool,
+    pub(super) allows_special: bool,
 }
 
 /// A name resolves to a forbidden address.
@@ -52,12 +52,12 @@ pub(super) struct ForbiddenAddress(pub(super) &'static str);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let named = self.named;
+        let allows_special = self.allows_special;
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let forbidden = found.iter().find_map(|address| special(address.ip()));
             match forbidden {
-                Some(what) if !named => Err(ForbiddenAddress(what).into()),
+                Some(what) if !allows_special => Err(ForbiddenAddress(what).into()),
                 Some(_) | None => Ok(Box::new(found.into_iter()) as Addrs),
             }
         })

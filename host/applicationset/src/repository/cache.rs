@@ -12,7 +12,7 @@ use gix::ObjectId;
 use tokio::time::Instant;
 
 use super::disk::DiskReservation;
-use super::flight::FetchKey;
+use super::in_flight::FetchKey;
 use super::tree::CommitTree;
 use super::{Error, MAX_CACHED_COMMITS};
 
@@ -23,14 +23,14 @@ const FAILURE_TTL: Duration = Duration::from_secs(3);
 /// Maximum number of cached revisions.
 const MAX_REVISIONS: usize = 4096;
 
-/// A commit in a folder of its own, which is removed when nobody holds it any more.
+/// A commit in a folder of its own, which is removed when the last reference is dropped.
 #[derive(Debug)]
 pub(super) struct Checkout {
     pub(super) repository: gix::ThreadSafeRepository,
     pub(super) commit: ObjectId,
     pub(super) folder: PathBuf,
     /// The disk space it uses, released after the folder is removed.
-    pub(super) _part: DiskReservation,
+    pub(super) _reservation: DiskReservation,
 }
 
 impl Checkout {
@@ -73,23 +73,23 @@ struct ResolvedRevision {
 }
 
 impl Cache {
-    /// The cached outcome for a revision, if it is no older than `fresh` at `now`. A full commit
+    /// The cached outcome for a revision, if it is younger than `max_age` at `now`. A full commit
     /// id never expires.
     pub(super) fn lookup(
         &mut self,
-        asked: &FetchKey,
-        (now, fresh): (Instant, Duration),
+        fetch_key: &FetchKey,
+        (now, max_age): (Instant, Duration),
     ) -> Option<Result<Arc<Checkout>, Error>> {
-        if let Ok(commit) = asked.revision.parse::<ObjectId>()
-            && let Some(kept) = self.commit(&asked.repository, commit)
+        if let Ok(commit) = fetch_key.revision.parse::<ObjectId>()
+            && let Some(kept) = self.commit(&fetch_key.repository, commit)
         {
             return Some(Ok(kept));
         }
-        let known = self.revisions.get(asked)?;
+        let known = self.revisions.get(fetch_key)?;
         let age = now.saturating_duration_since(known.at);
         match known.outcome.clone() {
-            Err(error) => (age < FAILURE_TTL.min(fresh)).then_some(Err(error)),
-            Ok(commit) if age < fresh => self.commit(&asked.repository, commit).map(Ok),
+            Err(error) => (age < FAILURE_TTL.min(max_age)).then_some(Err(error)),
+            Ok(commit) if age < max_age => self.commit(&fetch_key.repository, commit).map(Ok),
             Ok(_) => None,
         }
     }
@@ -108,7 +108,7 @@ impl Cache {
     #[must_use]
     pub(super) fn insert_outcome(
         &mut self,
-        asked: &FetchKey,
+        fetch_key: &FetchKey,
         outcome: &Result<Arc<Checkout>, Error>,
         at: Instant,
     ) -> Vec<Arc<Checkout>> {
@@ -116,11 +116,11 @@ impl Cache {
             self.revisions.clear();
         }
         let known = outcome.as_ref().map(|checkout| checkout.commit);
-        let outcome_known = ResolvedRevision {
+        let resolved = ResolvedRevision {
             at,
             outcome: known.map_err(Clone::clone),
         };
-        self.revisions.insert(asked.clone(), outcome_known);
+        self.revisions.insert(fetch_key.clone(), resolved);
         let Ok(checkout) = outcome else {
             return Vec::new();
         };
@@ -130,12 +130,12 @@ impl Cache {
             used: self.uses,
             at,
         };
-        let before = self.commits.insert((asked.repository, checkout.commit), kept);
-        let mut gone: Vec<_> = before.into_iter().map(|before| before.checkout).collect();
+        let before = self.commits.insert((fetch_key.repository, checkout.commit), kept);
+        let mut evicted: Vec<_> = before.into_iter().map(|before| before.checkout).collect();
         while self.commits.len() > MAX_CACHED_COMMITS {
-            gone.extend(self.evict());
+            evicted.extend(self.evict());
         }
-        gone
+        evicted
     }
 
     /// Removes the least recently requested commit, preferring one that nobody reads. It must be
@@ -148,11 +148,11 @@ impl Cache {
         self.commits.remove(&key).map(|kept| kept.checkout)
     }
 
-    /// Removes what nobody has requested for `keep` before `now`.
+    /// Removes commits that nobody has requested for `unused_ttl` before `now`.
     #[must_use]
-    pub(super) fn expire(&mut self, now: Instant, keep: Duration) -> Vec<Arc<Checkout>> {
-        let is_old = |kept: &CachedCheckout| now.saturating_duration_since(kept.at) >= keep;
-        let gone = self.commits.extract_if(|_, kept| is_old(kept));
-        gone.map(|(_, kept)| kept.checkout).collect()
+    pub(super) fn expire(&mut self, now: Instant, unused_ttl: Duration) -> Vec<Arc<Checkout>> {
+        let is_old = |kept: &CachedCheckout| now.saturating_duration_since(kept.at) >= unused_ttl;
+        let evicted = self.commits.extract_if(|_, kept| is_old(kept));
+        evicted.map(|(_, kept)| kept.checkout).collect()
     }
 }

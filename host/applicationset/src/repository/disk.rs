@@ -60,7 +60,7 @@ impl FetchDirectory {
     }
 }
 
-/// Removes folders whose process is gone.
+/// Removes folders whose process has ended.
 fn clear_left(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -97,7 +97,7 @@ impl DiskQuota {
     }
 }
 
-/// A share of the space, released when it is dropped.
+/// Reserved disk space, released when it is dropped.
 #[derive(Debug)]
 pub(super) struct DiskReservation {
     quota: Arc<DiskQuota>,

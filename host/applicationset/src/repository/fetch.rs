@@ -24,8 +24,8 @@ use tokio::time::Instant;
 
 use super::cache::Checkout;
 use super::disk::{DiskReservation, Folder, bytes_below, disk_error, library_disk_error};
-use super::exchange::{FetchContext, with_causes};
-use super::flight::{FetchKey, InFlightFetch};
+use super::fetch_context::{FetchContext, with_causes};
+use super::in_flight::{FetchKey, InFlightFetch};
 use super::listing::{FetchTarget, choose, prefixes};
 use super::pack::unpack_memory;
 use super::permission::AllowedRepository;
@@ -42,36 +42,36 @@ const BLOB_FILTER: &str = "blob:limit=10m";
 
 type Http = Transport<GitHttpClient>;
 
-/// Starts a fetch on its own thread; all who wait are notified when it ends.
+/// Starts a fetch on its own thread; all waiting requests are notified when it ends.
 pub(super) fn begin(
     shared: &Arc<StoreInner>,
-    (asked, permitted): (FetchKey, AllowedRepository),
-    flight: &InFlightFetch,
+    (key, permitted): (FetchKey, AllowedRepository),
+    in_flight_fetch: &InFlightFetch,
 ) {
-    let ends = flight.begun() + shared.limits.time;
-    let landing = FetchCompletion {
+    let deadline = in_flight_fetch.started_at() + shared.limits.time;
+    let completion = FetchCompletion {
         shared: Arc::clone(shared),
-        asked,
+        key,
         outcome: None,
     };
     let thread = std::thread::Builder::new().name("repository".to_owned());
-    // If no thread can be started, the closure is dropped, and its `landing` reports that.
+    // If no thread can be started, the closure is dropped, and its `completion` reports that.
     let _ = thread.spawn(move || {
-        let mut landing = landing;
-        let asked = (&landing.asked, &permitted);
-        let mut outcome = fetch_checkout(&landing.shared, asked, ends);
-        // Free the space of what nobody reads and retry.
-        if matches!(outcome, Err(Error::DiskFull)) && landing.shared.evict_all() {
-            outcome = fetch_checkout(&landing.shared, asked, ends);
+        let mut completion = completion;
+        let request = (&completion.key, &permitted);
+        let mut outcome = fetch_checkout(&completion.shared, request, deadline);
+        // Free the space of commits that nobody reads and retry.
+        if matches!(outcome, Err(Error::DiskFull)) && completion.shared.evict_all() {
+            outcome = fetch_checkout(&completion.shared, request, deadline);
         }
-        landing.outcome = Some(outcome);
+        completion.outcome = Some(outcome);
     });
 }
 
-/// Ends the flight, even if its thread panics or never starts.
+/// Publishes the outcome when it is dropped, even if the thread panics or never starts.
 struct FetchCompletion {
     shared: Arc<StoreInner>,
-    asked: FetchKey,
+    key: FetchKey,
     outcome: Option<Result<Arc<Checkout>, Error>>,
 }
 
@@ -83,43 +83,43 @@ impl Drop for FetchCompletion {
         };
         let outcome = self.outcome.take().unwrap_or_else(broken);
         let mut state = self.shared.state();
-        let gone = state.cache.insert_outcome(&self.asked, &outcome, Instant::now());
-        state.in_flight.end(&self.asked, outcome);
+        let evicted = state.cache.insert_outcome(&self.key, &outcome, Instant::now());
+        state.in_flight.end(&self.key, outcome);
         drop(state);
         self.shared.wake();
-        drop(gone);
+        drop(evicted);
     }
 }
 
 fn fetch_checkout(
     shared: &StoreInner,
-    (asked, permitted): (&FetchKey, &AllowedRepository),
-    ends: Instant,
+    (key, permitted): (&FetchKey, &AllowedRepository),
+    deadline: Instant,
 ) -> Result<Arc<Checkout>, Error> {
-    let exchange = Arc::new(FetchContext::new(permitted.url(), (ends, shared.limits.time)));
-    let mut line = RemoteConnection::open(permitted, &exchange)?;
-    let target = line.target(&asked.revision)?;
+    let context = Arc::new(FetchContext::new(permitted.url(), (deadline, shared.limits.time)));
+    let mut connection = RemoteConnection::open(permitted, &context)?;
+    let target = connection.target(&key.revision)?;
     if let FetchTarget::Commit(commit) = target
-        && let Some(kept) = shared.state().cache.commit(&asked.repository, commit)
+        && let Some(kept) = shared.state().cache.commit(&key.repository, commit)
     {
         return Ok(kept);
     }
     let id = target.id();
     let folder = Folder::make(shared.fetch_directory.path())?;
-    let mut part = DiskReservation::none(&shared.quota);
+    let mut reservation = DiskReservation::none(&shared.quota);
     let repository = empty(folder.path())?;
-    line.receive(&repository, id, (shared, &mut part))?;
-    let commit = commit_of(&repository, id, (permitted.url(), &asked.revision))?;
-    let kept = shared.state().cache.commit(&asked.repository, commit);
+    connection.receive(&repository, id, (shared, &mut reservation))?;
+    let commit = commit_of(&repository, id, (permitted.url(), &key.revision))?;
+    let kept = shared.state().cache.commit(&key.repository, commit);
     if let Some(kept) = kept {
         return Ok(kept);
     }
-    part.set(bytes_below(folder.path()));
+    reservation.set(bytes_below(folder.path()));
     Ok(Arc::new(Checkout {
         repository: repository.into_sync(),
         commit,
         folder: folder.keep(),
-        _part: part,
+        _reservation: reservation,
     }))
 }
 
@@ -140,7 +140,7 @@ pub(super) fn greeting(transport: &mut impl client::blocking_io::Transport) -> g
     // The library panics if a server of protocol 1 reports the target of a name that is not in its
     // list. Everything read from it so far is discarded.
     let greeted = catch_unwind(AssertUnwindSafe(|| {
-        // `Wire` adds the credentials; there is nobody to ask for others.
+        // `GitHttpClient` adds the credentials; there is nobody to ask for others.
         gix::protocol::handshake(transport, Service::UploadPack, |_| Ok(None), Vec::new(), &mut Discard)
     }));
     let broken = |_| std::io::Error::other("its list of references contradicts itself");
@@ -165,20 +165,20 @@ pub(super) fn references(
 /// A connection to a repository, after the greeting.
 struct RemoteConnection {
     transport: Http,
-    exchange: Arc<FetchContext>,
+    context: Arc<FetchContext>,
     handshake: Handshake,
 }
 
 impl RemoteConnection {
-    fn open(permitted: &AllowedRepository, exchange: &Arc<FetchContext>) -> Result<Self, Error> {
-        exchange.allow(MAX_LISTING_BYTES);
-        let (wire, url) = GitHttpClient::new(permitted, exchange)?;
-        let url = gix::url::parse(url.as_str()).map_err(|error| exchange.root_cause(&error))?;
-        let mut transport = Transport::new_http(wire, url, Protocol::V2, false);
-        let handshake = greeting(&mut transport).map_err(|error| exchange.root_cause(&error))?;
+    fn open(permitted: &AllowedRepository, context: &Arc<FetchContext>) -> Result<Self, Error> {
+        context.allow(MAX_LISTING_BYTES);
+        let (http_client, url) = GitHttpClient::new(permitted, context)?;
+        let url = gix::url::parse(url.as_str()).map_err(|error| context.root_cause(&error))?;
+        let mut transport = Transport::new_http(http_client, url, Protocol::V2, false);
+        let handshake = greeting(&mut transport).map_err(|error| context.root_cause(&error))?;
         Ok(Self {
             transport,
-            exchange: Arc::clone(exchange),
+            context: Arc::clone(context),
             handshake,
         })
     }
@@ -189,9 +189,9 @@ impl RemoteConnection {
             return Ok(FetchTarget::Object(id));
         }
         let listed = references(&mut self.handshake, &mut self.transport, revision);
-        let refs = listed.map_err(|error| self.exchange.root_cause(&error))?;
+        let refs = listed.map_err(|error| self.context.root_cause(&error))?;
         choose(&refs, revision).map_err(|hint| Error::Revision {
-            url: self.exchange.url().to_owned(),
+            url: self.context.url().to_owned(),
             revision: revision.to_owned(),
             hint,
         })
@@ -202,20 +202,20 @@ impl RemoteConnection {
         &mut self,
         into: &gix::Repository,
         wanted: ObjectId,
-        (shared, part): (&StoreInner, &mut DiskReservation),
+        (shared, reservation): (&StoreInner, &mut DiskReservation),
     ) -> Result<(), Error> {
-        self.exchange.allow(shared.limits.bytes);
-        let exchange = Arc::clone(&self.exchange);
+        self.context.allow(shared.limits.bytes);
+        let context = Arc::clone(&self.context);
         let folder = into.objects.store_ref().path().join("pack");
         let shallow = Shallow::DepthAtRemote(NonZeroU32::MIN);
-        let context = fetch::Context {
+        let gix_context = fetch::Context {
             handshake: &mut self.handshake,
             transport: &mut self.transport,
             user_agent: agent(),
             trace_packetlines: false,
         };
         let options = fetch::Options {
-            shallow_file: into.shallow_file().map_err(|error| exchange.root_cause(&error))?,
+            shallow_file: into.shallow_file().map_err(|error| context.root_cause(&error))?,
             shallow: &shallow,
             tags: Tags::None,
             reject_shallow_remote: false,
@@ -223,16 +223,16 @@ impl RemoteConnection {
         let received = gix::protocol::fetch(
             &mut Want(wanted),
             |reader, progress, interrupt| {
-                let reader = check_pack_header(reader, &exchange)?;
-                let refused = |error| gix::Error::from_error(exchange.record_as_io(error));
-                let mut pack = spool(reader, &folder, (shared, part)).map_err(|error| match error {
+                let reader = check_pack_header(reader, &context)?;
+                let refused = |error| gix::Error::from_error(context.record_as_io(error));
+                let mut pack = spool(reader, &folder, (shared, reservation)).map_err(|error| match error {
                     SpoolError::Reading(error) => gix::Error::from_error(error),
                     SpoolError::Writing(error) => refused(error),
                 })?;
                 let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(disk_error(&error)));
                 rewound(&mut pack)?;
-                let unpack_memory = unpack_memory(&mut BufReader::new(&pack), &exchange).map_err(refused)?;
-                let _unpacking = shared.reserve_unpacking(unpack_memory, &exchange).map_err(refused)?;
+                let bytes = unpack_memory(&mut BufReader::new(&pack), &context).map_err(refused)?;
+                let _unpacking = shared.reserve_unpacking(bytes, &context).map_err(refused)?;
                 rewound(&mut pack)?;
                 write(BufReader::new(pack), &folder, (progress, interrupt)).map_err(|error| {
                     // The pack was complete and valid, so what fails now is the disk.
@@ -244,13 +244,13 @@ impl RemoteConnection {
                 Ok(true)
             },
             Discard,
-            exchange.interrupt(),
-            context,
+            context.interrupt(),
+            gix_context,
             options,
         );
-        match received.map_err(|error| exchange.root_cause(&error))? {
+        match received.map_err(|error| context.root_cause(&error))? {
             Some(_) => Ok(()),
-            None => Err(exchange.protocol("it sent nothing")),
+            None => Err(context.protocol_error("it sent nothing")),
         }
     }
 }
@@ -263,18 +263,18 @@ fn agent() -> (&'static str, Option<String>) {
 }
 
 /// Checks the pack's header and passes it on with the rest.
-fn check_pack_header<'r>(reader: &'r mut dyn BufRead, exchange: &FetchContext) -> gix::Result<impl BufRead + use<'r>> {
+fn check_pack_header<'r>(reader: &'r mut dyn BufRead, context: &FetchContext) -> gix::Result<impl BufRead + use<'r>> {
     let mut header = [0; 12];
     reader.read_exact(&mut header).map_err(gix::Error::from_error)?;
     let (_, objects) = pack::data::header::decode(&header)?;
     if objects > MAX_OBJECTS {
         let error = Error::TooLarge {
-            url: exchange.url().to_owned(),
+            url: context.url().to_owned(),
             what: "objects",
             observed: u64::from(objects),
             allowed: u64::from(MAX_OBJECTS),
         };
-        exchange.record(error);
+        context.record(error);
         return Err(gix::Error::from_error(std::io::Error::other("too many objects")));
     }
     Ok(Cursor::new(header).chain(reader))
@@ -354,7 +354,7 @@ enum SpoolError {
 fn spool(
     mut reader: impl BufRead,
     folder: &Path,
-    (shared, part): (&StoreInner, &mut DiskReservation),
+    (shared, reservation): (&StoreInner, &mut DiskReservation),
 ) -> Result<File, SpoolError> {
     let writing = |error: std::io::Error| SpoolError::Writing(disk_error(&error));
     let mut file = tempfile::tempfile_in(folder).map_err(writing)?;
@@ -366,7 +366,7 @@ fn spool(
         let length = chunk.len();
         // Counted twice, because the pack is written again, with an index, to be kept.
         let bytes = u64::try_from(length).unwrap_or(u64::MAX).saturating_mul(2);
-        part.set(part.bytes().saturating_add(bytes));
+        reservation.set(reservation.bytes().saturating_add(bytes));
         while shared.quota.is_exceeded() {
             if !shared.evict() {
                 return Err(SpoolError::Writing(Error::DiskFull));

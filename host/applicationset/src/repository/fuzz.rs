@@ -9,7 +9,7 @@ use gix::protocol::transport::client::git::blocking_io::Connection;
 use super::fetch::{greeting, references};
 use super::listing::choose;
 use super::location::Location;
-use super::spelling::{key, plain, spellings};
+use super::spelling::{canonical, key, spellings};
 use tollgate_core::glob::normalize_repository;
 use tollgate_fuzz::{Target, first_line, inputs, strings, text};
 
@@ -48,8 +48,8 @@ fn repository_url(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let _ = (key(input), normalize_repository(input));
     let Ok(location) = Location::parse(input) else { return };
-    let plain = plain(&location);
-    assert_eq!(spellings(&location).first(), Some(&plain), "{input:?}");
+    let canonical_form = canonical(&location);
+    assert_eq!(spellings(&location).first(), Some(&canonical_form), "{input:?}");
     if let Location::Remote(url) = &location {
         assert!(matches!(url.scheme(), "https" | "http"), "{input:?}");
         assert!(url.username().is_empty() && url.password().is_none(), "{input:?}");

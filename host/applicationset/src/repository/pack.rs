@@ -15,7 +15,7 @@ use gix::odb::pack::data::{Entry, header};
 use gix::zlib::Decompress;
 use gix::zlib::stream::inflate;
 
-use super::exchange::FetchContext;
+use super::fetch_context::FetchContext;
 use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
 /// Size of the pack header, in bytes.
@@ -71,28 +71,28 @@ struct Inflated {
 /// # Errors
 /// An object is larger than [`MAX_UNPACKED_BYTES`]; a chain of deltas is longer than
 /// [`MAX_DELTA_DEPTH`]; the pack is broken; time is over.
-pub(super) fn unpack_memory(pack: &mut impl BufRead, exchange: &FetchContext) -> Result<u64, Error> {
-    let broken = |error: io::Error| exchange.root_cause(&error);
+pub(super) fn unpack_memory(pack: &mut impl BufRead, context: &FetchContext) -> Result<u64, Error> {
+    let broken = |error: io::Error| context.root_cause(&error);
     let mut start = [0; HEADER_BYTES];
     pack.read_exact(&mut start).map_err(broken)?;
-    let (_, objects) = header::decode(&start).map_err(|error| exchange.root_cause(&error))?;
-    bounded(exchange, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
-    let mut counted = PackTotals::default();
+    let (_, objects) = header::decode(&start).map_err(|error| context.root_cause(&error))?;
+    bounded(context, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
+    let mut totals = PackTotals::default();
     let mut state = Decompress::new();
     let mut offset = count(HEADER_BYTES);
     for _ in 0..objects {
-        if exchange.is_over() {
-            return Err(exchange.timeout_error());
+        if context.is_over() {
+            return Err(context.timeout_error());
         }
         let entry = Entry::from_read(pack, offset, Kind::Sha1.len_in_bytes()).map_err(broken)?;
         let size = entry.decompressed_size;
-        object_bounded(exchange, size)?;
+        object_bounded(context, size)?;
         let inflated = inflate(pack, &mut state, size).map_err(broken)?;
-        counted.add((&entry, offset), &inflated, exchange)?;
+        totals.add((&entry, offset), &inflated, context)?;
         let header = u64::try_from(entry.header_size()).unwrap_or(u64::MAX);
         offset = offset.saturating_add(header).saturating_add(inflated.compressed);
     }
-    Ok(counted.total())
+    Ok(totals.total())
 }
 
 impl PackTotals {
@@ -100,7 +100,7 @@ impl PackTotals {
         &mut self,
         (entry, offset): (&Entry, u64),
         inflated: &Inflated,
-        exchange: &FetchContext,
+        context: &FetchContext,
     ) -> Result<(), Error> {
         self.compressed = self.compressed.max(inflated.compressed);
         let size = entry.decompressed_size;
@@ -114,8 +114,8 @@ impl PackTotals {
             Header::OfsDelta { base_distance } => {
                 let base = Header::verified_base_pack_offset(offset, base_distance);
                 let base = base.and_then(|base| self.at(base));
-                let base = base.ok_or_else(|| exchange.protocol("a delta of its pack has no base"))?;
-                let result = self.result(size, inflated, exchange)?;
+                let base = base.ok_or_else(|| context.protocol_error("a delta of its pack has no base"))?;
+                let result = self.result(size, inflated, context)?;
                 PackObject {
                     offset,
                     path: base.path.saturating_add(result),
@@ -124,7 +124,7 @@ impl PackTotals {
                 }
             }
             Header::RefDelta { .. } => {
-                let result = self.result(size, inflated, exchange)?;
+                let result = self.result(size, inflated, context)?;
                 self.segments.push(0);
                 PackObject {
                     offset,
@@ -135,7 +135,7 @@ impl PackTotals {
             }
         };
         let bounds = (u64::from(node.depth), u64::from(MAX_DELTA_DEPTH));
-        bounded(exchange, "deltas upon each other", bounds)?;
+        bounded(context, "deltas upon each other", bounds)?;
         let longest = match node.segment {
             None => Some(&mut self.path),
             Some(number) => self.segments.get_mut(number),
@@ -148,11 +148,11 @@ impl PackTotals {
     }
 
     /// The size of the object that a delta makes, in bytes.
-    fn result(&mut self, instructions: u64, inflated: &Inflated, exchange: &FetchContext) -> Result<u64, Error> {
+    fn result(&mut self, instructions: u64, inflated: &Inflated, context: &FetchContext) -> Result<u64, Error> {
         let start = inflated.start.get(..inflated.length).unwrap_or_default();
         let sizes = number(start).and_then(|(_, rest)| number(rest));
-        let (result, _) = sizes.ok_or_else(|| exchange.protocol("a delta of its pack has no sizes"))?;
-        object_bounded(exchange, result)?;
+        let (result, _) = sizes.ok_or_else(|| context.protocol_error("a delta of its pack has no sizes"))?;
+        object_bounded(context, result)?;
         self.instructions = self.instructions.max(instructions);
         self.result = self.result.max(result);
         Ok(result)
@@ -201,8 +201,8 @@ fn inflate(pack: &mut impl BufRead, state: &mut Decompress, size: u64) -> io::Re
 /// Source: gitformat-pack(5), "Size encoding".
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
-    for (place, byte) in bytes.iter().enumerate() {
-        let shift = u32::try_from(place).ok()?.checked_mul(7)?;
+    for (index, byte) in bytes.iter().enumerate() {
+        let shift = u32::try_from(index).ok()?.checked_mul(7)?;
         let bits = u64::from(byte & 0x7f);
         let shifted = bits.checked_shl(shift)?;
         if shifted >> shift != bits {
@@ -210,22 +210,22 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
         }
         value |= shifted;
         if byte & 0x80 == 0 {
-            return Some((value, bytes.get(place.checked_add(1)?..)?));
+            return Some((value, bytes.get(index.checked_add(1)?..)?));
         }
     }
     None
 }
 
-fn object_bounded(exchange: &FetchContext, size: u64) -> Result<(), Error> {
-    bounded(exchange, "bytes of one object, unpacked,", (size, MAX_UNPACKED_BYTES))
+fn object_bounded(context: &FetchContext, size: u64) -> Result<(), Error> {
+    bounded(context, "bytes of one object, unpacked,", (size, MAX_UNPACKED_BYTES))
 }
 
-fn bounded(exchange: &FetchContext, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
+fn bounded(context: &FetchContext, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
     if observed <= allowed {
         return Ok(());
     }
     Err(Error::TooLarge {
-        url: exchange.url().to_owned(),
+        url: context.url().to_owned(),
         what,
         observed,
         allowed,

@@ -1,5 +1,5 @@
-//! Decides whether the gateway may read a repository, and with which credentials. Only a
-//! [`AllowedRepository`] lets a fetch begin.
+//! Decides whether the gateway may read a repository, and with which credentials. A fetch needs an
+//! [`AllowedRepository`].
 //!
 //! A `repository` Secret with that URL allows it, and so does a pattern of the settings.
 //! `repo-creds` Secrets do not: they only say how to log in below a prefix.
@@ -21,13 +21,13 @@ use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsV
 /// A repository the gateway may read.
 #[derive(Clone, Debug)]
 pub struct AllowedRepository {
-    object: String,
-    spelled: Vec<String>,
+    rbac_object: String,
+    alternative_objects: Vec<String>,
     urls: Vec<String>,
     url: String,
     location: Location,
     secret: Option<Arc<Repository>>,
-    named: bool,
+    allows_special_address: bool,
 }
 
 impl AllowedRepository {
@@ -37,13 +37,13 @@ impl AllowedRepository {
     ///
     /// Source: Argo CD's `createRBACObject`.
     pub fn rbac_object(&self) -> &str {
-        &self.object
+        &self.rbac_object
     }
 
     /// Other objects that refer to this repository. A row that denies one of them denies the
     /// repository; none of them allows anything.
     pub fn alternative_objects(&self) -> &[String] {
-        &self.spelled
+        &self.alternative_objects
     }
 
     /// The URL as requested, then other spellings of it, without duplicates. Policies are
@@ -66,7 +66,7 @@ impl AllowedRepository {
 
     /// Whether the host is a special address, or `localhost`, that an entry names.
     pub(super) fn allows_special_address(&self) -> bool {
-        self.named
+        self.allows_special_address
     }
 
     /// A key that differs for different credentials: content that a withdrawn Secret gave access
@@ -116,7 +116,7 @@ impl AllowedRepository {
 ///
 /// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no project) and
 /// `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/` and never within a host.
-pub fn permitted(
+pub fn allowed_repository(
     resources: &Resources,
     patterns: &[String],
     (project, url): (&str, &str),
@@ -143,7 +143,7 @@ pub fn permitted(
         let hint = "; list that host by name under `applicationSets.repositories` if it is meant";
         return Err(Error::Address { url: shown, what, hint });
     }
-    let object = match &declared {
+    let rbac_object = match &declared {
         Some(secret) if secret.project.is_empty() => secret.url.clone(),
         Some(secret) => format!("{}/{}", secret.project, secret.url),
         None => shown.clone(),
@@ -165,20 +165,20 @@ pub fn permitted(
         None => String::new(),
     };
     let equal = equal(resources, project, url);
-    let spelled = spellings
+    let alternative_objects = spellings
         .iter()
         .chain([&shown])
         .map(|spelling| format!("{prefix}{spelling}"));
-    let spelled = others(&object, equal.into_iter().chain(spelled));
+    let alternative_objects = others(&rbac_object, equal.into_iter().chain(alternative_objects));
     Ok(AllowedRepository {
-        object,
-        spelled,
+        rbac_object,
+        alternative_objects,
         urls: urls(&shown, &location),
         url: shown,
         location,
         secret,
         // A listed name says nothing about the address it resolves to.
-        named: special.is_some(),
+        allows_special_address: special.is_some(),
     })
 }
 
@@ -191,19 +191,19 @@ fn local(location: Location, patterns: &[String], shown: String) -> Result<Allow
         return Err(Error::NotListed { url: shown });
     }
     Ok(AllowedRepository {
-        object: shown.clone(),
-        spelled: others(&shown, spelling::spellings(&location)),
+        rbac_object: shown.clone(),
+        alternative_objects: others(&shown, spelling::spellings(&location)),
         urls: urls(&shown, &location),
         url: shown,
         location,
         secret: None,
-        named: false,
+        allows_special_address: false,
     })
 }
 
 /// Whether a pattern that is itself a path matches exactly, and none with `!` does.
 pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
-    let bare = path.strip_suffix(".git").unwrap_or(path);
+    let without_suffix = path.strip_suffix(".git").unwrap_or(path);
     let mut allowed = false;
     for entry in patterns {
         let (entry, denies) = match entry.strip_prefix('!') {
@@ -218,7 +218,7 @@ pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
         let Ok(compiled) = Pattern::compile_exact(pattern, &['/']) else {
             continue;
         };
-        let matches = compiled.matches(path) || compiled.matches(bare);
+        let matches = compiled.matches(path) || compiled.matches(without_suffix);
         if matches && denies {
             return false;
         }
@@ -248,10 +248,10 @@ fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
 
 /// The URL as requested, its canonical form, and that form with `.git`.
 fn urls(shown: &str, location: &Location) -> Vec<String> {
-    let plain = spelling::plain(location);
-    let with_suffix = format!("{plain}.git");
+    let canonical = spelling::canonical(location);
+    let with_suffix = format!("{canonical}.git");
     let mut urls = vec![shown.to_owned()];
-    urls.extend(others(shown, [plain, with_suffix]));
+    urls.extend(others(shown, [canonical, with_suffix]));
     urls
 }
 
@@ -307,14 +307,14 @@ fn with_credentials(secret: &Repository, creds: &Repository) -> Arc<Repository> 
 fn credentials(resources: &Resources, url: &Url) -> Option<Arc<Repository>> {
     let all = resources.repositories.values();
     let fitting = all.filter(|secret| secret.kind == RepositoryKind::Credentials);
-    let fitting = fitting.filter_map(|secret| Some((below(&secret.url, url)?, secret)));
+    let fitting = fitting.filter_map(|secret| Some((matched_prefix_length(&secret.url, url)?, secret)));
     let (_, longest) = fitting.max_by_key(|(length, _)| *length)?;
     Some(Arc::clone(longest))
 }
 
 /// The length of the prefix if the URL is below it: same scheme, host and port, and whole segments
 /// of the path.
-fn below(prefix: &str, url: &Url) -> Option<usize> {
+fn matched_prefix_length(prefix: &str, url: &Url) -> Option<usize> {
     let prefix = Url::parse(prefix.trim()).ok()?;
     if prefix.origin() != url.origin() {
         return None;

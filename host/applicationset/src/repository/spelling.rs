@@ -14,27 +14,27 @@ const GIT: &str = ".git";
 
 /// The canonical form of the URL: lower-case scheme and host; no user, no redundant port or dot;
 /// no `.git` or `/` at the end; letters not percent-encoded.
-pub(super) fn plain(location: &Location) -> String {
+pub(super) fn canonical(location: &Location) -> String {
     match location {
         Location::Remote(url) => {
             let (host, path) = parts(url);
             format!("{}://{host}/{path}", url.scheme())
         }
-        Location::Local(path) => format!("file://{}", bare(&path.to_string_lossy())),
+        Location::Local(path) => format!("file://{}", without_suffix(&path.to_string_lossy())),
     }
 }
 
 /// All spellings by which a rule is looked up, the canonical one first, without duplicates.
 pub(super) fn spellings(location: &Location) -> Vec<String> {
-    let plain = plain(location);
-    let mut stems = vec![plain.clone(), plain.to_lowercase()];
+    let canonical_form = canonical(location);
+    let mut stems = vec![canonical_form.clone(), canonical_form.to_lowercase()];
     match location {
         Location::Remote(url) => {
             let (host, path) = parts(url);
             let decoded = decoded(&path, |_| true);
             stems.push(format!("{}://{host}/{decoded}", url.scheme()));
         }
-        Location::Local(path) => stems.push(bare(&path.to_string_lossy()).to_owned()),
+        Location::Local(path) => stems.push(without_suffix(&path.to_string_lossy()).to_owned()),
     }
     let mut spellings: Vec<String> = Vec::new();
     for stem in stems {
@@ -44,7 +44,7 @@ pub(super) fn spellings(location: &Location) -> Vec<String> {
             }
         }
     }
-    spellings.sort_by_key(|spelling| *spelling != plain);
+    spellings.sort_by_key(|spelling| *spelling != canonical_form);
     spellings
 }
 
@@ -56,7 +56,7 @@ pub(super) fn key(url: &str) -> Option<String> {
         .strip_prefix("file://")
         .or_else(|| url.starts_with('/').then_some(url))
     {
-        return Some(bare(path).to_owned());
+        return Some(without_suffix(path).to_owned());
     }
     let parsed = match url.split_once("://") {
         Some(("ssh" | "SSH", rest)) => Url::parse(&format!("https://{rest}")),
@@ -77,11 +77,11 @@ fn parts(url: &Url) -> (String, String) {
     };
     let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
     let path = decoded(url.path().trim_start_matches('/'), unreserved);
-    (host, bare(&path).to_owned())
+    (host, without_suffix(&path).to_owned())
 }
 
 /// The path without optional endings.
-fn bare(path: &str) -> &str {
+fn without_suffix(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     match path
         .len()
@@ -117,7 +117,7 @@ fn decoded(path: &str, wanted: impl Fn(u8) -> bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{key, plain, spellings};
+    use super::{canonical, key, spellings};
     use crate::repository::location::Location;
 
     #[test]
@@ -133,11 +133,15 @@ mod tests {
             "https://git.example/te%61m/app%2Egit",
         ] {
             let location = Location::parse(url).unwrap();
-            assert_eq!(plain(&location), "https://git.example/team/app", "{url}");
+            assert_eq!(canonical(&location), "https://git.example/team/app", "{url}");
             assert_eq!(key(url).as_deref(), Some("git.example/team/app"), "{url}");
         }
         for url in ["/srv/git/app", "file:///srv/git/app.git", "/srv/git/app/"] {
-            assert_eq!(plain(&Location::parse(url).unwrap()), "file:///srv/git/app", "{url}");
+            assert_eq!(
+                canonical(&Location::parse(url).unwrap()),
+                "file:///srv/git/app",
+                "{url}"
+            );
             assert_eq!(key(url).as_deref(), Some("/srv/git/app"), "{url}");
         }
         for url in [
@@ -160,7 +164,7 @@ mod tests {
             "/team/app",
         ] {
             let location = Location::parse(url).unwrap();
-            assert_ne!(plain(&location), "https://git.example/team/app", "{url}");
+            assert_ne!(canonical(&location), "https://git.example/team/app", "{url}");
             assert_ne!(key(url).as_deref(), Some("git.example/team/app"), "{url}");
         }
     }

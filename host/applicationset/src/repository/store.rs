@@ -1,4 +1,5 @@
-//! The store of fetched repositories, shared by all requests. Each request gets a [`RepositoryReader`].
+//! The store of fetched repositories, shared by all requests. Each request gets a
+//! [`RepositoryReader`].
 //!
 //! Invariant: no lock is held while reading from the network or the disk.
 
@@ -12,14 +13,14 @@ use tokio::time::Instant;
 use super::cache::{Cache, Checkout};
 use super::disk::{DiskQuota, FetchDirectory};
 use super::error::sanitized;
-use super::exchange::FetchContext;
-use super::flight::{FetchKey, InFlightFetches};
+use super::fetch_context::FetchContext;
+use super::in_flight::{FetchKey, InFlightFetches};
 use super::location::Location;
-use super::permission::{AllowedRepository, permitted};
+use super::permission::{AllowedRepository, allowed_repository};
 use super::tree::CommitTree;
 use super::{Error, MAX_PATH_BYTES, MAX_UNPACKING_BYTES, fetch, local};
 use crate::inputs::InputError;
-use crate::{Exceeded, GenerationBudget, Repositories, Tree};
+use crate::{Exceeded, GenerationBudget, GitTree, Repositories};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
@@ -34,11 +35,11 @@ pub struct RepositoryStore {
     shared: Arc<StoreInner>,
 }
 
-/// What the fetching threads share.
+/// What the store shares with the threads of its fetches.
 pub(super) struct StoreInner {
     pub(super) limits: GitLimits,
     /// How long a commit is kept that nobody requests.
-    keep: Duration,
+    unused_ttl: Duration,
     /// Private to this user.
     pub(super) fetch_directory: FetchDirectory,
     /// The disk space in it.
@@ -67,24 +68,27 @@ impl StoreInner {
 
     /// Removes a cached commit to free disk space. Returns whether there was one.
     pub(super) fn evict(&self) -> bool {
-        let gone = self.state().cache.evict();
-        gone.is_some()
+        let evicted = self.state().cache.evict();
+        evicted.is_some()
     }
 
     /// Removes all cached commits that nobody reads. Returns whether there were any.
     pub(super) fn evict_all(&self) -> bool {
-        std::iter::repeat_with(|| self.evict()).take_while(|gone| *gone).count() > 0
+        std::iter::repeat_with(|| self.evict())
+            .take_while(|evicted| *evicted)
+            .count()
+            > 0
     }
 
     /// Waits until there is memory to unpack `needed` bytes at once.
     pub(super) fn reserve_unpacking(
         &self,
         needed: u64,
-        exchange: &FetchContext,
+        context: &FetchContext,
     ) -> Result<UnpackReservation<'_>, Error> {
         if needed > MAX_UNPACKING_BYTES {
             return Err(Error::TooLarge {
-                url: exchange.url().to_owned(),
+                url: context.url().to_owned(),
                 what: "bytes to unpack it in",
                 observed: needed,
                 allowed: MAX_UNPACKING_BYTES,
@@ -92,10 +96,10 @@ impl StoreInner {
         }
         let mut state = self.state();
         while state.unpacking.saturating_add(needed) > MAX_UNPACKING_BYTES {
-            if exchange.is_over() || Instant::now() >= exchange.deadline() {
-                return Err(exchange.timeout_error());
+            if context.is_over() || Instant::now() >= context.deadline() {
+                return Err(context.timeout_error());
             }
-            state = self.wait(state, exchange.deadline());
+            state = self.wait(state, context.deadline());
         }
         state.unpacking = state.unpacking.saturating_add(needed);
         Ok(UnpackReservation { shared: self, needed })
@@ -147,22 +151,22 @@ impl RepositoryStore {
     /// - `patterns`: `applicationSets.repositories`.
     ///
     /// # Errors
-    /// [`Error::Disk`], [`Error::Full`]: the folder cannot be written to.
+    /// [`Error::Disk`], [`Error::DiskFull`]: the folder cannot be written to.
     pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, Error> {
-        Self::kept(limits, &GitCache::default(), patterns)
+        Self::with_cache(limits, &GitCache::default(), patterns)
     }
 
     /// Creates a store as [`RepositoryStore::new`] does, with the cache settings `cache`.
     ///
     /// # Errors
     /// As [`RepositoryStore::new`].
-    pub fn kept(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, Error> {
+    pub fn with_cache(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, Error> {
         let parent = cache.directory.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             patterns: patterns.to_vec(),
             shared: Arc::new(StoreInner {
                 limits,
-                keep: cache.keep,
+                unused_ttl: cache.unused_ttl,
                 fetch_directory: FetchDirectory::make(&parent)?,
                 quota: DiskQuota::new(cache.bytes),
                 state: Mutex::default(),
@@ -174,7 +178,7 @@ impl RepositoryStore {
     /// Returns a reader for a request that uses `resources`, for a set of `project` (its
     /// `spec.template.spec.project`; empty if that is templated, in which case only Secrets of no
     /// project are used).
-    pub fn with<'r>(&'r self, resources: &'r Resources, project: &'r str) -> RepositoryReader<'r> {
+    pub fn reader<'r>(&'r self, resources: &'r Resources, project: &'r str) -> RepositoryReader<'r> {
         RepositoryReader {
             store: self,
             resources,
@@ -183,12 +187,16 @@ impl RepositoryStore {
     }
 
     /// Decides whether the gateway may read `url` for a set of `project`, without contacting the
-    /// repository. See [`permitted`].
+    /// repository. See [`allowed_repository`].
     ///
     /// # Errors
-    /// As [`permitted`].
-    pub fn permitted(&self, resources: &Resources, (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
-        permitted(resources, &self.patterns, (project, url))
+    /// As [`allowed_repository`].
+    pub fn allowed_repository(
+        &self,
+        resources: &Resources,
+        (project, url): (&str, &str),
+    ) -> Result<AllowedRepository, Error> {
+        allowed_repository(resources, &self.patterns, (project, url))
     }
 
     /// The private folder of fetched repositories.
@@ -198,7 +206,7 @@ impl RepositoryStore {
 
     /// Number of fetches started since the process started.
     pub fn fetches(&self) -> u64 {
-        self.shared.state().in_flight.begun()
+        self.shared.state().in_flight.started_count()
     }
 
     fn open(
@@ -235,15 +243,15 @@ impl RepositoryStore {
         revision: &str,
         budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
-        let asked = FetchKey::new(permitted, revision);
+        let key = FetchKey::new(permitted, revision);
         let now = Instant::now();
-        let old = self.shared.state().cache.expire(now, self.shared.keep);
+        let old = self.shared.state().cache.expire(now, self.shared.unused_ttl);
         drop(old);
-        let fresh = (now, self.shared.limits.fresh);
-        if let Some(known) = self.shared.state().cache.lookup(&asked, fresh) {
+        let max_age = (now, self.shared.limits.revision_ttl);
+        if let Some(known) = self.shared.state().cache.lookup(&key, max_age) {
             return known;
         }
-        let waited = budget.release_while(|| self.waited(permitted, asked, budget));
+        let waited = budget.release_while(|| self.waited(permitted, key, budget));
         waited.unwrap_or_else(|_| {
             let url = permitted.url().to_owned();
             let allowed = budget.limits().time;
@@ -251,12 +259,12 @@ impl RepositoryStore {
         })
     }
 
-    /// Waits for the checkout of a revision, from an own fetch or one that another request
-    /// started.
+    /// Waits for the checkout of a revision: from a fetch that another request started, or from a
+    /// new one.
     fn waited(
         &self,
         permitted: &AllowedRepository,
-        asked: FetchKey,
+        key: FetchKey,
         budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
@@ -264,18 +272,18 @@ impl RepositoryStore {
             check_not_cancelled(permitted.url(), budget)?;
             let now = Instant::now();
             // Another request's fetch may have ended meanwhile.
-            if let Some(known) = state.cache.lookup(&asked, (now, self.shared.limits.fresh)) {
+            if let Some(known) = state.cache.lookup(&key, (now, self.shared.limits.revision_ttl)) {
                 return known;
             }
-            if let Some(flight) = state.in_flight.of(&asked) {
-                return self.join(state, (&flight, permitted.url()), budget);
+            if let Some(in_flight_fetch) = state.in_flight.of(&key) {
+                return self.join(state, (&in_flight_fetch, permitted.url()), budget);
             }
-            if state.in_flight.has_capacity(&asked) {
-                let flight = state.in_flight.begin(&asked);
-                // The end of a flight takes the lock, and the flight may end at once.
+            if state.in_flight.has_capacity(&key) {
+                let in_flight_fetch = state.in_flight.begin(&key);
+                // Ending a fetch takes the lock, and the fetch may end at once.
                 drop(state);
-                fetch::begin(&self.shared, (asked, permitted.clone()), &flight);
-                return self.join(self.shared.state(), (&flight, permitted.url()), budget);
+                fetch::begin(&self.shared, (key, permitted.clone()), &in_flight_fetch);
+                return self.join(self.shared.state(), (&in_flight_fetch, permitted.url()), budget);
             }
             if now >= budget.deadline() {
                 let running = state.in_flight.running();
@@ -289,15 +297,15 @@ impl RepositoryStore {
     fn join<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
-        (flight, url): (&super::flight::InFlightFetch, &str),
+        (in_flight_fetch, url): (&super::in_flight::InFlightFetch, &str),
         budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
         // A fetch ends by itself. The wait lasts a little longer, so that the caller gets the
         // fetch's own, more precise error.
-        let gives_up = flight.begun() + self.shared.limits.time + fetch::GRACE;
+        let gives_up = in_flight_fetch.started_at() + self.shared.limits.time + fetch::GRACE;
         let until = gives_up.min(budget.deadline());
         loop {
-            if let Some(outcome) = flight.outcome() {
+            if let Some(outcome) = in_flight_fetch.outcome() {
                 return outcome.clone();
             }
             check_not_cancelled(url, budget)?;
@@ -328,8 +336,8 @@ impl fmt::Debug for RepositoryReader<'_> {
 }
 
 impl Repositories for RepositoryReader<'_> {
-    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
-        let permitted = self.store.permitted(self.resources, (self.project, url))?;
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
+        let permitted = self.store.allowed_repository(self.resources, (self.project, url))?;
         Ok(Box::new(self.store.open(&permitted, revision, budget)?))
     }
 }
@@ -337,7 +345,7 @@ impl Repositories for RepositoryReader<'_> {
 /// Fails if nobody waits for the result any more. A deadline that has passed is reported
 /// elsewhere, with a more precise error.
 fn check_not_cancelled(url: &str, budget: &GenerationBudget) -> Result<(), Error> {
-    match budget.time() {
+    match budget.check_deadline() {
         Err(Exceeded::Cancelled) => Err(Error::Cancelled { url: url.to_owned() }),
         _ => Ok(()),
     }
@@ -347,7 +355,7 @@ fn check_not_cancelled(url: &str, budget: &GenerationBudget) -> Result<(), Error
 mod tests {
     use std::sync::Arc;
 
-    use super::{Checkout, Error, FetchKey, RepositoryStore, permitted};
+    use super::{Checkout, Error, FetchKey, RepositoryStore, allowed_repository};
     use crate::GenerationBudget;
     use tollgate_config::GenerationLimits;
     use tollgate_config::GitLimits;
@@ -356,7 +364,7 @@ mod tests {
     const URL: &str = "https://git.example/app";
 
     fn ask(store: &RepositoryStore, budget: &GenerationBudget) -> Result<Arc<Checkout>, Error> {
-        let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
         store.fetched(&permitted, "main", budget)
     }
 
@@ -364,10 +372,14 @@ mod tests {
     /// function that ends that fetch.
     fn busy() -> (RepositoryStore, fn(&RepositoryStore)) {
         let store = RepositoryStore::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
-        store.shared.state().in_flight.begin(&asked());
+        store.shared.state().in_flight.begin(&fetch_key());
         let end = |store: &RepositoryStore| {
             let url = "ended".to_owned();
-            store.shared.state().in_flight.end(&asked(), Err(Error::Absent { url }));
+            store
+                .shared
+                .state()
+                .in_flight
+                .end(&fetch_key(), Err(Error::Absent { url }));
             store.shared.wake();
         };
         (store, end as fn(&RepositoryStore))
@@ -376,7 +388,7 @@ mod tests {
     #[test]
     fn a_revision_longer_than_any_name_is_not_asked_for() {
         let (store, _end) = busy();
-        let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        let permitted = allowed_repository(&Resources::default(), &store.patterns, ("", URL)).unwrap();
         let budget = GenerationBudget::new(GenerationLimits::default());
         budget.cancel();
         let open = |length: usize| store.open(&permitted, &"x".repeat(length), &budget).unwrap_err();
@@ -420,13 +432,16 @@ mod tests {
 
     /// Waits until another request has joined the fetch.
     fn until_joined(store: &RepositoryStore) {
-        while Arc::strong_count(&store.shared.state().in_flight.of(&asked()).unwrap()) < 3 {
+        while Arc::strong_count(&store.shared.state().in_flight.of(&fetch_key()).unwrap()) < 3 {
             std::thread::yield_now();
         }
     }
 
-    fn asked() -> FetchKey {
+    fn fetch_key() -> FetchKey {
         let patterns = ["https://git.example/*".to_owned()];
-        FetchKey::new(&permitted(&Resources::default(), &patterns, ("", URL)).unwrap(), "main")
+        FetchKey::new(
+            &allowed_repository(&Resources::default(), &patterns, ("", URL)).unwrap(),
+            "main",
+        )
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::location::{Location, shown};
-use super::{AllowedRepository, Error, address, permitted};
+use super::{AllowedRepository, Error, address, allowed_repository};
 use tollgate_core::diagnostic::Location as Place;
 use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
@@ -43,7 +43,7 @@ fn resources(secrets: Vec<Repository>) -> Resources {
 
 fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-    permitted(resources, &patterns, (project, url))
+    allowed_repository(resources, &patterns, (project, url))
 }
 
 fn token(permitted: &AllowedRepository) -> &str {

@@ -23,14 +23,14 @@ use super::{
     Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LISTED_BYTES, MAX_OBJECT_BYTES, MAX_PATH_BYTES,
 };
 use crate::inputs::InputError;
-use crate::{File, GenerationBudget, Tree};
+use crate::{GenerationBudget, GitTree, RepositoryFile};
 
 mod links;
-mod reading;
+mod read_counter;
 #[cfg(test)]
 mod tests;
 
-use reading::ReadCounter;
+use read_counter::ReadCounter;
 
 /// Memory that a path takes in addition to its characters, in bytes.
 const PATH_BYTES: u64 = 48;
@@ -59,7 +59,7 @@ impl fmt::Debug for CommitTree {
 }
 
 /// An entry of a directory.
-struct Entry {
+struct TreeEntry {
     name: String,
     kind: EntryKind,
     id: ObjectId,
@@ -109,11 +109,11 @@ impl CommitTree {
     }
 
     /// The entries of a directory, sorted by name.
-    fn entries(&self, id: ObjectId, path: &str, reading: &mut ReadCounter<'_>) -> Result<Vec<Entry>, Error> {
+    fn entries(&self, id: ObjectId, path: &str, counter: &mut ReadCounter<'_>) -> Result<Vec<TreeEntry>, Error> {
         let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
-        reading.bytes = reading.bytes.saturating_add(count(data.len()));
-        if reading.bytes > MAX_LISTED_BYTES {
-            return Err(self.too_large("bytes of directories", (reading.bytes, MAX_LISTED_BYTES)));
+        counter.bytes = counter.bytes.saturating_add(count(data.len()));
+        if counter.bytes > MAX_LISTED_BYTES {
+            return Err(self.too_large("bytes of directories", (counter.bytes, MAX_LISTED_BYTES)));
         }
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, self.repository.object_hash()) {
@@ -122,17 +122,17 @@ impl CommitTree {
             if matches!(&*name, "" | "." | "..") || name.contains(['/', '\0']) || name.eq_ignore_ascii_case(".git") {
                 return Err(self.wrong(path, "has an entry with a name no file can have"));
             }
-            entries.push(Entry {
+            entries.push(TreeEntry {
                 name: name.into_owned(),
                 kind: entry.mode.kind(),
                 id: entry.oid.to_owned(),
             });
-            reading.entries = reading.entries.saturating_add(1);
-            if reading.entries > MAX_ENTRIES {
-                return Err(self.too_large("entries", (count(reading.entries), count(MAX_ENTRIES))));
+            counter.entries = counter.entries.saturating_add(1);
+            if counter.entries > MAX_ENTRIES {
+                return Err(self.too_large("entries", (count(counter.entries), count(MAX_ENTRIES))));
             }
         }
-        // Git sorts `a-b` before what is in `a`; a walk has `a` first.
+        // Git sorts `a-b` before what is in `a`; a walk visits `a` first.
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -156,16 +156,16 @@ impl CommitTree {
     /// directory.
     fn walk(
         &self,
-        reading: &mut ReadCounter<'_>,
-        visit: &mut dyn FnMut(&str, &Entry) -> Result<Descend, InputError>,
+        counter: &mut ReadCounter<'_>,
+        visit: &mut dyn FnMut(&str, &TreeEntry) -> Result<Descend, InputError>,
     ) -> Result<(), InputError> {
-        let mut open = vec![(String::new(), self.entries(self.root, "", reading)?.into_iter())];
+        let mut open = vec![(String::new(), self.entries(self.root, "", counter)?.into_iter())];
         while let Some((parent, entries)) = open.last_mut() {
             let Some(entry) = entries.next() else {
                 open.pop();
                 continue;
             };
-            reading.step()?;
+            counter.step()?;
             let path = joined(parent, &entry.name);
             if path.len() > MAX_PATH_BYTES {
                 return Err(self
@@ -180,8 +180,8 @@ impl CommitTree {
                         .too_large("directories within each other", (observed, count(MAX_DEPTH)))
                         .into());
                 }
-                reading.time()?;
-                let inner = self.entries(entry.id, &path, reading)?;
+                counter.check_deadline()?;
+                let inner = self.entries(entry.id, &path, counter)?;
                 open.push((path, inner.into_iter()));
             }
         }
@@ -196,7 +196,7 @@ enum Descend {
     No,
 }
 
-impl Tree for CommitTree {
+impl GitTree for CommitTree {
     fn directories(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
         let mut found = Vec::new();
         self.walk(&mut ReadCounter::new(budget), &mut |path, entry| {
@@ -214,15 +214,15 @@ impl Tree for CommitTree {
     }
 
     fn submodules(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
-        let mut reading = ReadCounter::new(budget);
+        let mut counter = ReadCounter::new(budget);
         // Source: Argo CD, `nativeGitClient.Checkout`: without the file there are no submodules,
         // and the directory stays empty.
-        let root = self.entries(self.root, "", &mut reading)?;
+        let root = self.entries(self.root, "", &mut counter)?;
         if !root.iter().any(|entry| entry.name == ".gitmodules") {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        self.walk(&mut reading, &mut |path, entry| {
+        self.walk(&mut counter, &mut |path, entry| {
             match entry.kind {
                 EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
                 EntryKind::Commit => {
@@ -236,11 +236,15 @@ impl Tree for CommitTree {
         Ok(found)
     }
 
-    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &GenerationBudget) -> Result<Vec<File>, InputError> {
+    fn files(
+        &self,
+        matches: &dyn Fn(&str) -> bool,
+        budget: &GenerationBudget,
+    ) -> Result<Vec<RepositoryFile>, InputError> {
         // Links are followed after everything is listed; until then they have no content.
         let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
-        let mut reading = ReadCounter::new(budget);
-        self.walk(&mut reading, &mut |path, entry| {
+        let mut counter = ReadCounter::new(budget);
+        self.walk(&mut counter, &mut |path, entry| {
             let id = match entry.kind {
                 EntryKind::Tree => return Ok(Descend::Yes),
                 // Argo CD lists it but cannot read it.
@@ -264,10 +268,10 @@ impl Tree for CommitTree {
         let mut files = Vec::with_capacity(found.len());
         let mut bytes = 0_u64;
         for (path, id) in found {
-            reading.time()?;
+            counter.check_deadline()?;
             let id = match id {
                 Some(id) => id,
-                None => self.resolve(&path, &mut reading)?,
+                None => self.resolve(&path, &mut counter)?,
             };
             let content = self.object(id, (&path, MAX_FILE_BYTES))?;
             bytes = bytes.saturating_add(count(content.len()));
@@ -276,7 +280,7 @@ impl Tree for CommitTree {
                     .too_large("bytes of matching files", (bytes, MAX_FILE_BYTES))
                     .into());
             }
-            files.push(File {
+            files.push(RepositoryFile {
                 path,
                 content: Bytes::from(content),
             });

@@ -3,7 +3,7 @@
 //! Invariant: a fetch never receives more bytes or takes more time than its limits allow.
 //!
 //! Security: redirects to another host or repository are refused. The library never sees a
-//! credential, and credentials only go to the permitted host.
+//! credential, and credentials only go to the repository's host.
 
 use std::io::{self, BufRead, Cursor, Read, Write};
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use super::Error;
 use super::address::{ForbiddenAddress, Resolver};
 use super::error::sanitized;
-use super::exchange::{FetchContext, with_causes};
+use super::fetch_context::{FetchContext, with_causes};
 use super::location::Location;
 use super::permission::AllowedRepository;
 use tollgate_core::glob::normalize_repository;
@@ -42,7 +42,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// A client for one repository and one fetch.
 pub(super) struct GitHttpClient {
-    line: Arc<RequestSender>,
+    sender: Arc<RequestSender>,
     base: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct GitHttpClient {
 struct RequestSender {
     runtime: Option<Runtime>,
     client: Client,
-    exchange: Arc<FetchContext>,
+    context: Arc<FetchContext>,
     authorization: Option<HeaderValue>,
 }
 
@@ -65,9 +65,9 @@ impl Drop for RequestSender {
 
 impl GitHttpClient {
     /// Creates a client, and the URL it starts at.
-    pub(super) fn new(permitted: &AllowedRepository, exchange: &Arc<FetchContext>) -> Result<(Self, Url), Error> {
+    pub(super) fn new(permitted: &AllowedRepository, context: &Arc<FetchContext>) -> Result<(Self, Url), Error> {
         let Location::Remote(url) = permitted.location() else {
-            return Err(exchange.protocol("it is not remote"));
+            return Err(context.protocol_error("it is not remote"));
         };
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -76,34 +76,34 @@ impl GitHttpClient {
             .enable_all()
             .build();
         let runtime = runtime.map_err(|error| super::disk::disk_error(&error))?;
-        let (interrupt, ends) = (exchange.interrupt_handle(), exchange.deadline());
+        let (interrupt, deadline) = (context.interrupt_handle(), context.deadline());
         runtime.spawn(async move {
-            tokio::time::sleep_until(ends).await;
+            tokio::time::sleep_until(deadline).await;
             interrupt.store(true, Ordering::Relaxed);
         });
-        let line = RequestSender {
+        let sender = RequestSender {
             runtime: Some(runtime),
             client: client(permitted)?,
-            exchange: Arc::clone(exchange),
+            context: Arc::clone(context),
             authorization: authorization(permitted)?,
         };
-        let wire = Self {
-            line: Arc::new(line),
+        let http_client = Self {
+            sender: Arc::new(sender),
             base: None,
         };
-        Ok((wire, url.clone()))
+        Ok((http_client, url.clone()))
     }
 
     fn call(&mut self, (method, url): (Method, &str), headers: HeaderMap) -> io::Result<Arc<Mutex<HttpCall>>> {
         let url = Url::parse(url).map_err(io::Error::other)?;
         Ok(Arc::new(Mutex::new(HttpCall {
-            line: Arc::clone(&self.line),
+            sender: Arc::clone(&self.sender),
             method,
             url,
             headers,
             body: Vec::new(),
             answer: None,
-            piece: Bytes::new(),
+            chunk: Bytes::new(),
         })))
     }
 }
@@ -116,7 +116,7 @@ fn client(permitted: &AllowedRepository) -> Result<Client, Error> {
         .http1_only()
         .connect_timeout(CONNECT_TIME)
         .dns_resolver(Resolver {
-            named: permitted.allows_special_address(),
+            allows_special: permitted.allows_special_address(),
         })
         .user_agent(concat!("git/tollgate-", env!("CARGO_PKG_VERSION")));
     let unusable = |reason: &str| Error::Credential {
@@ -166,17 +166,17 @@ impl RequestSender {
         let Some(runtime) = &self.runtime else {
             return Err(io::Error::other("closed"));
         };
-        let ends = self.exchange.deadline();
-        match runtime.block_on(async { timeout_at(ends, work).await }) {
+        let deadline = self.context.deadline();
+        match runtime.block_on(async { timeout_at(deadline, work).await }) {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.exchange.record_as_io(self.broken(error))),
-            Err(_) => Err(self.exchange.record_as_io(self.exchange.timeout_error())),
+            Ok(Err(error)) => Err(self.context.record_as_io(self.broken(error))),
+            Err(_) => Err(self.context.record_as_io(self.context.timeout_error())),
         }
     }
 
     fn broken(&self, error: reqwest::Error) -> Error {
         let error = error.without_url();
-        let url = self.exchange.url().to_owned();
+        let url = self.context.url().to_owned();
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(current) = cause {
             if let Some(ForbiddenAddress(what)) = current.downcast_ref::<ForbiddenAddress>() {
@@ -208,14 +208,14 @@ impl RequestSender {
                 call.url = self.next(&call.url, &answer)?;
                 continue;
             }
-            let (url, status) = (self.exchange.url().to_owned(), status.as_u16());
+            let (url, status) = (self.context.url().to_owned(), status.as_u16());
             let error = match status {
                 200..=299 => return Ok(answer),
                 300..=399 => Error::Redirect { url },
                 401 | 403 => Error::Refused { url, status },
                 _ => Error::Status { url, status },
             };
-            return Err(self.exchange.record_as_io(error));
+            return Err(self.context.record_as_io(error));
         }
     }
 
@@ -235,8 +235,8 @@ impl RequestSender {
         };
         match to.filter(same) {
             Some(to) => Ok(to),
-            None => Err(self.exchange.record_as_io(Error::Redirect {
-                url: self.exchange.url().to_owned(),
+            None => Err(self.context.record_as_io(Error::Redirect {
+                url: self.context.url().to_owned(),
             })),
         }
     }
@@ -252,20 +252,20 @@ const REFS: &str = "/info/refs";
 
 /// A request that is sent when its answer is first read.
 struct HttpCall {
-    line: Arc<RequestSender>,
+    sender: Arc<RequestSender>,
     method: Method,
     url: Url,
     headers: HeaderMap,
     body: Vec<u8>,
     answer: Option<Response>,
-    piece: Bytes,
+    chunk: Bytes,
 }
 
 impl HttpCall {
     fn answer(&mut self) -> io::Result<&mut Response> {
         if self.answer.is_none() {
-            let line = Arc::clone(&self.line);
-            self.answer = Some(line.send(self)?);
+            let sender = Arc::clone(&self.sender);
+            self.answer = Some(sender.send(self)?);
         }
         self.answer.as_mut().ok_or_else(|| io::Error::other("no answer"))
     }
@@ -277,19 +277,19 @@ impl HttpCall {
         Ok(format!("content-type: {kind}\n").into_bytes())
     }
 
-    /// Fills `piece` unless the answer has ended.
+    /// Fills `chunk` unless the answer has ended.
     fn fill(&mut self) -> io::Result<()> {
-        let line = Arc::clone(&self.line);
-        while self.piece.is_empty() {
-            if line.exchange.is_over() {
-                return Err(line.exchange.record_as_io(line.exchange.timeout_error()));
+        let sender = Arc::clone(&self.sender);
+        while self.chunk.is_empty() {
+            if sender.context.is_over() {
+                return Err(sender.context.record_as_io(sender.context.timeout_error()));
             }
             let answer = self.answer()?;
-            let Some(piece) = line.wait(answer.chunk())? else {
+            let Some(chunk) = sender.wait(answer.chunk())? else {
                 return Ok(());
             };
-            line.exchange.take(piece.len())?;
-            self.piece = piece;
+            sender.context.charge_received(chunk.len())?;
+            self.chunk = chunk;
         }
         Ok(())
     }
@@ -336,7 +336,7 @@ impl BufRead for HeaderLines {
 /// The body of an answer.
 pub(super) struct AnswerBody {
     call: Arc<Mutex<HttpCall>>,
-    piece: Bytes,
+    chunk: Bytes,
 }
 
 impl Read for AnswerBody {
@@ -349,16 +349,16 @@ impl Read for AnswerBody {
 
 impl BufRead for AnswerBody {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.piece.is_empty() {
+        if self.chunk.is_empty() {
             let mut call = lock_call(&self.call);
             call.fill()?;
-            self.piece = std::mem::take(&mut call.piece);
+            self.chunk = std::mem::take(&mut call.chunk);
         }
-        Ok(&self.piece)
+        Ok(&self.chunk)
     }
 
     fn consume(&mut self, amount: usize) {
-        self.piece.advance(amount.min(self.piece.len()));
+        self.chunk.advance(amount.min(self.chunk.len()));
     }
 }
 
@@ -438,7 +438,7 @@ fn response_readers(call: &Arc<Mutex<HttpCall>>) -> (HeaderLines, AnswerBody) {
     };
     let body = AnswerBody {
         call: Arc::clone(call),
-        piece: Bytes::new(),
+        chunk: Bytes::new(),
     };
     (headers, body)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::{LabelOperator, Requirement, Values, requirement};
+use super::{AllowedValues, LabelOperator, Requirement, requirement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'t> {
@@ -59,17 +59,17 @@ fn one(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
         Some(Token::Word(key)) => key,
         other => return Err(format!("found '{}', expected: identifier", found(other))),
     };
-    let rule = match (negated, tokens.peek()) {
+    let operator = match (negated, tokens.peek()) {
         (true, None | Some(Token::Comma)) => LabelOperator::DoesNotExist,
         (false, None | Some(Token::Comma)) => LabelOperator::Exists,
         // Kubernetes reads `!key = value` as `key = value`.
         (_, Some(_)) => operation(tokens)?,
     };
-    requirement(key, rule, Values::Labels)
+    requirement(key, operator, AllowedValues::Labels)
 }
 
 fn operation(tokens: &mut Tokens<'_>) -> Result<LabelOperator, String> {
-    let rule = match tokens.next() {
+    let operator = match tokens.next() {
         Some(Token::Word("in")) => LabelOperator::In(set(tokens)?),
         Some(Token::Word("notin")) => LabelOperator::NotIn(set(tokens)?),
         Some(Token::Equal) => LabelOperator::In(vec![value(tokens)?]),
@@ -83,7 +83,7 @@ fn operation(tokens: &mut Tokens<'_>) -> Result<LabelOperator, String> {
             ));
         }
     };
-    Ok(rule)
+    Ok(operator)
 }
 
 fn integer(text: &str) -> Result<i64, String> {

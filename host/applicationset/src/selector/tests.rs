@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Error, Selector, Values};
+use super::{AllowedValues, Error, Selector};
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pairs = pairs
@@ -86,7 +86,7 @@ fn a_text_that_is_no_selector_is_refused() {
 #[test]
 fn objects_choose_as_kubernetes_reads_them() {
     let given = labels(&[("env", "prod"), ("server", "https://a.example/x")]);
-    let takes = |object: Value| Selector::read(&object, Values::Any).unwrap().matches(&given);
+    let takes = |object: Value| Selector::read(&object, AllowedValues::Any).unwrap().matches(&given);
     let expressions = |operator: &str, values: &[&str]| {
         takes(json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]}))
     };
@@ -108,40 +108,52 @@ fn objects_choose_as_kubernetes_reads_them() {
 fn an_object_that_is_no_selector_is_refused() {
     let expression = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
     for (object, values, why) in [
-        (expression("In", &[]), Values::Any, "values set can't be empty"),
-        (expression("NotIn", &[]), Values::Any, "values set can't be empty"),
-        (expression("Exists", &["x"]), Values::Any, "values set must be empty"),
+        (expression("In", &[]), AllowedValues::Any, "values set can't be empty"),
+        (
+            expression("NotIn", &[]),
+            AllowedValues::Any,
+            "values set can't be empty",
+        ),
+        (
+            expression("Exists", &["x"]),
+            AllowedValues::Any,
+            "values set must be empty",
+        ),
         (
             expression("DoesNotExist", &["x"]),
-            Values::Any,
+            AllowedValues::Any,
             "values set must be empty",
         ),
         (
             expression("Gt", &["1"]),
-            Values::Any,
+            AllowedValues::Any,
             "\"Gt\" is not a valid label selector operator",
         ),
-        (json!({"matchLabels": {"": "x"}}), Values::Any, "is not a label's name"),
+        (
+            json!({"matchLabels": {"": "x"}}),
+            AllowedValues::Any,
+            "is not a label's name",
+        ),
         (
             json!({"matchLabels": {"a": "x/y"}}),
-            Values::Labels,
+            AllowedValues::Labels,
             "is not a value labels have",
         ),
         (
             json!({"matchLabels": {"a": 1}}),
-            Values::Any,
+            AllowedValues::Any,
             "`selector.matchLabels.a` is a number",
         ),
         (
             json!({"matchLabels": []}),
-            Values::Any,
+            AllowedValues::Any,
             "`selector.matchLabels` is a list",
         ),
-        (json!("a=b"), Values::Any, "`selector` is text"),
+        (json!("a=b"), AllowedValues::Any, "`selector` is text"),
     ] {
         let error = Selector::read(&object, values).unwrap_err().to_string();
         assert!(error.starts_with("error parsing label selector: "), "{error}");
         assert!(error.contains(why), "{object}: {error}");
     }
-    assert!(Selector::read(&json!({"matchLabels": {"a": "x/y"}}), Values::Any).is_ok());
+    assert!(Selector::read(&json!({"matchLabels": {"a": "x/y"}}), AllowedValues::Any).is_ok());
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthorizationImpact, Error, RenderContext, Text, authorization_impact, merge, tree, truncated};
+use super::{AuthorizationImpact, Error, RenderContext, StringTemplate, authorization_impact, merge, tree, truncated};
 use crate::{GenerationBudget, Params, Spec, TemplateEngine, heap_size, patch, transient_annotations};
 
 /// The finalizer that makes Argo CD's controller delete an Application's resources.
@@ -21,7 +21,7 @@ pub struct ApplicationTemplate {
     /// The merged template as written, which empty parameters give.
     written: Value,
     template: tree::TemplateTree,
-    patch: Option<Text>,
+    patch: Option<StringTemplate>,
     cascade: bool,
 }
 
@@ -47,7 +47,7 @@ impl ApplicationTemplate {
             template: tree::TemplateTree::new(spec.engine, &written, authorization_impact)?,
             written,
             patch: patch.map(|text| patch_of(spec.engine, text)).transpose()?,
-            cascade: !spec.sync.preserve_resources,
+            cascade: !spec.sync_policy.preserve_resources,
         })
     }
 
@@ -63,23 +63,23 @@ impl ApplicationTemplate {
     /// is still applied.
     ///
     /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::TemplateLimit`], [`Error::Divergent`],
     /// [`Error::Exceeded`], [`Error::Patch`]; [`Error::Field`]: a field that the gateway bases a
     /// decision on has the wrong type.
     pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
-        let mut with = RenderContext::new(params, budget);
+        let mut context = RenderContext::new(params, budget);
         let mut parts = if params.is_empty() {
             budget.charge_bytes(heap_size::of(&self.written))?;
             self.written.clone()
         } else {
-            let mut rendered = self.template.render(&mut with)?;
+            let mut rendered = self.template.render(&mut context)?;
             if self.cascade {
                 cascade(&mut rendered);
             }
             rendered
         };
         if let Some(text) = &self.patch {
-            let text = text.render(&mut with)?;
+            let text = text.render(&mut context)?;
             parts = patch::apply(parts, &text, budget)?;
         }
         application(parts, &self.namespace)
@@ -87,8 +87,8 @@ impl ApplicationTemplate {
 }
 
 /// SECURITY: any part of a patch can set a name or a destination.
-fn patch_of(engine: TemplateEngine, text: &str) -> Result<Text, Error> {
-    Text::new(engine, text, AuthorizationImpact::Direct).map_err(|error| error.in_field("templatePatch"))
+fn patch_of(engine: TemplateEngine, text: &str) -> Result<StringTemplate, Error> {
+    StringTemplate::new(engine, text, AuthorizationImpact::Direct).map_err(|error| error.in_field("templatePatch"))
 }
 
 /// The `metadata` and `spec` of a template, without its other members.
@@ -126,7 +126,7 @@ fn application(parts: Value, namespace: &str) -> Result<Value, Error> {
     let mut metadata = metadata(parts.remove("metadata").unwrap_or_default())?;
     let spec = object(parts.remove("spec").unwrap_or_default(), "spec")?;
     check_metadata(&metadata)?;
-    transient_annotations::remove(&mut metadata);
+    transient_annotations::remove_transient(&mut metadata);
     check_spec(&spec)?;
     metadata.insert("namespace".to_owned(), Value::String(namespace.to_owned()));
     Ok(json!({

@@ -12,7 +12,7 @@ use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
 
 use super::AuthorizationImpact;
-use super::go::Go;
+use super::go_template::GoTemplate;
 use crate::{GeneratorKind, MissingKey, Spec, TemplateEngine};
 
 /// Functions whose result changes each time: with the clock, by chance, or, in Argo CD, with the
@@ -63,7 +63,7 @@ pub enum Nondeterminism {
         /// The function.
         function: &'static str,
         /// The template's path, from the root of the object.
-        place: &'static str,
+        path: &'static str,
     },
     /// Parameters of a generator that queries other systems.
     Generator {
@@ -84,16 +84,16 @@ pub enum Nondeterminism {
 pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
     let mut found = Vec::new();
     for (index, generator) in spec.generators.iter().enumerate() {
-        for kind in &generator.kinds {
-            let own = kind.settings.get("template");
+        for typed in &generator.kinds {
+            let own = typed.settings.get("template");
             functions(spec, own, &mut found);
             let is_project = is_templated(own, &spec.template);
             if !is_project && !is_name_templated(spec, own) {
                 continue;
             }
-            let path = format!("spec.generators[{index}].{}", kind.name.as_str());
+            let path = format!("spec.generators[{index}].{}", typed.kind.as_str());
             let mut read = Vec::new();
-            inputs(spec.engine, (kind.name, &kind.settings), (0, path), &mut read);
+            inputs(spec.engine, (typed.kind, &typed.settings), (0, path), &mut read);
             // A name may depend on what others write, but not on a clock.
             read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters { .. }));
             for one in read {
@@ -116,8 +116,8 @@ fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item 
 }
 
 /// The string at that pointer.
-fn text<'a>(own: Option<&'a Value>, base: &'a Value, place: &str) -> &'a str {
-    let texts = templates(own, base).filter_map(|template| template.pointer(place)?.as_str());
+fn text<'a>(own: Option<&'a Value>, base: &'a Value, pointer: &str) -> &'a str {
+    let texts = templates(own, base).filter_map(|template| template.pointer(pointer)?.as_str());
     let mut texts = texts.filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()
 }
@@ -134,7 +134,7 @@ fn is_templated(own: Option<&Value>, base: &Value) -> bool {
 
 /// The functions that make the project or the name change each time.
 fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) {
-    if spec.engine == TemplateEngine::Fast {
+    if spec.engine == TemplateEngine::FastTemplate {
         return;
     }
     let project = text(own, &spec.template, "/spec/project");
@@ -147,16 +147,16 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) 
     // which Argo CD's controller would then take over.
     let name = text(own, &spec.template, "/metadata/name");
     if let Some(function) = called(name, &NONDETERMINISTIC_FUNCTIONS) {
-        let place = "spec.template.metadata.name";
-        add(found, Nondeterminism::Name { function, place });
+        let path = "spec.template.metadata.name";
+        add(found, Nondeterminism::Name { function, path });
     }
     if let Some(function) = spec
         .template_patch
         .as_deref()
         .and_then(|text| called(text, &NONDETERMINISTIC_FUNCTIONS))
     {
-        let place = "spec.templatePatch";
-        add(found, Nondeterminism::Name { function, place });
+        let path = "spec.templatePatch";
+        add(found, Nondeterminism::Name { function, path });
     }
 }
 
@@ -206,7 +206,7 @@ fn inputs(
 
 /// Whether a function could make the elements change each time.
 fn is_nondeterministic(engine: TemplateEngine, settings: &Value, renderings: usize) -> bool {
-    if engine == TemplateEngine::Fast || renderings == 0 {
+    if engine == TemplateEngine::FastTemplate || renderings == 0 {
         return false;
     }
     let mut texts = Vec::new();
@@ -241,8 +241,8 @@ fn called(text: &str, names: &[&'static str]) -> Option<&'static str> {
     if !text.contains("{{") || !names.iter().any(|name| text.contains(name)) {
         return None;
     }
-    // `Go` enforces the limits that the parser lacks.
-    Go::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
+    // `GoTemplate` enforces the limits that the parser lacks.
+    GoTemplate::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
     let (body, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).ok()?;
     let mut lists = std::iter::once(&body).chain(defines.iter().map(|define| &define.body));
     lists.find_map(|list| in_list(list, names))

@@ -61,7 +61,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         self.variables.push(("$".into(), dot.clone()));
         match self.walk(body, dot)? {
             Flow::Next => Ok(self.output),
-            Flow::Break | Flow::Continue => Err(message("`break` or `continue` outside of `range`")),
+            Flow::Break | Flow::Continue => Err(exec_error("`break` or `continue` outside of `range`")),
         }
     }
 
@@ -159,7 +159,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         match &over {
             Value::Missing | Value::Nil => {}
             Value::Int(_) | Value::Int64(_) if branch.pipe.decl.len() > 1 => {
-                return Err(message("cannot iterate over a number with two variables"));
+                return Err(exec_error("cannot iterate over a number with two variables"));
             }
             Value::Int(count) => {
                 for number in 0..*count {
@@ -195,7 +195,7 @@ impl<'r, 'a> Executor<'r, 'a> {
                 }
             }
             other @ (Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::Time(_) | Value::Version(_)) => {
-                return Err(message(format!("range cannot iterate over {}", other.type_name())));
+                return Err(exec_error(format!("range cannot iterate over {}", other.type_name())));
             }
         }
         match &branch.else_body {
@@ -233,7 +233,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         let defines = self.defines;
         let body = defines
             .get(call.name.as_str())
-            .ok_or_else(|| message(format!("template `{}` is not defined", call.name)))?;
+            .ok_or_else(|| exec_error(format!("template `{}` is not defined", call.name)))?;
         let dot = match &call.pipe {
             Some(pipe) => self.pipeline(pipe, dot)?,
             None => Value::Missing,
@@ -295,14 +295,14 @@ impl<'r, 'a> Executor<'r, 'a> {
             // Go unwraps an interface here; one that holds nil becomes no value at all.
             last = Some(if value.is_nil() { Value::Missing } else { value });
         }
-        last.ok_or_else(|| message("a pipeline without a command"))
+        last.ok_or_else(|| exec_error("a pipeline without a command"))
     }
 
     fn command(&mut self, command: &CommandNode, dot: &Value, last: Option<Value>) -> Result<Value, ExecError> {
         let (first, rest) = command
             .args
             .split_first()
-            .ok_or_else(|| message("a command without a word"))?;
+            .ok_or_else(|| exec_error("a command without a word"))?;
         let plain = rest.is_empty() && last.is_none();
         match first {
             Expr::Identifier(_, name) => self.call(name, rest, dot, last),
@@ -315,8 +315,8 @@ impl<'r, 'a> Executor<'r, 'a> {
                 let value = self.argument(inner, dot)?;
                 self.chain(value, path, (rest, dot, last))
             }
-            _ if !plain => Err(message("cannot give an argument to what is no function")),
-            Expr::Nil(_) => Err(message("nil is not a command")),
+            _ if !plain => Err(exec_error("cannot give an argument to what is no function")),
+            Expr::Nil(_) => Err(exec_error("nil is not a command")),
             Expr::Dot(_)
             | Expr::Variable(_, _, _)
             | Expr::String(_, _)
@@ -339,7 +339,7 @@ impl<'r, 'a> Executor<'r, 'a> {
             Expr::String(_, text) => self.heap.text(&**text),
             Expr::Number(_, Number::Int(number)) => Ok(Value::Int(*number)),
             Expr::Number(_, Number::Float(number)) => Ok(Value::Float(*number)),
-            Expr::Number(_, Number::Uint(number)) => Err(message(format!("{number} overflows int"))),
+            Expr::Number(_, Number::Uint(number)) => Err(exec_error(format!("{number} overflows int"))),
             Expr::Bool(_, yes) => Ok(Value::Bool(*yes)),
             Expr::Nil(_) => Ok(Value::Nil),
             Expr::Pipe(_, pipe) => self.nested_pipe(pipe, dot),
@@ -410,15 +410,15 @@ impl<'r, 'a> Executor<'r, 'a> {
             value = Some(this);
         }
         last.or(value)
-            .ok_or_else(|| message("wrong number of args for and/or: want at least 1 got 0"))
+            .ok_or_else(|| exec_error("wrong number of args for and/or: want at least 1 got 0"))
     }
 }
 
-/// A fault with a message.
-pub(super) fn message(text: impl Into<String>) -> ExecError {
+/// An error with a message.
+pub(super) fn exec_error(text: impl Into<String>) -> ExecError {
     ExecError::Message(text.into())
 }
 
 fn undefined(name: &str) -> ExecError {
-    message(format!("undefined variable `{name}`"))
+    exec_error(format!("undefined variable `{name}`"))
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use jiff::{Span, Zoned, tz::TimeZone};
 
-use super::exec::message;
+use super::exec::exec_error;
 use super::value::{Heap, Value};
 use super::versions::Version;
 use super::{ExecError, layout};
@@ -21,19 +21,19 @@ pub(super) fn field(
 ) -> Result<Value, ExecError> {
     match value {
         Value::Missing => match missing_key {
-            MissingKey::Error => Err(message(format!("nil data; no entry for key `{name}`"))),
+            MissingKey::Error => Err(exec_error(format!("nil data; no entry for key `{name}`"))),
             MissingKey::Default | MissingKey::Zero => Ok(Value::Missing),
         },
-        Value::Nil => Err(message(format!("nil pointer evaluating interface {{}}.{name}"))),
+        Value::Nil => Err(exec_error(format!("nil pointer evaluating interface {{}}.{name}"))),
         Value::Map(map) => {
             if !arguments.is_empty() {
-                return Err(message(format!("{name} is not a method but has arguments")));
+                return Err(exec_error(format!("{name} is not a method but has arguments")));
             }
             match (map.get(name), missing_key) {
                 (Some(value), _) => Ok(value),
                 (None, MissingKey::Error) => Err(ExecError::MissingKey(format!("map has no entry for key `{name}`"))),
                 (None, MissingKey::Default) => Ok(Value::Missing),
-                (None, MissingKey::Zero) if map.of == super::value::ElementType::Text => heap.text(""),
+                (None, MissingKey::Zero) if map.element_type == super::value::ElementType::Text => heap.text(""),
                 (None, MissingKey::Zero) => Ok(Value::Nil),
             }
         }
@@ -78,7 +78,7 @@ fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value
                 .and_then(|span| span.try_days(*days));
             let later = span.and_then(|span| time.checked_add(span));
             Ok(Value::Time(Rc::new(
-                later.map_err(|_| message("the date is out of range"))?,
+                later.map_err(|_| exec_error("the date is out of range"))?,
             )))
         }
         _ => Err(unknown(&Value::Time(Rc::clone(time)), name)),
@@ -89,7 +89,7 @@ fn of_version(heap: &mut Heap<'_>, version: &Rc<Version>, name: &str, arguments:
     let number = |number: u64| {
         i64::try_from(number)
             .map(Value::Int64)
-            .map_err(|_| message(format!("{number} overflows int64")))
+            .map_err(|_| exec_error(format!("{number} overflows int64")))
     };
     match (name, arguments) {
         ("Major", []) => number(version.major),

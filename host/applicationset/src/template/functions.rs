@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-use super::exec::message;
+use super::exec::exec_error;
 use super::value::{ElementType, Heap, List, Map, Value};
 use super::{ExecError, print};
 
@@ -210,14 +210,14 @@ pub(super) fn is_known(name: &str) -> bool {
 pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     heap.step()?;
     let Some((name, least, most, call)) = TABLE.get(name) else {
-        let fault = if UNSUPPORTED_FUNCTIONS.contains(&name) {
-            ExecError::Bound(format!(
+        let error = if UNSUPPORTED_FUNCTIONS.contains(&name) {
+            ExecError::Limit(format!(
                 "function `{name}` is not offered: it makes keys, certificates or slow hashes"
             ))
         } else {
-            message(format!("function `{name}` is not defined"))
+            exec_error(format!("function `{name}` is not defined"))
         };
-        return Err(fault);
+        return Err(error);
     };
     let observed = arguments.len();
     if observed < *least || observed > *most {
@@ -226,7 +226,7 @@ pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Resu
             (least, most) if least == most => least.to_string(),
             (least, most) => format!("{least} to {most}"),
         };
-        return Err(message(format!(
+        return Err(exec_error(format!(
             "wrong number of args for {name}: want {wanted} got {observed}"
         )));
     }
@@ -247,7 +247,7 @@ struct Args<'v> {
 
 impl Args<'_> {
     fn wrong(&self, wanted: &str, value: &Value) -> ExecError {
-        message(format!(
+        exec_error(format!(
             "error calling {}: wrong type for value; expected {wanted}; got {}",
             self.name,
             value.type_name()
@@ -255,11 +255,11 @@ impl Args<'_> {
     }
 
     fn error(&self, text: impl std::fmt::Display) -> ExecError {
-        message(format!("error calling {}: {text}", self.name))
+        exec_error(format!("error calling {}: {text}", self.name))
     }
 
     /// The argument at `index`; nil if there is none.
-    fn any(&self, index: usize) -> &Value {
+    fn arg(&self, index: usize) -> &Value {
         self.values.get(index).unwrap_or(&Value::Nil)
     }
 
@@ -269,29 +269,29 @@ impl Args<'_> {
     }
 
     fn text(&self, index: usize) -> Result<&Rc<str>, ExecError> {
-        match self.any(index) {
+        match self.arg(index) {
             Value::Text(text) => Ok(text),
             other => Err(self.wrong("string", other)),
         }
     }
 
     fn int(&self, index: usize) -> Result<i64, ExecError> {
-        match self.any(index) {
+        match self.arg(index) {
             Value::Int(number) => Ok(*number),
             other => Err(self.wrong("int", other)),
         }
     }
 
     fn bool(&self, index: usize) -> Result<bool, ExecError> {
-        match self.any(index) {
+        match self.arg(index) {
             Value::Bool(yes) => Ok(*yes),
             other => Err(self.wrong("bool", other)),
         }
     }
 
     fn map(&self, index: usize) -> Result<&Map, ExecError> {
-        match self.any(index) {
-            Value::Map(map) if map.of == ElementType::Any => Ok(map),
+        match self.arg(index) {
+            Value::Map(map) if map.element_type == ElementType::Any => Ok(map),
             // In Go a missing value is an empty map here, and null is an error.
             other if other.is_nil() => Err(ExecError::Divergent(format!(
                 "nothing where `{}` takes a map",
@@ -302,7 +302,7 @@ impl Args<'_> {
     }
 
     fn list(&self, index: usize) -> Result<&Rc<List>, ExecError> {
-        match self.any(index) {
+        match self.arg(index) {
             Value::List(list) => Ok(list),
             other => Err(self.error(format!("cannot do this on type {}", other.kind_name()))),
         }

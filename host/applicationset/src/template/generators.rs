@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthorizationImpact, CompiledTemplate, Error, RenderContext, Text};
+use super::{AuthorizationImpact, CompiledTemplate, Error, RenderContext, StringTemplate};
 use crate::{GenerationBudget, MissingKey, Params, TemplateEngine};
 
 /// Generators whose `values` may use parameters that the generator itself makes.
@@ -24,11 +24,11 @@ const WITH_VALUES: [&str; 6] = [
 /// `params` change nothing.
 ///
 /// # Errors
-/// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`],
+/// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::TemplateLimit`],
 /// [`Error::Divergent`], [`Error::Exceeded`].
 ///
 /// Source: Argo CD's `RenderGeneratorParams`.
-pub fn generator(
+pub fn render_generator(
     engine: TemplateEngine,
     raw: &Value,
     params: &Params,
@@ -110,19 +110,19 @@ fn own_values(
     budget: &GenerationBudget,
 ) -> Result<Value, Error> {
     let strict = match engine {
-        TemplateEngine::Fast => TemplateEngine::Fast,
-        TemplateEngine::Go { .. } => TemplateEngine::Go {
+        TemplateEngine::FastTemplate => TemplateEngine::FastTemplate,
+        TemplateEngine::GoTemplate { .. } => TemplateEngine::GoTemplate {
             missing_key: MissingKey::Error,
         },
     };
     let mut resolved = Map::new();
-    let mut with = RenderContext::new(params, budget);
+    let mut context = RenderContext::new(params, budget);
     for (key, value) in values {
         let Value::String(text) = value else {
             resolved.insert(key.clone(), value.clone());
             continue;
         };
-        let text = match Text::new(strict, text, AuthorizationImpact::Direct)?.render(&mut with) {
+        let text = match StringTemplate::new(strict, text, AuthorizationImpact::Direct)?.render(&mut context) {
             Err(Error::MissingKey { .. }) => text.clone(),
             other => other?,
         };

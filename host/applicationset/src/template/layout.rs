@@ -112,12 +112,12 @@ const OFFSETS: [(&str, bool, u8); 5] = [
 fn next(layout: &str) -> Option<(&str, LayoutElement, &str)> {
     layout.char_indices().find_map(|(at, _)| {
         let (before, rest) = layout.split_at_checked(at)?;
-        let (piece, after) = piece(rest)?;
-        Some((before, piece, after))
+        let (element, after) = element(rest)?;
+        Some((before, element, after))
     })
 }
 
-fn piece(rest: &str) -> Option<(LayoutElement, &str)> {
+fn element(rest: &str) -> Option<(LayoutElement, &str)> {
     if let Some(offset) = offset(rest) {
         return Some(offset);
     }
@@ -130,11 +130,11 @@ fn piece(rest: &str) -> Option<(LayoutElement, &str)> {
     {
         return Some((LayoutElement::UnderDay, after));
     }
-    FIXED.iter().find_map(|(text, piece)| {
+    FIXED.iter().find_map(|(text, element)| {
         let after = rest.strip_prefix(text)?;
-        let short = matches!(piece, LayoutElement::Month | LayoutElement::WeekDay);
+        let short = matches!(element, LayoutElement::Month | LayoutElement::WeekDay);
         let word = short && after.starts_with(|next: char| next.is_ascii_lowercase());
-        (!word).then_some((*piece, after))
+        (!word).then_some((*element, after))
     })
 }
 
@@ -146,12 +146,12 @@ fn offset(rest: &str) -> Option<(LayoutElement, &str)> {
     };
     OFFSETS.iter().find_map(|(text, colon, parts)| {
         let after = inner.strip_prefix(text)?;
-        let piece = LayoutElement::Offset {
+        let element = LayoutElement::Offset {
             zulu,
             colon: *colon,
             parts: *parts,
         };
-        Some((piece, after))
+        Some((element, after))
     })
 }
 
@@ -176,23 +176,23 @@ fn fraction(rest: &str) -> Option<(LayoutElement, &str)> {
 pub(super) fn format(time: &Zoned, layout: &str) -> String {
     let mut text = String::new();
     let mut rest = layout;
-    while let Some((before, piece, after)) = next(rest) {
+    while let Some((before, element, after)) = next(rest) {
         text.push_str(before);
         // Writing to a string cannot fail.
-        let _ = write_piece(&mut text, time, piece);
+        let _ = write_element(&mut text, time, element);
         rest = after;
     }
     text.push_str(rest);
     text
 }
 
-fn write_piece(text: &mut String, time: &Zoned, piece: LayoutElement) -> std::fmt::Result {
+fn write_element(text: &mut String, time: &Zoned, element: LayoutElement) -> std::fmt::Result {
     let short = |name: &str| name.chars().take(3).collect::<String>();
     let hour12 = match time.hour() % 12 {
         0 => 12,
         hour => hour,
     };
-    match piece {
+    match element {
         LayoutElement::LongMonth => write!(text, "{}", month(time)),
         LayoutElement::Month => write!(text, "{}", short(month(time))),
         LayoutElement::NumberMonth => write!(text, "{}", time.month()),
@@ -308,7 +308,7 @@ struct ParsedDate {
 
 /// Parses `text`; `None` if it does not match `layout`.
 pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
-    let mut read = ParsedDate {
+    let mut fields = ParsedDate {
         year: 0,
         month: 1,
         day: 1,
@@ -321,67 +321,67 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
         offset: None,
     };
     let (mut rest, mut text) = (layout, text);
-    while let Some((before, piece, after)) = next(rest) {
+    while let Some((before, element, after)) = next(rest) {
         text = text.strip_prefix(before)?;
-        text = read_piece(&mut read, piece, text)?;
+        text = read_element(&mut fields, element, text)?;
         rest = after;
         // A fraction may follow the seconds even if the layout has none.
-        let seconds = matches!(piece, LayoutElement::Second | LayoutElement::ZeroSecond);
+        let seconds = matches!(element, LayoutElement::Second | LayoutElement::ZeroSecond);
         if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
-            text = read_fraction(&mut read, text, None)?;
+            text = read_fraction(&mut fields, text, None)?;
         }
     }
     (text == rest).then_some(())?;
-    finished(&read)
+    finished(&fields)
 }
 
-fn finished(read: &ParsedDate) -> Option<Zoned> {
-    let hour = match (read.afternoon, read.hour) {
+fn finished(fields: &ParsedDate) -> Option<Zoned> {
+    let hour = match (fields.afternoon, fields.hour) {
         (Some(true), hour) if hour < 12 => hour + 12,
         (Some(false), 12) => 0,
         (_, hour) => hour,
     };
     let date = DateTime::new(
-        read.year,
-        read.month,
-        read.day,
+        fields.year,
+        fields.month,
+        fields.day,
         hour,
-        read.minute,
-        read.second,
-        read.nanosecond,
+        fields.minute,
+        fields.second,
+        fields.nanosecond,
     )
     .ok()?;
-    let date = match read.year_day {
+    let date = match fields.year_day {
         Some(day) => date.with().day_of_year(day).build().ok()?,
         None => date,
     };
-    let zone = match read.offset {
+    let zone = match fields.offset {
         Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).ok()?),
         None => TimeZone::UTC,
     };
     date.to_zoned(zone).ok()
 }
 
-fn read_piece<'t>(read: &mut ParsedDate, piece: LayoutElement, text: &'t str) -> Option<&'t str> {
-    let (value, rest) = match piece {
+fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t str) -> Option<&'t str> {
+    let (value, rest) = match element {
         LayoutElement::LongMonth => {
-            return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (read.month = index, rest).1);
+            return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (fields.month = index, rest).1);
         }
-        LayoutElement::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (read.month = index, rest).1),
+        LayoutElement::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (fields.month = index, rest).1),
         LayoutElement::LongDay => return name(&DAYS, usize::MAX, text).map(|(_, rest)| rest),
         LayoutElement::WeekDay => return name(&DAYS, 3, text).map(|(_, rest)| rest),
-        LayoutElement::Zone => return read_zone(read, text),
-        LayoutElement::Offset { zulu, colon, parts } => return read_offset(read, text, (zulu, colon, parts)),
+        LayoutElement::Zone => return read_zone(fields, text),
+        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
         LayoutElement::Fraction { digits, keep } => {
             return match (keep, text.starts_with(['.', ','])) {
-                (true, _) => read_fraction(read, text, Some(digits)),
-                (false, true) => read_fraction(read, text, None),
+                (true, _) => read_fraction(fields, text, Some(digits)),
+                (false, true) => read_fraction(fields, text, None),
                 (false, false) => Some(text),
             };
         }
         LayoutElement::Pm | LayoutElement::LowPm => {
             let (half, rest) = text.split_at_checked(2)?;
-            read.afternoon = Some(match half {
+            fields.afternoon = Some(match half {
                 "PM" | "pm" => true,
                 "AM" | "am" => false,
                 _ => return None,
@@ -406,15 +406,15 @@ fn read_piece<'t>(read: &mut ParsedDate, piece: LayoutElement, text: &'t str) ->
         | LayoutElement::Year => number(text, 2, 2)?,
     };
     let small = i8::try_from(value).unwrap_or(i8::MAX);
-    match piece {
-        LayoutElement::LongYear => read.year = value,
-        LayoutElement::Year => read.year = if value >= 69 { 1900 + value } else { 2000 + value },
-        LayoutElement::ZeroYearDay | LayoutElement::UnderYearDay => read.year_day = Some(value),
-        LayoutElement::NumberMonth | LayoutElement::ZeroMonth => read.month = small,
-        LayoutElement::Day | LayoutElement::UnderDay | LayoutElement::ZeroDay => read.day = small,
-        LayoutElement::Hour | LayoutElement::Hour12 | LayoutElement::ZeroHour12 => read.hour = small,
-        LayoutElement::Minute | LayoutElement::ZeroMinute => read.minute = small,
-        _ => read.second = small,
+    match element {
+        LayoutElement::LongYear => fields.year = value,
+        LayoutElement::Year => fields.year = if value >= 69 { 1900 + value } else { 2000 + value },
+        LayoutElement::ZeroYearDay | LayoutElement::UnderYearDay => fields.year_day = Some(value),
+        LayoutElement::NumberMonth | LayoutElement::ZeroMonth => fields.month = small,
+        LayoutElement::Day | LayoutElement::UnderDay | LayoutElement::ZeroDay => fields.day = small,
+        LayoutElement::Hour | LayoutElement::Hour12 | LayoutElement::ZeroHour12 => fields.hour = small,
+        LayoutElement::Minute | LayoutElement::ZeroMinute => fields.minute = small,
+        _ => fields.second = small,
     }
     Some(rest)
 }
@@ -436,18 +436,18 @@ fn name<'t>(names: &[&str], length: usize, text: &'t str) -> Option<(i8, &'t str
     })
 }
 
-fn read_zone<'t>(read: &mut ParsedDate, text: &'t str) -> Option<&'t str> {
+fn read_zone<'t>(fields: &mut ParsedDate, text: &'t str) -> Option<&'t str> {
     let count = text.bytes().take(5).take_while(u8::is_ascii_uppercase).count();
     let (_, rest) = text.split_at_checked(count)?;
     (count >= 3).then_some(())?;
     // As in Go: an abbreviation that is unknown here counts as UTC.
-    read.offset = read.offset.or(Some(0));
+    fields.offset = fields.offset.or(Some(0));
     Some(rest)
 }
 
-fn read_offset<'t>(read: &mut ParsedDate, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
+fn read_offset<'t>(fields: &mut ParsedDate, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
     if zulu && let Some(rest) = text.strip_prefix('Z') {
-        read.offset = Some(0);
+        fields.offset = Some(0);
         return Some(rest);
     }
     let (sign, mut rest) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
@@ -464,17 +464,17 @@ fn read_offset<'t>(read: &mut ParsedDate, text: &'t str, (zulu, colon, parts): (
         seconds += i32::from(value) * scale;
         rest = after;
     }
-    read.offset = Some(sign * seconds);
+    fields.offset = Some(sign * seconds);
     Some(rest)
 }
 
-fn read_fraction<'t>(read: &mut ParsedDate, text: &'t str, exactly: Option<usize>) -> Option<&'t str> {
+fn read_fraction<'t>(fields: &mut ParsedDate, text: &'t str, exactly: Option<usize>) -> Option<&'t str> {
     let inner = text.strip_prefix(['.', ','])?;
     let count = inner.bytes().take_while(u8::is_ascii_digit).count();
     let count = exactly.unwrap_or(count);
     let (digits, rest) = inner.split_at_checked(count)?;
     let digits: String = digits.chars().chain("000000000".chars()).take(9).collect();
-    read.nanosecond = digits.parse().ok()?;
+    fields.nanosecond = digits.parse().ok()?;
     Some(rest)
 }
 

@@ -4,8 +4,8 @@
 //! Security: the gateway authorizes what it renders, and Argo CD's controller applies what Go
 //! renders. A template that the two read differently could escape the project it was authorized
 //! for. Two parsers and two sets of functions are equal only where something proves it, so a
-//! string that a decision depends on may have only tokens that both lexers read alike (`source`),
-//! and only functions whose results a differential test compares (`tree`).
+//! string that a decision depends on may have only tokens that both lexers read alike
+//! (`check_source`), and only functions whose results a differential test compares (`check_tree`).
 
 use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
 
@@ -34,7 +34,7 @@ pub(super) fn may_mutate_params(text: &str) -> bool {
 ///
 /// # Errors
 /// What was found and what is allowed.
-pub(super) fn source(text: &str) -> Result<(), String> {
+pub(super) fn check_source(text: &str) -> Result<(), String> {
     let mut blocks = Blocks::default();
     let (mut rest, mut is_trimmed) = (text, false);
     loop {
@@ -432,12 +432,12 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
 ///
 /// # Errors
 /// What was found.
-pub(super) fn tree(body: &ListNode, may_change: bool) -> Result<(), String> {
-    let mut walk = TreeChecker {
+pub(super) fn check_tree(body: &ListNode, may_change: bool) -> Result<(), String> {
+    let mut checker = TreeChecker {
         names: vec!["$"],
         may_change,
     };
-    walk.list(body)
+    checker.list(body)
 }
 
 struct TreeChecker<'t> {

@@ -81,16 +81,16 @@ pub(super) fn digits(number: f64) -> (String, i32) {
 
 /// Number of digits at which a value may be exactly between two others; Go then rounds the last
 /// digit to even.
-const LONG: usize = 17;
+const AMBIGUOUS_DIGITS: usize = 17;
 
 /// Whether Go may choose another last digit for the shortest form.
 pub(super) fn is_halfway(number: f64) -> bool {
-    number.is_finite() && digits(number).0.len() >= LONG
+    number.is_finite() && digits(number).0.len() >= AMBIGUOUS_DIGITS
 }
 
 /// The message for such a number.
 pub(super) fn long_number() -> String {
-    format!("a number of {LONG} digits")
+    format!("a number of {AMBIGUOUS_DIGITS} digits")
 }
 
 /// Numbers without digits.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ApplicationTemplate, CompiledTemplate, Error, functions, generator};
+use super::{ApplicationTemplate, CompiledTemplate, Error, functions, render_generator};
 use crate::{
     ApplicationsSync, Exceeded, GenerationBudget, MissingKey, Params, PreservedFields, Spec, SyncPolicy, TemplateEngine,
 };
 use tollgate_config::GenerationLimits;
 
-const GO: TemplateEngine = TemplateEngine::Go {
+const GO: TemplateEngine = TemplateEngine::GoTemplate {
     missing_key: MissingKey::Default,
 };
-const STRICT: TemplateEngine = TemplateEngine::Go {
+const STRICT: TemplateEngine = TemplateEngine::GoTemplate {
     missing_key: MissingKey::Error,
 };
 
@@ -146,9 +146,9 @@ fn copies_of_a_template_are_charged() {
         generators: Vec::new(),
         template: written,
         template_patch: None,
-        engine: TemplateEngine::Fast,
-        sync: SyncPolicy::default(),
-        preserved: PreservedFields::default(),
+        engine: TemplateEngine::FastTemplate,
+        sync_policy: SyncPolicy::default(),
+        preserved_fields: PreservedFields::default(),
     };
     let template = ApplicationTemplate::new(&spec, None, "argocd").unwrap();
     let budget = GenerationBudget::new(GenerationLimits {
@@ -278,12 +278,12 @@ fn plain_tags_are_put_in_as_argo_cd_does_it() {
     ];
     for (text, wanted) in rows {
         assert_eq!(
-            render(TemplateEngine::Fast, text, given.clone()).unwrap(),
+            render(TemplateEngine::FastTemplate, text, given.clone()).unwrap(),
             wanted,
             "{text}"
         );
     }
-    let error = render(TemplateEngine::Fast, "{{one}} {{two", given).unwrap_err();
+    let error = render(TemplateEngine::FastTemplate, "{{one}} {{two", given).unwrap_err();
     assert!(matches!(error, Error::Syntax { .. }), "{error}");
 }
 
@@ -291,7 +291,7 @@ fn plain_tags_are_put_in_as_argo_cd_does_it() {
 fn a_parameter_is_never_rendered_again() {
     let given = json!({"one": "{{two}}", "two": "no"});
     assert_eq!(
-        render(TemplateEngine::Fast, "{{one}}", given.clone()).unwrap(),
+        render(TemplateEngine::FastTemplate, "{{one}}", given.clone()).unwrap(),
         "{{two}}"
     );
     assert_eq!(render(GO, "{{.one}}", given).unwrap(), "{{two}}");
@@ -365,11 +365,11 @@ fn spec(template: Value) -> Spec {
         template,
         template_patch: None,
         engine: GO,
-        sync: SyncPolicy {
+        sync_policy: SyncPolicy {
             applications: ApplicationsSync::Sync,
             preserve_resources: false,
         },
-        preserved: PreservedFields::default(),
+        preserved_fields: PreservedFields::default(),
     }
 }
 
@@ -418,7 +418,7 @@ fn the_cascade_finalizer_yields_to_others_to_the_policy_and_to_empty_parameters(
         json!(["mine"])
     );
     let mut kept = spec(template());
-    kept.sync.preserve_resources = true;
+    kept.sync_policy.preserve_resources = true;
     assert!(
         one(&kept, json!({"name": "web"})).unwrap()["metadata"]
             .get("finalizers")
@@ -504,19 +504,19 @@ fn a_generators_template_wins_where_it_says_something() {
 #[test]
 fn values_of_a_child_generator_may_wait_for_its_own_parameters() {
     let raw = json!({"git": {"repoURL": "{{.url}}", "values": {"now": "{{.url}}", "later": "{{.path.path}}"}}});
-    let observed = generator(GO, &raw, &params(json!({"url": "u"})), &budget()).unwrap();
+    let observed = render_generator(GO, &raw, &params(json!({"url": "u"})), &budget()).unwrap();
     assert_eq!(
         observed,
         json!({"git": {"repoURL": "u", "values": {"now": "u", "later": "{{.path.path}}"}}})
     );
     let nested = json!({"matrix": {"generators": [raw]}});
-    let observed = generator(GO, &nested, &params(json!({"url": "u"})), &budget()).unwrap();
+    let observed = render_generator(GO, &nested, &params(json!({"url": "u"})), &budget()).unwrap();
     assert_eq!(
         observed["matrix"]["generators"][0]["git"]["values"]["later"],
         "{{.path.path}}"
     );
     let list = json!({"list": {"elements": [{"a": "{{.path}}"}]}});
-    assert!(generator(STRICT, &list, &params(json!({"url": "u"})), &budget()).is_err());
+    assert!(render_generator(STRICT, &list, &params(json!({"url": "u"})), &budget()).is_err());
 }
 
 #[test]
@@ -637,7 +637,7 @@ fn what_is_rendered_counts_against_the_set() {
         bytes: 100,
         ..GenerationLimits::default()
     });
-    for (engine, text) in [(GO, "{{ .x }}"), (TemplateEngine::Fast, "{{ x }}")] {
+    for (engine, text) in [(GO, "{{ .x }}"), (TemplateEngine::FastTemplate, "{{ x }}")] {
         let text = CompiledTemplate::text(engine, text).unwrap();
         let error = text
             .render(&params(json!({"x": "y".repeat(101)})), &budget)

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{AuthorizationImpact, Error, RenderContext, Text};
+use super::{AuthorizationImpact, Error, RenderContext, StringTemplate};
 use crate::{TemplateEngine, heap_size};
 
 /// Maximum nesting of lists and objects in a template.
@@ -15,36 +15,36 @@ pub(super) enum TemplateTree {
     /// No template, here or below; with its size in bytes.
     Fixed(Value, u64),
     /// A string.
-    Text(Text),
+    Text(StringTemplate),
     /// A list.
     List(Vec<Self>),
     /// An object; keys are templates too. Members that are `null` are omitted.
-    Object(Vec<(Text, Self)>),
+    Object(Vec<(StringTemplate, Self)>),
 }
 
 impl TemplateTree {
     /// Parses every string of `value`.
     ///
-    /// - `role_of`: what depends on the string at a pointer.
+    /// - `impact_of`: what depends on the string at a pointer.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
     pub(super) fn new(
         engine: TemplateEngine,
         value: &Value,
-        role_of: fn(&str) -> AuthorizationImpact,
+        impact_of: fn(&str) -> AuthorizationImpact,
     ) -> Result<Self, Error> {
         let mut pointer = String::new();
         let mut parse = |text: &str, pointer: &str| {
-            let parsed = Text::new(engine, text, role_of(pointer));
+            let parsed = StringTemplate::new(engine, text, impact_of(pointer));
             parsed.map_err(|error| error.in_field(pointer))
         };
-        Self::at(value, &mut parse, (&mut pointer, 0))
+        Self::node(value, &mut parse, (&mut pointer, 0))
     }
 
-    fn at(
+    fn node(
         value: &Value,
-        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        parse: &mut impl FnMut(&str, &str) -> Result<StringTemplate, Error>,
         (pointer, depth): (&mut String, usize),
     ) -> Result<Self, Error> {
         if depth > DEPTH {
@@ -53,16 +53,16 @@ impl TemplateTree {
         Ok(match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), heap_size::VALUE_BYTES),
             Value::String(text) => match parse(text, pointer)? {
-                Text::Plain(text) => {
+                StringTemplate::Plain(text) => {
                     let bytes = heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES);
                     Self::Fixed(Value::String(text), bytes)
                 }
-                text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
+                text @ (StringTemplate::FastTemplate(_) | StringTemplate::GoTemplate(_)) => Self::Text(text),
             },
             Value::Array(items) => {
                 let mut parsed = Vec::with_capacity(items.len());
                 for (index, item) in items.iter().enumerate() {
-                    parsed.push(Self::below(item, parse, (pointer, depth), &index.to_string())?);
+                    parsed.push(Self::child(item, parse, (pointer, depth), &index.to_string())?);
                 }
                 fixed_list(parsed)
             }
@@ -70,23 +70,23 @@ impl TemplateTree {
                 let mut parsed = Vec::with_capacity(fields.len());
                 for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
                     let name = parse(key, pointer)?;
-                    parsed.push((name, Self::below(value, parse, (pointer, depth), key)?));
+                    parsed.push((name, Self::child(value, parse, (pointer, depth), key)?));
                 }
                 fixed_object(parsed)
             }
         })
     }
 
-    fn below(
+    fn child(
         value: &Value,
-        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        parse: &mut impl FnMut(&str, &str) -> Result<StringTemplate, Error>,
         (pointer, depth): (&mut String, usize),
         name: &str,
     ) -> Result<Self, Error> {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(name);
-        let parsed = Self::at(value, parse, (pointer, depth + 1));
+        let parsed = Self::node(value, parse, (pointer, depth + 1));
         pointer.truncate(length);
         parsed
     }
@@ -95,28 +95,34 @@ impl TemplateTree {
     ///
     /// # Errors
     /// Those of rendering a string.
-    pub(super) fn render(&self, with: &mut RenderContext<'_>) -> Result<Value, Error> {
+    pub(super) fn render(&self, context: &mut RenderContext<'_>) -> Result<Value, Error> {
         Ok(match self {
             Self::Fixed(value, bytes) => {
-                with.budget().charge_bytes(*bytes)?;
+                context.budget().charge_bytes(*bytes)?;
                 value.clone()
             }
             // The characters are charged where they are made.
             Self::Text(text) => {
-                with.budget().charge_bytes(heap_size::STRING_BYTES)?;
-                Value::String(text.render(with)?)
+                context.budget().charge_bytes(heap_size::STRING_BYTES)?;
+                Value::String(text.render(context)?)
             }
             Self::List(items) => {
-                with.budget().charge_bytes(heap_size::VALUE_BYTES)?;
-                Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?)
+                context.budget().charge_bytes(heap_size::VALUE_BYTES)?;
+                Value::Array(
+                    items
+                        .iter()
+                        .map(|item| item.render(context))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             Self::Object(fields) => {
-                with.budget()
+                context
+                    .budget()
                     .charge_bytes(heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES))?;
                 let mut object = Map::new();
                 for (key, value) in fields {
-                    let value = value.render(with)?;
-                    object.insert(key.render(with)?, value);
+                    let value = value.render(context)?;
+                    object.insert(key.render(context)?, value);
                 }
                 Value::Object(object)
             }
@@ -141,16 +147,17 @@ fn fixed_list(items: Vec<TemplateTree>) -> TemplateTree {
 }
 
 /// An object that only has fixed keys and nodes is fixed.
-fn fixed_object(fields: Vec<(Text, TemplateTree)>) -> TemplateTree {
-    let fixed =
-        |(key, value): &(Text, TemplateTree)| matches!((key, value), (Text::Plain(_), TemplateTree::Fixed(_, _)));
+fn fixed_object(fields: Vec<(StringTemplate, TemplateTree)>) -> TemplateTree {
+    let fixed = |(key, value): &(StringTemplate, TemplateTree)| {
+        matches!((key, value), (StringTemplate::Plain(_), TemplateTree::Fixed(_, _)))
+    };
     if !fields.iter().all(fixed) {
         return TemplateTree::Object(fields);
     }
     let mut total = heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES);
     let mut object = Map::new();
     for field in fields {
-        if let (Text::Plain(key), TemplateTree::Fixed(value, bytes)) = field {
+        if let (StringTemplate::Plain(key), TemplateTree::Fixed(value, bytes)) = field {
             total = total.saturating_add(bytes).saturating_add(heap_size::text(&key));
             object.insert(key, value);
         }

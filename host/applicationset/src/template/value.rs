@@ -47,7 +47,7 @@ pub(super) enum ElementType {
 /// An immutable list.
 #[derive(Debug)]
 pub(super) struct List {
-    pub(super) of: ElementType,
+    pub(super) element_type: ElementType,
     pub(super) items: Vec<Value>,
     /// Whether Go may have other lists in the same memory, although nothing here has.
     pub(super) shared: bool,
@@ -57,7 +57,7 @@ pub(super) struct List {
 /// A map; a change is visible in all copies.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
-    pub(super) of: ElementType,
+    pub(super) element_type: ElementType,
     /// Whether it belongs to the parameters, which cannot be changed.
     read_only: bool,
     cells: Rc<RefCell<BTreeMap<Rc<str>, Value>>>,
@@ -108,7 +108,7 @@ impl Map {
     }
 
     /// Whether both are the same map.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(super) fn ptr_eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.cells, &other.cells)
     }
 
@@ -155,13 +155,13 @@ impl Value {
             Self::Int64(_) => "int64",
             Self::Float(_) => "float64",
             Self::Text(_) => "string",
-            Self::List(list) => match list.of {
+            Self::List(list) => match list.element_type {
                 ElementType::Any => "[]interface {}",
                 ElementType::Text => "[]string",
                 ElementType::Int => "[]int",
                 ElementType::List => "[][]interface {}",
             },
-            Self::Map(map) if map.of == ElementType::Text => "map[string]string",
+            Self::Map(map) if map.element_type == ElementType::Text => "map[string]string",
             Self::Map(_) => "map[string]interface {}",
             Self::Time(_) => "time.Time",
             Self::Version(_) => "*semver.Version",
@@ -225,7 +225,7 @@ pub(super) struct Heap<'a> {
     budget: &'a GenerationBudget,
     memory: u64,
     steps: u64,
-    /// Whether the parameters are being made, so that new maps are frozen.
+    /// Whether the parameters are being made, so that new maps are read-only.
     building_params: bool,
     /// Whether functions refuse input that Argo CD's could treat differently.
     strict: bool,
@@ -292,7 +292,7 @@ impl<'a> Heap<'a> {
             return Err(ExecError::Steps { allowed: STEPS });
         }
         if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
-            self.budget.time()?;
+            self.budget.check_deadline()?;
         }
         Ok(())
     }
@@ -302,14 +302,14 @@ impl<'a> Heap<'a> {
         let steps = size(bytes) / WORK_BYTES;
         self.steps = self.steps.saturating_add(steps);
         if steps >= STEPS_PER_DEADLINE_CHECK {
-            self.budget.time()?;
+            self.budget.check_deadline()?;
         }
         self.step()
     }
 
     /// Checks the deadline.
-    pub(super) fn time(&self) -> Result<(), ExecError> {
-        Ok(self.budget.time()?)
+    pub(super) fn check_deadline(&self) -> Result<(), ExecError> {
+        Ok(self.budget.check_deadline()?)
     }
 
     /// Charges `bytes` before they are allocated.
@@ -368,16 +368,16 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes a list.
-    pub(super) fn list(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
-        self.list_as(of, items, false)
+    pub(super) fn list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
+        self.list_as(element_type, items, false)
     }
 
     /// Makes a list that shares memory with another one in Go.
-    pub(super) fn shared_list(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
-        self.list_as(of, items, true)
+    pub(super) fn shared_list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
+        self.list_as(element_type, items, true)
     }
 
-    fn list_as(&mut self, of: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
+    fn list_as(&mut self, element_type: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
         let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
         if depth > DEPTH {
@@ -387,7 +387,7 @@ impl<'a> Heap<'a> {
         let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
         let items = items.into_iter().map(nil).collect();
         Ok(Value::List(Rc::new(List {
-            of,
+            element_type,
             items,
             shared,
             depth,
@@ -404,10 +404,10 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes an empty map.
-    pub(super) fn map(&mut self, of: ElementType) -> Result<Map, ExecError> {
+    pub(super) fn map(&mut self, element_type: ElementType) -> Result<Map, ExecError> {
         self.charge(CELL_BYTES)?;
         let map = Map {
-            of,
+            element_type,
             read_only: self.building_params,
             cells: Rc::default(),
         };
@@ -457,17 +457,17 @@ impl<'a> Heap<'a> {
 
     /// Converts a JSON object to a map.
     fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let (map, made) = (self.map(ElementType::Any)?, made(fields));
+        let (map, origin) = (self.map(ElementType::Any)?, params_origin(fields));
         for (key, value) in fields {
             let value = match (key.as_str(), value) {
-                ("metadata", Json::Object(parts)) if made == ParamsOrigin::Clusters => {
+                ("metadata", Json::Object(parts)) if origin == ParamsOrigin::Clusters => {
                     Value::Map(self.metadata(parts)?)
                 }
                 ("segments", Json::Array(items)) if fields.contains_key("basenameNormalized") => {
                     self.texts_of(items)?
                 }
                 ("labels", Json::Array(items)) if fields.contains_key("head_short_sha") => self.texts_of(items)?,
-                ("values", Json::Object(texts)) if made != ParamsOrigin::Others => {
+                ("values", Json::Object(texts)) if origin != ParamsOrigin::Others => {
                     Value::Map(self.texts_by_key(texts)?)
                 }
                 (_, value) => self.json(value)?,
@@ -502,12 +502,12 @@ impl<'a> Heap<'a> {
 
     /// Converts to a `map[string]string`, if all values are strings.
     fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let of = if fields.values().all(Json::is_string) {
+        let element_type = if fields.values().all(Json::is_string) {
             ElementType::Text
         } else {
             ElementType::Any
         };
-        let map = self.map(of)?;
+        let map = self.map(element_type)?;
         for (key, value) in fields {
             let value = self.json(value)?;
             self.put(&map, key.as_str(), value)?;
@@ -529,7 +529,7 @@ pub(crate) enum ParamsOrigin {
 }
 
 /// Recognizes the generator by the keys that only it sets.
-pub(crate) fn made(fields: &serde_json::Map<String, Json>) -> ParamsOrigin {
+pub(crate) fn params_origin(fields: &serde_json::Map<String, Json>) -> ParamsOrigin {
     let path = fields.get("path").and_then(|path| path.get("basenameNormalized"));
     match (fields.contains_key("nameNormalized"), path) {
         (true, _) => ParamsOrigin::Clusters,

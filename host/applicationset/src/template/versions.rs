@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::ExecError;
-use super::exec::message;
+use super::exec::exec_error;
 
 /// The parts after the numbers: a prerelease and metadata.
 const TAIL: &str =
@@ -67,7 +67,7 @@ impl fmt::Display for Version {
 impl Version {
     /// Parses `1`, `1.2`, `v1.2.3-rc.1+build`.
     pub(super) fn read(text: &str) -> Result<Self, ExecError> {
-        let wrong = || message(format!("`{text}` is no semantic version"));
+        let wrong = || exec_error(format!("`{text}` is no semantic version"));
         let found = captures(&VERSION, text).ok_or_else(wrong)?;
         let number = |name: &str| match found.name(name) {
             None => Ok(0),
@@ -130,7 +130,7 @@ fn order_prereleases(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// Which of the three numbers were left open (`1.x`, `1`).
+/// Which of the three numbers are wildcards (`1.x`, `1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WildcardLevel {
     Nothing,
@@ -142,8 +142,8 @@ enum WildcardLevel {
 #[derive(Debug)]
 struct Constraint<'t> {
     operator: &'t str,
-    at: Version,
-    open: WildcardLevel,
+    bound: Version,
+    wildcards: WildcardLevel,
 }
 
 /// Whether `version` is within `range`.
@@ -152,11 +152,11 @@ pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
     let version = Version::read(version)?;
     let mut any = false;
     for group in groups {
-        let bounds = group
+        let constraints = group
             .iter()
-            .map(|text| read_bound(text))
+            .map(|text| read_constraint(text))
             .collect::<Result<Vec<_>, _>>()?;
-        any |= takes(&bounds, &version);
+        any |= satisfies_all(&constraints, &version);
     }
     Ok(any)
 }
@@ -165,7 +165,7 @@ pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
 ///
 /// Source: Argo CD, `util/versions`, `IsConstraint`.
 pub(crate) fn is_range(text: &str) -> bool {
-    Version::read(text).is_err() && read_range(text).is_ok_and(|groups| bounds_of(&groups).is_some())
+    Version::read(text).is_err() && read_range(text).is_ok_and(|groups| read_constraints(&groups).is_some())
 }
 
 /// The tag with the highest version in a range; `None` if the text is a version itself or not a
@@ -178,35 +178,38 @@ pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> O
         return None;
     }
     let groups = read_range(range).ok()?;
-    let groups = bounds_of(&groups)?;
+    let groups = read_constraints(&groups)?;
     let mut highest: Option<(Version, &str)> = None;
     for tag in tags.filter(|tag| captures(&VERSION, tag).is_some()) {
         let version = Version::read(tag).ok()?;
         let is_higher = highest.as_ref().is_none_or(|(known, _)| version.order(known).is_gt());
-        if is_higher && groups.iter().any(|group| takes(group, &version)) {
+        if is_higher && groups.iter().any(|group| satisfies_all(group, &version)) {
             highest = Some((version, tag));
         }
     }
     highest.map(|(_, tag)| tag)
 }
 
-fn bounds_of(groups: &[Vec<String>]) -> Option<Vec<Vec<Constraint<'_>>>> {
+fn read_constraints(groups: &[Vec<String>]) -> Option<Vec<Vec<Constraint<'_>>>> {
     let mut all = Vec::with_capacity(groups.len());
     for group in groups {
-        let bounds: Option<Vec<Constraint<'_>>> = group.iter().map(|text| read_bound(text).ok()).collect();
-        all.push(bounds?);
+        let constraints: Option<Vec<Constraint<'_>>> = group.iter().map(|text| read_constraint(text).ok()).collect();
+        all.push(constraints?);
     }
     Some(all)
 }
 
-/// Whether all bounds hold. A prerelease satisfies only ranges that name one.
-fn takes(bounds: &[Constraint<'_>], version: &Version) -> bool {
-    let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
-    (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.is_satisfied_by(version))
+/// Whether a version satisfies all constraints. A prerelease satisfies only ranges that name one.
+fn satisfies_all(constraints: &[Constraint<'_>], version: &Version) -> bool {
+    let prerelease = constraints
+        .iter()
+        .any(|constraint| !constraint.bound.prerelease.is_empty());
+    (prerelease || version.prerelease.is_empty())
+        && constraints.iter().all(|constraint| constraint.is_satisfied_by(version))
 }
 
 fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
-    let wrong = |text: &str| message(format!("improper constraint: {text}"));
+    let wrong = |text: &str| exec_error(format!("improper constraint: {text}"));
     let pattern = |lock: &'static LazyLock<Option<Regex>>| lock.as_ref().ok_or_else(|| wrong(range));
     let (hyphen, group, each) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&EACH)?);
     let range = hyphen.replace_all(range, ">= $1, <= $2 ");
@@ -221,16 +224,16 @@ fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
         .collect()
 }
 
-fn read_bound(text: &str) -> Result<Constraint<'_>, ExecError> {
-    let wrong = || message(format!("improper constraint: {text}"));
+fn read_constraint(text: &str) -> Result<Constraint<'_>, ExecError> {
+    let wrong = || exec_error(format!("improper constraint: {text}"));
     let found = captures(&ONE, text).ok_or_else(wrong)?;
-    let open = |part: &str| matches!(part, "" | "x" | "X" | "*");
+    let is_wildcard = |part: &str| matches!(part, "" | "x" | "X" | "*");
     let (major, minor, patch) = (part(&found, "major"), part(&found, "minor"), part(&found, "patch"));
-    let (open, numbers) = if open(major) {
+    let (wildcards, numbers) = if is_wildcard(major) {
         (WildcardLevel::All, "0.0.0".to_owned())
-    } else if open(minor) {
+    } else if is_wildcard(minor) {
         (WildcardLevel::Minor, format!("{major}.0.0"))
-    } else if open(patch) {
+    } else if is_wildcard(patch) {
         (WildcardLevel::Patch, format!("{major}.{minor}.0"))
     } else {
         (WildcardLevel::Nothing, format!("{major}.{minor}.{patch}"))
@@ -243,16 +246,16 @@ fn read_bound(text: &str) -> Result<Constraint<'_>, ExecError> {
     };
     Ok(Constraint {
         operator: part(&found, "operator"),
-        at: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
-        open,
+        bound: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
+        wildcards,
     })
 }
 
 impl Constraint<'_> {
     fn is_satisfied_by(&self, version: &Version) -> bool {
-        let order = version.order(&self.at);
+        let order = version.order(&self.bound);
         match self.operator {
-            "" | "=" if self.open == WildcardLevel::Nothing => order.is_eq(),
+            "" | "=" if self.wildcards == WildcardLevel::Nothing => order.is_eq(),
             "" | "=" | "~" | "~>" => self.tilde(version),
             "!=" => self.differs(version),
             ">" => self.above(version),
@@ -265,65 +268,68 @@ impl Constraint<'_> {
     }
 
     fn differs(&self, version: &Version) -> bool {
-        let major = version.major != self.at.major;
-        let minor = version.minor != self.at.minor;
-        match self.open {
-            WildcardLevel::Nothing => !version.order(&self.at).is_eq(),
-            WildcardLevel::All => major || minor || version.patch != self.at.patch || !version.order(&self.at).is_eq(),
+        let major = version.major != self.bound.major;
+        let minor = version.minor != self.bound.minor;
+        match self.wildcards {
+            WildcardLevel::Nothing => !version.order(&self.bound).is_eq(),
+            WildcardLevel::All => {
+                major || minor || version.patch != self.bound.patch || !version.order(&self.bound).is_eq()
+            }
             WildcardLevel::Minor => major,
             WildcardLevel::Patch => {
-                major || minor || order_prereleases(&version.prerelease, &self.at.prerelease) != Ordering::Equal
+                major || minor || order_prereleases(&version.prerelease, &self.bound.prerelease) != Ordering::Equal
             }
         }
     }
 
     fn above(&self, version: &Version) -> bool {
-        match (self.open, version.major.cmp(&self.at.major)) {
-            (WildcardLevel::Nothing | WildcardLevel::All, _) => version.order(&self.at).is_gt(),
+        match (self.wildcards, version.major.cmp(&self.bound.major)) {
+            (WildcardLevel::Nothing | WildcardLevel::All, _) => version.order(&self.bound).is_gt(),
             (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Greater) => true,
             (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Less) | (WildcardLevel::Minor, Ordering::Equal) => {
                 false
             }
-            (WildcardLevel::Patch, Ordering::Equal) => version.minor > self.at.minor,
+            (WildcardLevel::Patch, Ordering::Equal) => version.minor > self.bound.minor,
         }
     }
 
     fn at_most(&self, version: &Version) -> bool {
-        if self.open == WildcardLevel::Nothing {
-            return version.order(&self.at).is_le();
+        if self.wildcards == WildcardLevel::Nothing {
+            return version.order(&self.bound).is_le();
         }
-        match version.major.cmp(&self.at.major) {
+        match version.major.cmp(&self.bound.major) {
             Ordering::Greater => false,
-            Ordering::Equal => version.minor <= self.at.minor || self.open == WildcardLevel::Minor,
+            Ordering::Equal => version.minor <= self.bound.minor || self.wildcards == WildcardLevel::Minor,
             Ordering::Less => true,
         }
     }
 
     fn tilde(&self, version: &Version) -> bool {
-        if version.order(&self.at).is_lt() {
+        if version.order(&self.bound).is_lt() {
             return false;
         }
-        let zero = (self.at.major, self.at.minor, self.at.patch) == (0, 0, 0);
-        if zero && matches!(self.open, WildcardLevel::Nothing | WildcardLevel::All) {
+        let zero = (self.bound.major, self.bound.minor, self.bound.patch) == (0, 0, 0);
+        if zero && matches!(self.wildcards, WildcardLevel::Nothing | WildcardLevel::All) {
             return true;
         }
-        version.major == self.at.major && (version.minor == self.at.minor || self.open == WildcardLevel::Minor)
+        version.major == self.bound.major
+            && (version.minor == self.bound.minor || self.wildcards == WildcardLevel::Minor)
     }
 
     fn caret(&self, version: &Version) -> bool {
-        if version.order(&self.at).is_lt() {
+        if version.order(&self.bound).is_lt() {
             return false;
         }
-        if self.at.major > 0 || self.open == WildcardLevel::Minor {
-            return version.major == self.at.major;
+        if self.bound.major > 0 || self.wildcards == WildcardLevel::Minor {
+            return version.major == self.bound.major;
         }
         if version.major > 0 {
             return false;
         }
-        if self.at.minor > 0 || self.open == WildcardLevel::Patch {
-            return version.minor == self.at.minor;
+        if self.bound.minor > 0 || self.wildcards == WildcardLevel::Patch {
+            return version.minor == self.bound.minor;
         }
-        version.minor == 0 && version.patch == self.at.patch
+        version.minor == 0 && version.patch == self.bound.patch
     }
 }
 

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{DuplicateKeys, Error, NESTING, read};
+use super::{DuplicateKeys, Error, MAX_NESTING, read};
 use crate::heap_size;
 
-fn within(text: &str, twice: DuplicateKeys, allowed: u64) -> Result<Value, Error<u64>> {
+fn within(text: &str, duplicate_keys: DuplicateKeys, allowed: u64) -> Result<Value, Error<u64>> {
     let mut taken = 0;
-    read(text, twice, &mut |bytes| {
+    read(text, duplicate_keys, &mut |bytes| {
         taken += bytes;
         if taken > allowed { Err(taken) } else { Ok(()) }
     })
@@ -73,7 +73,7 @@ fn mistakes_are_said_with_their_place() {
         ("{<<: 1}", "`<<` takes a mapping"),
     ] {
         match free(text) {
-            Err(Error::Text(observed)) => assert!(observed.contains(what), "{text}: {observed}"),
+            Err(Error::Syntax(observed)) => assert!(observed.contains(what), "{text}: {observed}"),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -85,7 +85,7 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
     assert_eq!(free(text), Ok(json!({"a": 3, "b": 2})));
     assert_eq!(
         within(text, DuplicateKeys::Refused, u64::MAX),
-        Err(Error::Text(
+        Err(Error::Syntax(
             "line 3, column 4: key `a` stands twice in one mapping".to_owned()
         ))
     );
@@ -93,15 +93,18 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
     assert_eq!(within(merged, DuplicateKeys::Refused, u64::MAX), Ok(json!({"a": 2})));
     // As in go-yaml v2, the last one is used.
     let behind = "{a: 2, b: 3, <<: [{a: 1}, {a: 4, c: 5}]}";
-    for twice in [DuplicateKeys::Refused, DuplicateKeys::LastWins] {
-        assert_eq!(within(behind, twice, u64::MAX), Ok(json!({"a": 1, "b": 3, "c": 5})));
+    for duplicate_keys in [DuplicateKeys::Refused, DuplicateKeys::LastWins] {
+        assert_eq!(
+            within(behind, duplicate_keys, u64::MAX),
+            Ok(json!({"a": 1, "b": 3, "c": 5}))
+        );
     }
     assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
     // SECURITY: which of the two Go uses is random.
     for text in ["{true: a, 'true': b}", "{'8': a, 010: b}", "{<<: {'true': a}, yes: b}"] {
         let said = free(text).unwrap_err();
         assert!(
-            matches!(&said, Error::Text(what) if what.contains("stands twice")),
+            matches!(&said, Error::Syntax(what) if what.contains("stands twice")),
             "{said:?}"
         );
     }
@@ -116,7 +119,7 @@ fn it_is_counted_as_it_weighs() {
         assert_eq!(within(text, DuplicateKeys::Refused, bytes), Ok(wanted), "{text}");
         let less = heap_size::of(&free(text).unwrap()) - 1;
         assert!(
-            matches!(within(text, DuplicateKeys::Refused, less), Err(Error::Bound(_))),
+            matches!(within(text, DuplicateKeys::Refused, less), Err(Error::Limit(_))),
             "{text}"
         );
     }
@@ -136,9 +139,9 @@ fn aliases_stop_before_they_fill_the_memory() {
     for text in [laughs, long, merged] {
         assert!(text.len() < 100_000);
         match within(&text, DuplicateKeys::LastWins, 16 * 1024 * 1024) {
-            Err(Error::Bound(_)) => {}
+            Err(Error::Limit(_)) => {}
             // Argo CD refuses these itself.
-            Err(Error::Text(what)) => assert!(what.contains("what aliases bring"), "{what}"),
+            Err(Error::Syntax(what)) => assert!(what.contains("what aliases bring"), "{what}"),
             Ok(_) => panic!("{} bytes are read", text.len()),
         }
     }
@@ -156,21 +159,21 @@ fn small_values_without_aliases_stop_as_well() {
     let nothing = format!("[{}]", "~,".repeat(100_000));
     assert!(matches!(
         within(&nothing, DuplicateKeys::LastWins, 1_000_000),
-        Err(Error::Bound(_))
+        Err(Error::Limit(_))
     ));
 }
 
 #[test]
 fn nesting_ends() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-    assert!(free(&nested(NESTING - 1)).is_ok());
-    assert!(matches!(free(&nested(NESTING + 1)), Err(Error::Text(_))));
+    assert!(free(&nested(MAX_NESTING - 1)).is_ok());
+    assert!(matches!(free(&nested(MAX_NESTING + 1)), Err(Error::Syntax(_))));
     let aliased = |levels: usize| {
-        let anchored = format!("- &a {}\n", nested(NESTING / 2));
+        let anchored = format!("- &a {}\n", nested(MAX_NESTING / 2));
         format!("{anchored}- {}*a{}\n", "[".repeat(levels), "]".repeat(levels))
     };
-    assert!(free(&aliased(NESTING / 2 - 1)).is_ok());
-    assert!(matches!(free(&aliased(NESTING / 2 + 1)), Err(Error::Text(_))));
+    assert!(free(&aliased(MAX_NESTING / 2 - 1)).is_ok());
+    assert!(matches!(free(&aliased(MAX_NESTING / 2 + 1)), Err(Error::Syntax(_))));
 }
 
 /// SECURITY: found by `cargo xtask differential yaml`. Each gave another value here.
@@ -223,7 +226,7 @@ fn what_could_be_read_otherwise_is_refused() {
         ("\"a\\", "line 1"),
     ] {
         match free(text) {
-            Err(Error::Text(observed)) => assert!(observed.contains(what), "{text:?}: {observed}"),
+            Err(Error::Syntax(observed)) => assert!(observed.contains(what), "{text:?}: {observed}"),
             other => panic!("{text:?}: {other:?}"),
         }
     }

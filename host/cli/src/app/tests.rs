@@ -1,4 +1,4 @@
-//! Who acts, as the command tells it.
+//! What `tollgate app identity` prints.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -69,18 +69,15 @@ fn run(folder: &Path, application: &str, output: Format) -> (ExitCode, String, S
         config: folder.join("tollgate.yaml"),
         output,
     };
-    let (mut out, mut complaints) = (Vec::new(), Vec::new());
-    let code = identity.run_with(&mut out, &mut complaints);
+    let (mut out, mut stderr) = (Vec::new(), Vec::new());
+    let code = identity.run_with(&mut out, &mut stderr);
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (code, text(out), text(complaints))
+    (code, text(out), text(stderr))
 }
 
 fn json(folder: &Path, application: &str) -> (ExitCode, Value) {
-    let (code, out, complaints) = run(folder, application, Format::Json);
-    (
-        code,
-        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{complaints}")),
-    )
+    let (code, out, stderr) = run(folder, application, Format::Json);
+    (code, serde_json::from_str(&out).unwrap_or_else(|_| panic!("{stderr}")))
 }
 
 const RULES: &str = "fallback: deny\nextra:\n  tollgate.dev/user: principal.username\n";
@@ -167,7 +164,7 @@ fn off_and_in_audit_nobody_is_impersonated() {
         let (code, answer) = json(folder.path(), "guestbook");
         assert_eq!((code, &answer["mode"]), (ExitCode::SUCCESS, &json!(mode)));
         assert_eq!(answer["impersonates"]["user"], Value::Null);
-        // What would act is told all the same, and what would be refused.
+        // The account that would act, and why requests would be refused, are still reported.
         assert_eq!(answer["account"]["name"], "deployer");
         let (code, answer) = json(folder.path(), "other");
         assert_eq!(code, ExitCode::SUCCESS);
@@ -191,26 +188,26 @@ fn compatibility_is_that_of_the_settings() {
 #[test]
 fn what_cannot_be_answered_is_said() {
     let folder = world("true", RULES, OPEN);
-    let told = |application: &str| {
-        let (code, out, complaints) = run(folder.path(), application, Format::Table);
+    let failure = |application: &str| {
+        let (code, out, stderr) = run(folder.path(), application, Format::Table);
         assert_eq!(out, "");
-        (code, complaints)
+        (code, stderr)
     };
     for application in ["", "/guestbook", "argocd/", "a/b/c"] {
-        assert_eq!(told(application).0, ExitCode::from(64), "{application}");
+        assert_eq!(failure(application).0, ExitCode::from(64), "{application}");
     }
-    let (code, complaints) = told("none");
+    let (code, stderr) = failure("none");
     assert_eq!(code, ExitCode::from(69));
     assert!(
-        complaints.contains("there is no application `none` in namespace `argocd`"),
-        "{complaints}"
+        stderr.contains("there is no application `none` in namespace `argocd`"),
+        "{stderr}"
     );
     let closed = world("true", RULES, "");
-    let (code, _, complaints) = run(closed.path(), "guestbook", Format::Table);
+    let (code, _, stderr) = run(closed.path(), "guestbook", Format::Table);
     assert_eq!(code, ExitCode::SUCCESS);
-    assert!(complaints.contains("the front is closed"), "{complaints}");
+    assert!(stderr.contains("the front is closed"), "{stderr}");
     let broken = world("true", "fallback: nobody\n", OPEN);
-    let (code, _, complaints) = run(broken.path(), "guestbook", Format::Table);
+    let (code, _, stderr) = run(broken.path(), "guestbook", Format::Table);
     assert_eq!(code, ExitCode::from(69));
-    assert!(complaints.contains("the configuration is refused"), "{complaints}");
+    assert!(stderr.contains("the configuration is refused"), "{stderr}");
 }

@@ -8,26 +8,26 @@ use std::io::IsTerminal as _;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::list_output::{Table, lines, text};
-use crate::terminal::{block, line as clean};
+use crate::list_output::{Table, render_table, text_at};
+use crate::terminal::{escape_block, escape_line};
 
-/// Applications a question names.
+/// Most Applications that a question lists.
 const MAX_LISTED_APPLICATIONS: usize = 10;
 
-/// When diffs are in color.
+/// `--color` and the variable `NO_COLOR`.
 #[derive(Debug, Args)]
 pub(super) struct Colors {
-    /// When diffs are in color.
+    /// Whether to color diffs
     #[arg(long, value_enum, default_value_t)]
     color: ColorMode,
-    /// Anything at all turns colors off (<https://no-color.org>).
+    /// Any non-empty value turns `--color auto` off (<https://no-color.org>)
     #[arg(long, env = "NO_COLOR", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     no_color: Option<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ColorMode {
-    /// On a terminal
+    /// If standard output is a terminal
     #[default]
     Auto,
     /// Always
@@ -36,17 +36,17 @@ enum ColorMode {
     Never,
 }
 
-/// Whether a text has colors.
+/// Whether diffs have colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiffStyle {
     /// None.
     Plain,
-    /// As diffs have them.
+    /// Added, removed and hunk lines each have a color.
     Colored,
 }
 
 impl Colors {
-    /// Whether standard output gets colors.
+    /// The style of diffs on standard output.
     pub(super) fn diff_style(&self) -> DiffStyle {
         let forbidden = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
         match self.color {
@@ -58,11 +58,11 @@ impl Colors {
 }
 
 impl DiffStyle {
-    /// A diff, clean, each line in its color.
+    /// Formats a diff: escapes each line and gives it its color.
     fn diff(self, diff: &str) -> String {
         let mut painted = String::with_capacity(diff.len());
         for line in diff.lines() {
-            let line = block(line);
+            let line = escape_block(line);
             let color = match line.chars().next() {
                 Some('+') => "32",
                 Some('-') => "31",
@@ -81,20 +81,20 @@ impl DiffStyle {
 
 /// `namespace/name`, or the name alone.
 pub(super) fn qualified(item: &Value) -> String {
-    let name = clean(&text(item, "/metadata/name")).into_owned();
+    let name = escape_line(&text_at(item, "/metadata/name")).into_owned();
     match item.pointer("/metadata/namespace").and_then(Value::as_str) {
-        Some(namespace) if !namespace.is_empty() => format!("{}/{name}", clean(namespace)),
+        Some(namespace) if !namespace.is_empty() => format!("{}/{name}", escape_line(namespace)),
         Some(_) | None => name,
     }
 }
 
-/// A line of the list.
+/// A row of the list.
 pub(super) fn row(item: &Value) -> Vec<String> {
     // Of several sources the first is shown.
     let source = |key: &str| {
-        let one = text(item, &format!("/spec/template/spec/source/{key}"));
+        let one = text_at(item, &format!("/spec/template/spec/source/{key}"));
         if one == "-" {
-            text(item, &format!("/spec/template/spec/sources/0/{key}"))
+            text_at(item, &format!("/spec/template/spec/sources/0/{key}"))
         } else {
             one
         }
@@ -103,7 +103,7 @@ pub(super) fn row(item: &Value) -> Vec<String> {
         qualified(item),
         project(item),
         generators(item),
-        match text(item, "/spec/syncPolicy/applicationsSync") {
+        match text_at(item, "/spec/syncPolicy/applicationsSync") {
             policy if policy == "-" => "sync".to_owned(),
             policy => policy,
         },
@@ -114,7 +114,7 @@ pub(super) fn row(item: &Value) -> Vec<String> {
 }
 
 fn project(item: &Value) -> String {
-    match text(item, "/spec/template/spec/project") {
+    match text_at(item, "/spec/template/spec/project") {
         project if project == "-" => "default".to_owned(),
         project => project,
     }
@@ -133,43 +133,52 @@ fn generators(item: &Value) -> String {
     }
 }
 
-/// An ApplicationSet for people.
-pub(super) fn page(object: &Value) -> String {
+/// Describes an ApplicationSet for people.
+pub(super) fn describe(object: &Value) -> String {
     let facts = [
         ("Name", qualified(object)),
         ("Project", project(object)),
         ("Generators", generators(object)),
-        ("Version", text(object, "/metadata/resourceVersion")),
-        ("Server", text(object, "/spec/template/spec/destination/server")),
-        ("Namespace", text(object, "/spec/template/spec/destination/namespace")),
-        ("Repo", text(object, "/spec/template/spec/source/repoURL")),
-        ("Path", text(object, "/spec/template/spec/source/path")),
-        ("Target", text(object, "/spec/template/spec/source/targetRevision")),
+        ("Version", text_at(object, "/metadata/resourceVersion")),
+        ("Server", text_at(object, "/spec/template/spec/destination/server")),
+        (
+            "Namespace",
+            text_at(object, "/spec/template/spec/destination/namespace"),
+        ),
+        ("Repo", text_at(object, "/spec/template/spec/source/repoURL")),
+        ("Path", text_at(object, "/spec/template/spec/source/path")),
+        ("Target", text_at(object, "/spec/template/spec/source/targetRevision")),
     ];
     let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
     let table = Table {
         columns: &[],
-        row: &|item| vec![text(item, "/key"), text(item, "/value")],
+        row: &|item| vec![text_at(item, "/key"), text_at(item, "/value")],
         empty_message: "",
     };
-    let head = lines(&facts, &table);
+    let head = render_table(&facts, &table);
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
     let table = Table {
         columns: &["CONDITION", "STATUS", "MESSAGE"],
-        row: &|item| vec![text(item, "/type"), text(item, "/status"), text(item, "/message")],
+        row: &|item| {
+            vec![
+                text_at(item, "/type"),
+                text_at(item, "/status"),
+                text_at(item, "/message"),
+            ]
+        },
         empty_message: "",
     };
     let below = if conditions.is_empty() {
         String::new()
     } else {
-        format!("\n\n{}", lines(conditions, &table))
+        format!("\n\n{}", render_table(conditions, &table))
     };
     format!("{}{below}", head.trim_start_matches('\n'))
 }
 
-/// What became of a set, or would.
-pub(super) fn change(answer: &Value, dry_run: bool, paint: DiffStyle) -> String {
+/// Describes a change of a set and of its Applications, made or previewed.
+pub(super) fn change(answer: &Value, dry_run: bool, style: DiffStyle) -> String {
     let action = match answer.get("action").and_then(Value::as_str) {
         Some("create") => "created",
         Some("unchanged") => "unchanged",
@@ -179,39 +188,39 @@ pub(super) fn change(answer: &Value, dry_run: bool, paint: DiffStyle) -> String 
     let dry = if dry_run { " (dry run)" } else { "" };
     let head = format!("applicationset {} {action}{dry}\n", qualified(answer));
     let own = answer.get("diff").and_then(Value::as_str).unwrap_or_default();
-    let text = head + &paint.diff(own) + &changes(answer, paint);
+    let text = head + &style.diff(own) + &changes(answer, style);
     text.trim_end().to_owned()
 }
 
-/// What a set would generate.
-pub(super) fn generated(answer: &Value, paint: DiffStyle) -> String {
-    let text = changes(answer, paint);
+/// Describes the changes of the Applications that a set would generate.
+pub(super) fn generated(answer: &Value, style: DiffStyle) -> String {
+    let text = changes(answer, style);
     if text.is_empty() {
         return "no applications".to_owned();
     }
     text.trim_end().to_owned()
 }
 
-/// A line and the diff of each Application, and how many there are of what.
-fn changes(answer: &Value, paint: DiffStyle) -> String {
+/// A line and the diff of each Application, then the number of each action.
+fn changes(answer: &Value, style: DiffStyle) -> String {
     let changes = answer.get("changes").and_then(Value::as_array);
     let changes = changes.map(Vec::as_slice).unwrap_or_default();
     let mut shown = String::new();
     let mut counts: Vec<(String, usize)> = Vec::new();
     for change in changes {
-        let action = text(change, "/action");
+        let action = text_at(change, "/action");
         match counts.iter_mut().find(|(known, _)| *known == action) {
             Some((_, count)) => *count += 1,
             None => counts.push((action.clone(), 1)),
         }
-        let word = format!("application {}: {action}", text(change, "/application"));
-        shown.push_str(&clean(&word));
+        let word = format!("application {}: {action}", text_at(change, "/application"));
+        shown.push_str(&escape_line(&word));
         if let Some(held) = change.get("heldBack").and_then(Value::as_str) {
-            shown.push_str(&clean(&format!(" (`applicationsSync` does not let it {held})")));
+            shown.push_str(&escape_line(&format!(" (`applicationsSync` does not let it {held})")));
         }
         shown.push('\n');
         let diff = change.get("diff").and_then(Value::as_str).unwrap_or_default();
-        shown.push_str(&paint.diff(diff));
+        shown.push_str(&style.diff(diff));
     }
     if !counts.is_empty() {
         let counts: Vec<String> = counts
@@ -223,28 +232,28 @@ fn changes(answer: &Value, paint: DiffStyle) -> String {
     shown
 }
 
-/// What became of a set that was deleted.
+/// Describes the deletion of a set.
 pub(super) fn deleted(name: &str, answer: &Value) -> String {
     let text = format!(
         "applicationset {} deleted\n{}",
-        clean(name),
+        escape_line(name),
         changes(answer, DiffStyle::Plain)
     );
     text.trim_end().to_owned()
 }
 
-/// What somebody has to agree to.
+/// The question that the user has to confirm.
 pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
     let nodes = tree.get("nodes").and_then(Value::as_array);
-    let names: Vec<String> = nodes.into_iter().flatten().map(|node| text(node, "/name")).collect();
-    let name = clean(name);
+    let names: Vec<String> = nodes.into_iter().flatten().map(|node| text_at(node, "/name")).collect();
+    let name = escape_line(name);
     if names.is_empty() {
         return format!("delete ApplicationSet `{name}`, which has no Applications?");
     }
     let mut shown = names
         .iter()
         .take(MAX_LISTED_APPLICATIONS)
-        .map(|name| clean(name))
+        .map(|name| escape_line(name))
         .collect::<Vec<_>>()
         .join(", ");
     if let Some(more) = names

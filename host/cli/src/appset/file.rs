@@ -1,5 +1,5 @@
 //! Reads [`Manifest`]s of ApplicationSets from files or standard input, at most [`FILE_BYTES`] of
-//! one file, and asks a person for agreement. It asks only where the question can be read.
+//! one file, and asks the user for confirmation. It asks only on a terminal.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Read, Write as _};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::client::Failure;
-use tollgate_state::write::{self, Kind};
+use tollgate_state::write::{self, WritableKind};
 
-/// Longest file read, in bytes: some objects, each as long as a cluster takes.
+/// Longest file, in bytes: room for several objects of the largest size that a cluster accepts.
 const FILE_BYTES: u64 = 16 << 20;
 
 /// One ApplicationSet of a file.
@@ -20,7 +20,7 @@ pub(super) struct Manifest {
     pub(super) name: String,
     /// Its namespace, where it names one.
     pub(super) namespace: Option<String>,
-    /// Whether it names the version it is based on.
+    /// Whether it names the version it is based on (`metadata.resourceVersion`).
     pub(super) has_version: bool,
     /// The whole object.
     pub(super) object: Value,
@@ -86,20 +86,20 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
         let text = object.pointer(pointer).and_then(Value::as_str);
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     };
-    // Objects of the API itself, such as the items of its lists, may leave it out.
+    // Objects from the API, such as items of its lists, may omit it.
     let kind = text(&object, "/kind");
     if kind
         .as_deref()
-        .is_some_and(|kind| kind != Kind::ApplicationSet.as_str())
+        .is_some_and(|kind| kind != WritableKind::ApplicationSet.as_str())
     {
         return Err(format!("is `{}`, ApplicationSet is wanted", kind.unwrap_or_default()));
     }
     let version = text(&object, "/apiVersion");
     if version
         .as_deref()
-        .is_some_and(|version| version != Kind::ApplicationSet.api_version())
+        .is_some_and(|version| version != WritableKind::ApplicationSet.api_version())
     {
-        let allowed = Kind::ApplicationSet.api_version();
+        let allowed = WritableKind::ApplicationSet.api_version();
         return Err(format!(
             "has apiVersion `{}`, `{allowed}` is wanted",
             version.unwrap_or_default()
@@ -120,17 +120,17 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
     })
 }
 
-/// Asks a person; only `y` and `yes` agree.
+/// Asks the user to confirm with `y` or `yes`.
 ///
 /// # Errors
-/// Nobody is there to ask, or they do not agree.
+/// Standard input is not a terminal, or the user does not confirm.
 pub(super) fn confirm(question: &str) -> Result<(), Failure> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
         let message = format!("{question}: nobody is there to ask");
         return Err(Failure::new("appset.unconfirmed", message).with_hint("`--yes` agrees"));
     }
-    // Nothing is left to do when even this fails: the answer is not read then.
+    // If this fails, the answer is not read, and nothing is deleted.
     let asked = write!(std::io::stderr(), "{question} [y/N] ");
     let mut answer = String::new();
     let read = asked.and_then(|()| stdin.lock().read_line(&mut answer));

@@ -1,4 +1,4 @@
-//! Explains why a server could not be asked: the root cause, and the option that helps.
+//! Explains why a server could not be reached: the root cause, and the option that helps.
 
 use std::error::Error;
 use std::io;
@@ -7,12 +7,12 @@ use rustls::CertificateError;
 
 use crate::client::Failure;
 
-/// What is said of a request that was not answered.
+/// The failure of a request that got no response.
 ///
-/// - `whom`: such as "the gateway at `https://t.example`".
-/// - `option`: which names the server, such as `--server`.
-/// - `authority`: the option that names a certificate authority, where there is one.
-pub(crate) fn unreachable(whom: &str, error: &reqwest::Error, option: &str, authority: Option<&str>) -> Failure {
+/// - `server`: such as "the gateway at `https://t.example`".
+/// - `option`: the option that names the server, such as `--server`.
+/// - `authority`: the option that names a certificate authority, if there is one.
+pub(crate) fn unreachable(server: &str, error: &reqwest::Error, option: &str, authority: Option<&str>) -> Failure {
     let root = root(error);
     let (cause, hint) = if error.is_timeout() {
         ("no answer in time".to_owned(), format!("is `{option}` right?"))
@@ -28,7 +28,11 @@ pub(crate) fn unreachable(whom: &str, error: &reqwest::Error, option: &str, auth
         };
         (root.to_string(), hint)
     };
-    Failure::new("gateway.unreachable", format_args!("{whom} cannot be reached: {cause}")).with_hint(hint)
+    Failure::new(
+        "gateway.unreachable",
+        format_args!("{server} cannot be reached: {cause}"),
+    )
+    .with_hint(hint)
 }
 
 fn tls(error: &rustls::Error, option: &str, authority: Option<&str>) -> (String, String) {
@@ -63,7 +67,7 @@ fn tls(error: &rustls::Error, option: &str, authority: Option<&str>) -> (String,
     }
 }
 
-/// What was read was not HTTP.
+/// Whether the server did not speak HTTP.
 fn is_http_parse_error(root: &(dyn Error + 'static)) -> bool {
     root.downcast_ref::<hyper::Error>()
         .is_some_and(|error| error.is_parse() || error.is_incomplete_message())
@@ -80,8 +84,7 @@ fn scheme_hint(error: &reqwest::Error, option: &str) -> String {
     }
 }
 
-/// The innermost cause. An I/O error hides the error that it was made of from
-/// [`Error::source`].
+/// The innermost cause. [`Error::source`] of an I/O error skips the error that it wraps.
 fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     let mut at = error;
     loop {

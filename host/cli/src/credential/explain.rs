@@ -16,11 +16,11 @@ use super::{Failure, print_error};
 use crate::format::Format;
 use tollgate_gateway::cluster_access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
-use tollgate_plugin::credential::cache::times::{Lifetime, RenewalWindow};
-use tollgate_plugin::credential::source::{CredentialSource, Minted};
-use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
+use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};
+use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
 
-/// As long as the gateway's own mints may take.
+/// Time limit of the mint, as in the gateway.
 const BUDGET: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
@@ -39,7 +39,7 @@ struct Report {
     failure: Option<MintFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
-    /// When the credential ends; absent when nobody says.
+    /// When the credential expires; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
     /// When the gateway would renew it, and stop using it.
@@ -74,11 +74,11 @@ struct Row {
 
 /// Runs the command: 0 for a credential, 1 for none.
 pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn Write) -> ExitCode {
-    let told = LocalClusters::load(settings).and_then(|local| {
+    let outcome = LocalClusters::load(settings).and_then(|local| {
         let access = local.find(cluster)?;
         Ok(local.runtime.block_on(report(access)))
     });
-    let printed = told.and_then(|report| {
+    let printed = outcome.and_then(|report| {
         let text = match output {
             Format::Table => report.table(),
             Format::Json | Format::Yaml => output
@@ -103,20 +103,20 @@ async fn report(access: &ClusterAccess) -> Report {
     match access.credential_source() {
         CredentialSource::Static(lease) => report.credential(&lease.credential, None),
         CredentialSource::Unusable(error) => report.failure(error),
-        CredentialSource::Minted(Minted { slot, source, warnings }) => {
+        CredentialSource::Minted(MintedCredential { slot, mint, warnings }) => {
             report.key = Some(slot.key().to_short());
             report.warnings.clone_from(warnings);
             let started = Timestamp::now();
-            let Some(source) = source else {
+            let Some(mint) = mint else {
                 match access.lease().await {
                     Ok(lease) => report.credential(&lease.credential, Some(started)),
                     Err(error) => report.failure(&MintError::new(error.class(), error.code(), &error.to_string())),
                 }
                 return report;
             };
-            let (minted, requests) = source
+            let (minted, requests) = mint
                 .mint_traced(MintRequest {
-                    reason: Reason::Initial,
+                    reason: MintReason::Initial,
                     previous_expiry: None,
                     budget: BUDGET,
                 })
@@ -127,7 +127,7 @@ async fn report(access: &ClusterAccess) -> Report {
                 Ok(credential) => {
                     report.credential(&credential, Some(started));
                     if let Some(revocation) = &credential.revocation
-                        && let Err(error) = source.revoke_now(revocation).await
+                        && let Err(error) = mint.revoke_now(revocation).await
                     {
                         report.warnings.push(format!("it could not be revoked: {error}"));
                     }
@@ -167,7 +167,7 @@ impl Report {
         });
     }
 
-    /// - `started`: when its mint began; none for one that is fixed.
+    /// - `started`: when its mint began; `None` for a static credential.
     fn credential(&mut self, credential: &Credential, started: Option<Timestamp>) {
         self.kind = Some(kind(credential));
         self.expires_at = credential.expires_at.map(|end| end.to_string());
@@ -180,7 +180,7 @@ impl Report {
         let lifetime = credential
             .expires_at
             .map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(started)));
-        let Some(window) = RenewalWindow::of(lifetime, 0.0) else {
+        let Some(window) = RenewalWindow::for_lifetime(lifetime, 0.0) else {
             self.warnings.push("it ends too soon to be kept".to_owned());
             return;
         };
@@ -228,14 +228,14 @@ impl Report {
 }
 
 impl Row {
-    fn of(exchange: &EgressRecord) -> Self {
-        let status = exchange.status.map(|status| status.to_string());
+    fn of(record: &EgressRecord) -> Self {
+        let status = record.status.map(|status| status.to_string());
         Self {
-            method: exchange.method,
-            host: exchange.host.clone(),
-            path: exchange.path.clone(),
-            status: status.or_else(|| exchange.error.clone()).unwrap_or_default(),
-            ms: exchange.milliseconds,
+            method: record.method,
+            host: record.host.clone(),
+            path: record.path.clone(),
+            status: status.or_else(|| record.error.clone()).unwrap_or_default(),
+            ms: record.milliseconds,
         }
     }
 }

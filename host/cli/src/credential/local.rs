@@ -16,16 +16,16 @@ use tollgate_gateway::cluster_access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
-/// The clusters of a settings file, and what keeps their credentials.
+/// The clusters of a settings file, and the runtime and cache that their credentials need.
 pub(super) struct LocalClusters {
     pub(super) clusters: Arc<Clusters>,
     pub(super) runtime: Runtime,
-    /// Mints run on it as in a gateway; they end with it.
-    _cache: Arc<Cache>,
+    /// Mints run in it as in a gateway, and end when it is dropped.
+    _cache: Arc<CredentialCache>,
 }
 
 impl LocalClusters {
@@ -34,7 +34,11 @@ impl LocalClusters {
         let config = require_loaded(raw::load(settings))?;
         let runtime = runtime()?;
         let clock = Arc::new(cache::clock::SystemClock::start());
-        let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+        let cache = Arc::new(CredentialCache::new(
+            cache::Settings::default(),
+            clock,
+            runtime.handle().clone(),
+        ));
         let checker = Checker::current().map_err(|error| Failure::new("host.program", error))?;
         let loader = Loader::new(
             Arc::new(config),
@@ -50,7 +54,7 @@ impl LocalClusters {
         })
     }
 
-    /// The cluster of a name or server.
+    /// Finds a cluster by name or API server URL.
     pub(super) fn find(&self, name: &str) -> Result<&Arc<ClusterAccess>, Failure> {
         match self.clusters.find(name) {
             ClusterLookup::One(access) => Ok(access),
@@ -71,7 +75,7 @@ impl LocalClusters {
     }
 }
 
-/// Mints for one cluster.
+/// Mints the credential of one cluster.
 pub(super) fn fetch(
     settings: &Path,
     cluster: &str,
@@ -97,7 +101,7 @@ pub(super) fn fetch(
     })
 }
 
-/// The value, or its first mistake.
+/// The loaded value, or its first error.
 fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Failure> {
     loaded.value.ok_or_else(|| {
         let error = loaded.diagnostics.iter().find(|finding| finding.is_error());

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::{ExecCredentialVersion, Failure, Server, runtime};
 use crate::client::ApiRequest;
 
-/// Asks the gateway.
+/// Requests the credential from the gateway.
 pub(super) fn fetch(
     server: &Server,
     cluster: &str,
@@ -27,7 +27,8 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// The gateway answers in the latest version; another one says the same.
+/// Sets the requested `apiVersion`. The gateway answers in the latest, and the versions differ in
+/// nothing else.
 fn with_api_version(text: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
     let mut document = super::parse(text)?;
     if document.get("kind").and_then(Value::as_str) != Some("ExecCredential") {

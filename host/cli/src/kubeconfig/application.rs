@@ -1,5 +1,5 @@
 //! Makes the parts of a kubeconfig for an Application: its cluster's URL at the gateway, and the
-//! user's entry. A name that has no path of its own is refused.
+//! user's entry. A name that would not be a path segment of its own is refused.
 //!
 //! Security: the user's entry refers to the file with the token and does not copy the token.
 
@@ -14,8 +14,8 @@ use super::super::client::Failure;
 use super::{content, first_line, wrong_file};
 use tollgate_config::is_loopback;
 
-/// What stays as it is in a segment of a path: what names of Kubernetes have. The
-/// gateway refuses dots that are encoded.
+/// Characters to encode in a path segment: all but those of Kubernetes names. The gateway refuses
+/// encoded dots.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// An Application by namespace and name.
@@ -46,10 +46,10 @@ impl ApplicationName {
         format!("{}-{}", self.namespace, self.name)
     }
 
-    /// Where its cluster is at the gateway.
+    /// URL of its cluster at the gateway.
     ///
     /// # Errors
-    /// `gateway` is no URL clients may send a token to.
+    /// `gateway` is not a URL to which clients may send a token.
     pub(super) fn url(&self, gateway: &str) -> Result<Url, Failure> {
         let wrong = |why: &str| {
             Failure::new("gateway.url", format_args!("`{gateway}` {why}"))
@@ -76,13 +76,13 @@ impl ApplicationName {
     }
 }
 
-/// A user entry that names the file: clients read it again when it changes, and the
-/// kubeconfig has no secret in it.
+/// A user entry that names the file: clients read it again when it changes, and the kubeconfig has
+/// no secret in it.
 ///
 /// Source: client-go, `tokenFile`, which takes blanks around the token away.
 ///
 /// # Errors
-/// The file cannot be read, or has something else than a token of Argo CD or an ID token.
+/// The file cannot be read, or contains anything but a token of Argo CD or an ID token.
 pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
     let text = content(path)?;
     let token = first_line(path, &text)?;
@@ -94,7 +94,7 @@ pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
         let why = "it has no token of Argo CD and no ID token";
         return Err(wrong_file(path, &why).with_hint(CREDENTIALS));
     }
-    // Clients take a relative path for one beside the kubeconfig.
+    // Clients resolve a relative path against the folder of the kubeconfig.
     let absolute = std::path::absolute(path).map_err(|error| wrong_file(path, &error))?;
     let absolute = absolute
         .to_str()
@@ -102,11 +102,11 @@ pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
     Ok(json!({ "tokenFile": absolute }))
 }
 
-/// Which tokens there are.
+/// Names the commands that print a token.
 const CREDENTIALS: &str = "`argocd account session-token`, `argocd account generate-token` and \
                            `argocd proj role create-token` print one";
 
-/// What to do without a credential.
+/// The failure if no credential is given.
 pub(super) fn no_credential() -> Failure {
     Failure::new(
         "kubeconfig.credential",

@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 use super::super::client::{Failure, Server, print, runtime};
 use super::super::format::Format;
 use super::super::{print_error, token};
-use super::text;
+use super::text_at;
 
-/// Name of the part of a user entry that says which token it has.
+/// Name of the extension of a user entry that has the id of its token.
 ///
 /// Source: client-go, `AuthInfo.Extensions`, which clients keep and do not read.
 const EXTENSION: &str = "tollgate.dev/token";
@@ -30,7 +30,7 @@ const FILE_BYTES: u64 = 1024 * 1024;
 pub(super) enum KubeconfigOutput<'a> {
     /// Standard output.
     Stdout,
-    /// A file, what will take its place, and the tokens an earlier kubeconfig there has.
+    /// A file, the draft that replaces it, and the ids of the tokens in the kubeconfig being replaced.
     File {
         path: &'a Path,
         draft: NamedTempFile,
@@ -38,17 +38,19 @@ pub(super) enum KubeconfigOutput<'a> {
     },
 }
 
-/// A user entry with a token that was just made.
+/// A user entry with a new token.
 pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
     let extension = json!({ "name": EXTENSION, "extension": { "id": id } });
     json!({ "token": bearer, "extensions": [extension] })
 }
 
 impl<'a> KubeconfigOutput<'a> {
-    /// - `context`: name of the context that is to be written.
+    /// Opens standard output or a file, without changing it.
+    ///
+    /// - `context`: name of the context to write.
     ///
     /// # Errors
-    /// What is in the file would be lost, or it cannot be written.
+    /// The file has something else that would be lost, or it cannot be written.
     pub(super) fn open(path: Option<&'a Path>, context: &str) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::Stdout);
@@ -79,7 +81,7 @@ impl<'a> KubeconfigOutput<'a> {
         }
     }
 
-    /// Writes a kubeconfig with the context `name`; gives the tokens that were replaced.
+    /// Writes a kubeconfig with the context `name`; returns the ids of the tokens that it replaced.
     pub(super) fn write(
         self,
         format: Format,
@@ -112,7 +114,7 @@ impl<'a> KubeconfigOutput<'a> {
     }
 }
 
-/// Ends a token that no file has any more.
+/// Revokes a token that is no longer in any file.
 pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     match runtime()?.block_on(token::revoke(server, id)) {
         Err(error) if error.code() != "token_not_found" => {
@@ -123,15 +125,15 @@ pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     }
 }
 
-/// The tokens of a kubeconfig with the context `name` and no other; none where there is
-/// something else.
+/// The ids of the tokens in a kubeconfig whose only context is `name`; `None` if the text has
+/// anything else.
 fn replaced_tokens(before: &str, name: &str) -> Option<Vec<Uuid>> {
     if before.trim().is_empty() {
         return Some(Vec::new());
     }
     let before: Value = serde_saphyr::from_str(before).ok()?;
     let list = |key: &str| before.get(key).and_then(Value::as_array).map(Vec::as_slice);
-    let is_one = |key: &str| matches!(list(key), Some([only]) if text(only, "/name") == name);
+    let is_one = |key: &str| matches!(list(key), Some([only]) if text_at(only, "/name") == name);
     if !(is_one("contexts") && is_one("clusters") && is_one("users")) {
         return None;
     }
@@ -139,11 +141,14 @@ fn replaced_tokens(before: &str, name: &str) -> Option<Vec<Uuid>> {
     let extensions = users.filter_map(|user| user.pointer("/user/extensions")?.as_array());
     let ours = extensions
         .flatten()
-        .filter(|extension| text(extension, "/name") == EXTENSION);
-    Some(ours.filter_map(|one| text(one, "/extension/id").parse().ok()).collect())
+        .filter(|extension| text_at(extension, "/name") == EXTENSION);
+    Some(
+        ours.filter_map(|one| text_at(one, "/extension/id").parse().ok())
+            .collect(),
+    )
 }
 
-/// Puts a file in place whole.
+/// Replaces a file atomically.
 fn put(mut draft: NamedTempFile, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     draft.write_all(bytes)?;
     draft.as_file().sync_all()?;

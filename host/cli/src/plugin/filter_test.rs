@@ -46,7 +46,7 @@ enum Values {
     Several(Vec<String>),
 }
 
-/// What became of the message.
+/// The outcome of the test.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -78,9 +78,9 @@ pub(super) fn run(
         path: request.to_owned(),
         source,
     })?;
-    let place = request.display();
+    let path = request.display();
     let message: RawMessage =
-        serde_saphyr::from_str(&text).map_err(|error| Error::Request(format!("{place}: {error}")))?;
+        serde_saphyr::from_str(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
     let mut fields = headers(&message.headers)?;
     let response = message.response.as_ref().map(answer).transpose()?;
 
@@ -118,7 +118,7 @@ pub(super) fn run(
     })
 }
 
-/// Plan and call for the request, then for the response.
+/// Applies the plan and the filter to the request, then to the response.
 async fn send(
     filter: &HeaderFilter,
     context: &FilterContext<'_>,
@@ -154,7 +154,7 @@ fn detail(error: &CallError) -> String {
     }
 }
 
-/// Fields that are not the same in both.
+/// Adds the fields that differ to `changes`.
 fn compare(message: &'static str, before: &HeaderMap, after: &HeaderMap, changes: &mut Vec<Change>) {
     let values = |map: &HeaderMap, name: &HeaderName| -> Vec<String> {
         map.get_all(name)

@@ -69,7 +69,7 @@ fn serialized_names<T: serde::Serialize>(items: &[T]) -> Vec<String> {
     items.iter().map(serialized_name).collect()
 }
 
-/// What a provider asks for; lists of values in a line each.
+/// Prints what a provider asks for.
 fn print_provider(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
     let ProviderSummary {
         hosts,

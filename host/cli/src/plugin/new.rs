@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::{Error, write};
 use tollgate_core::plugin::World;
 
-/// A file of `plugins/sdk`, where it is in a new plugin.
+/// A file of `plugins/sdk`: its path in a new plugin, and its content.
 macro_rules! sdk {
     ($path:literal) => {
         (
@@ -22,7 +22,7 @@ mod filter;
 mod generator;
 mod provider;
 
-/// The contract, whole: a package that lacks a file is another package.
+/// All files of the WIT package: a package that lacks one is another package.
 const WIT_FILES: &[(&str, &str)] = &[
     ("ambient.wit", include_str!("../../../../wit/ambient.wit")),
     ("clock.wit", include_str!("../../../../wit/clock.wit")),
@@ -42,7 +42,7 @@ const WIT_FILES: &[(&str, &str)] = &[
     ("world.wit", include_str!("../../../../wit/world.wit")),
 ];
 
-/// Files that are the same in every new plugin of either kind.
+/// Files that are the same in every new plugin.
 const SHARED: &[(&str, &str)] = &[
     ("build/src/plugins.rs", include_str!("../../../../xtask/src/plugins.rs")),
     ("build/src/main.rs", include_str!("new/build.rs")),
@@ -54,15 +54,15 @@ const SHARED: &[(&str, &str)] = &[
     (".gitignore", "/target\n/build/target\n"),
 ];
 
-/// What one kind of plugin is made of.
+/// The files of one kind of plugin.
 struct Template {
     /// Folder of the SDK's crate.
     sdk: &'static str,
     /// The SDK's own Cargo.toml; it depends on nothing of this repository.
     sdk_manifest: &'static str,
-    /// Files as they are, the SDK's among them.
+    /// Files to copy as they are, the SDK's among them.
     files: &'static [(&'static str, &'static str)],
-    /// Files with the plugin's name in them, as `{{name}}`.
+    /// Files in which `{{name}}` stands for the plugin's name.
     templated: &'static [(&'static str, &'static str)],
 }
 

@@ -14,7 +14,7 @@ use super::{Error, Format};
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 
-/// A report with its counts, for machines.
+/// A report and its counts, as JSON or YAML.
 #[derive(Serialize)]
 struct Counted<'a> {
     passed: usize,
@@ -34,8 +34,8 @@ pub(super) fn run(
         path: transcript.to_owned(),
         source,
     })?;
-    let place = transcript.display();
-    let cases = replay::parse(&text).map_err(|error| Error::Request(format!("{place}: {error}")))?;
+    let path = transcript.display();
+    let cases = replay::parse(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
     let report = replay::run(settings, name, &cases)?;
     let passed = report.cases.iter().filter(|case| case.passed()).count();
     let failed = report.cases.len() - passed;
@@ -78,7 +78,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     cases.iter().try_for_each(|case| print_case(case, out))
 }
 
-/// As the settings have it.
+/// Prints a grant as the settings write it.
 fn grant(plugin: &str, granted: &ReplayGrant, out: &mut dyn Write) -> io::Result<()> {
     let ReplayGrant {
         hosts,
@@ -95,7 +95,7 @@ fn grant(plugin: &str, granted: &ReplayGrant, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// A text as YAML reads it within a list.
+/// Quotes a text for a YAML list, if it needs quotes.
 fn quoted(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if text.bytes().all(plain) {

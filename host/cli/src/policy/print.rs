@@ -9,7 +9,7 @@ use tabled::settings::Style;
 
 use super::{CheckedBundle, EXIT_FAILED, Format};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{CaseOutcome, CheckReport, FileCoverage, Source};
+use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage};
 
 fn exit(good: bool) -> ExitCode {
     if good {
@@ -19,7 +19,7 @@ fn exit(good: bool) -> ExitCode {
     }
 }
 
-/// Prints a value for programs. A closed output is no failure of the policy.
+/// Prints a value as JSON or YAML. A closed output is not a failure of the policy.
 fn structured(out: &mut dyn Write, value: &Value, output: Format) {
     drop(output.print(value, out));
 }
@@ -28,7 +28,7 @@ fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)
 }
 
-/// Lines of text in percent, rounded down; 100 when there are none.
+/// Percentage of covered lines, rounded down; 100 if there are no lines.
 fn percent(files: &[FileCoverage]) -> usize {
     let covered: usize = files.iter().map(|file| file.covered.len()).sum();
     let missed: usize = files.iter().map(|file| file.not_covered.len()).sum();
@@ -87,7 +87,7 @@ fn test_value(bundle: &CheckedBundle) -> Value {
     value
 }
 
-/// A time in the unit people read it in.
+/// A duration in a readable unit.
 fn time(micros: u64) -> String {
     match micros {
         ..1_000 => format!("{micros} µs"),
@@ -170,19 +170,19 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: For
                     drop(writeln!(out, "{finding}"));
                 }
                 let word = if refused(&bundle.report) { "refused" } else { "accepted" };
-                let (place, cases) = (bundle.directory.display(), bundle.report.cases.len());
-                drop(writeln!(out, "{place}: {word}, {cases} cases"));
+                let (directory, cases) = (bundle.directory.display(), bundle.report.cases.len());
+                drop(writeln!(out, "{directory}: {word}, {cases} cases"));
             }
         }
     }
     exit(good)
 }
 
-/// `policy explain`: the decision, what it was made from, and the lines that
-/// made it. Exit code as `policy eval`.
+/// `policy explain`: the decision, its input, and the lines that decided. Exit code as
+/// `policy eval`.
 pub(super) fn explanation(
     out: &mut dyn Write,
-    (report, source): (&CheckReport, Option<&Source>),
+    (report, source): (&CheckReport, Option<&BundleSource>),
     output: Format,
 ) -> ExitCode {
     let decided = report
@@ -228,7 +228,7 @@ pub(super) fn explanation(
     exit(decided)
 }
 
-/// `policy eval`. Done is 0 for a denial as well; 1 is for no decision.
+/// `policy eval`: exits with 0 for a denial too, and with 1 if there is no decision.
 pub(super) fn evaluation(out: &mut dyn Write, report: &CheckReport, output: Format) -> ExitCode {
     let decided = report
         .evaluation

@@ -1,5 +1,5 @@
-//! Where a command reads and writes AppProjects: in the state that some settings name, or on a
-//! running gateway. One command uses only one of them.
+//! Reads and writes AppProjects: in the state that the settings name, or on a running gateway. One
+//! command uses only one of them.
 
 use std::path::PathBuf;
 
@@ -13,18 +13,17 @@ use crate::print_error;
 use tollgate_config::{Config, raw};
 use tollgate_gateway::projects::update;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, Kind, ObjectKey, ResourceVersion, Writer};
+use tollgate_state::write::{self, ObjectKey, ResourceVersion, WritableKind, Writer};
 
 use tollgate_gateway::projects::update::change;
 
-/// Reason of a write that is based on an older version.
+/// Reason code of a write that is based on an older version.
 pub(super) const CONFLICT: &str = "conflict";
 
-/// The state of some settings, or a running gateway.
+/// `--config`, or `--server` and its options.
 #[derive(Debug, Args)]
 pub(super) struct ProjectClientArgs {
-    /// Settings file of the gateway whose state is read and written, when no
-    /// `--server` is named.
+    /// Settings file of the gateway whose state to read and write, unless --server is given
     #[arg(
         short,
         long,
@@ -33,31 +32,31 @@ pub(super) struct ProjectClientArgs {
         env = "TOLLGATE_CONFIG"
     )]
     config: PathBuf,
-    /// URL of a running gateway, to go through its API.
+    /// URL of a running gateway, whose API to use instead of the state
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// Token that says to the gateway who you are.
+    /// Token that authenticates you to the gateway
     #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
     auth_token: Option<SecretString>,
-    /// PEM file of the only authorities of the gateway's certificate.
+    /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE", requires = "server")]
     certificate_authority: Option<PathBuf>,
 }
 
-/// How projects are reached.
+/// Reads and writes projects.
 #[derive(Debug)]
 pub(super) enum ProjectClient {
-    /// Where the settings say the state is.
+    /// The state that the settings name.
     State(Box<Config>),
     /// A gateway's API.
     Gateway(Server),
 }
 
 impl ProjectClientArgs {
-    /// Reads the settings, if there is no gateway.
+    /// Reads the settings, unless `--server` names a gateway.
     ///
     /// # Errors
-    /// They have mistakes, which are printed.
+    /// The settings have mistakes, which are printed.
     pub(super) fn open(&self) -> Result<ProjectClient, Failure> {
         if let Some(server) = &self.server {
             let server = Server::new(
@@ -83,15 +82,17 @@ impl ProjectClient {
         match self {
             Self::State(config) => {
                 let writer = writer(config).await?;
-                let listed = writer.list(Kind::AppProject, &config.control_plane_namespace).await;
+                let listed = writer
+                    .list(WritableKind::AppProject, &config.control_plane_namespace)
+                    .await;
                 let all = listed.map_err(|error| state_failure(&error))?;
                 let items: Vec<Value> = all.into_iter().map(|stored| stored.object).collect();
                 Ok(json!({
-                    "apiVersion": Kind::AppProject.api_version(), "kind": "AppProjectList",
+                    "apiVersion": WritableKind::AppProject.api_version(), "kind": "AppProjectList",
                     "metadata": {}, "items": items,
                 }))
             }
-            Self::Gateway(server) => server.json(ApiRequest::get(&["projects"], hint)).await,
+            Self::Gateway(server) => server.send_json(ApiRequest::get(&["projects"], hint)).await,
         }
     }
 
@@ -102,14 +103,14 @@ impl ProjectClient {
                 let read = writer(config).await?.read(&key(config, name)).await;
                 Ok(read.map_err(|error| state_failure(&error))?.object)
             }
-            Self::Gateway(server) => server.json(ApiRequest::get(&["projects", name], hint)).await,
+            Self::Gateway(server) => server.send_json(ApiRequest::get(&["projects", name], hint)).await,
         }
     }
 
-    /// Stores a project that was read and changed; gives it as it is stored.
+    /// Stores a project that was read and changed; returns it as it is now stored.
     ///
     /// # Errors
-    /// [`CONFLICT`] when another version is stored by now.
+    /// [`CONFLICT`] if another version is stored by now.
     pub(super) async fn put(&self, name: &str, wanted: Value) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
@@ -123,12 +124,12 @@ impl ProjectClient {
             }
             Self::Gateway(server) => {
                 let path = ["projects", name];
-                let ask = ApiRequest {
+                let request = ApiRequest {
                     method: Method::PUT,
                     content: Some(json!({ "project": wanted })),
                     ..ApiRequest::get(&path, hint)
                 };
-                server.json(ask).await
+                server.send_json(request).await
             }
         }
     }
@@ -140,7 +141,7 @@ async fn writer(config: &Config) -> Result<Writer, Failure> {
 
 fn key(config: &Config, name: &str) -> ObjectKey {
     ObjectKey {
-        kind: Kind::AppProject,
+        kind: WritableKind::AppProject,
         name: ObjectName {
             namespace: config.control_plane_namespace.clone(),
             name: name.to_owned(),
@@ -148,7 +149,7 @@ fn key(config: &Config, name: &str) -> ObjectKey {
     }
 }
 
-/// Why the state says no; operators see paths.
+/// A failure of the state. Its message may have paths, which only operators see.
 fn state_failure(error: &write::Error) -> Failure {
     let code = update::state_code(error);
     let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
@@ -158,7 +159,7 @@ fn state_failure(error: &write::Error) -> Failure {
     }
 }
 
-/// Why a project is not changed so.
+/// A change that is refused.
 pub(super) fn change_failure(error: &change::Error) -> Failure {
     let code = match error {
         change::Error::Present => "project.present",

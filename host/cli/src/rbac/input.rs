@@ -12,13 +12,13 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
 use tollgate_state::{Text, directory};
 
-/// Bytes of a policy file.
+/// Longest policy file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The policy to work on.
+/// `--state` or `--policy-file`, and options that change the policy.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PolicyArgs {
-    /// Folder with the Kubernetes objects: argocd-rbac-cm, argocd-cm, projects
+    /// Folder with Kubernetes objects: argocd-rbac-cm, argocd-cm and AppProjects
     #[arg(
         long,
         value_name = "DIR",
@@ -26,33 +26,33 @@ pub(super) struct PolicyArgs {
         conflicts_with = "policy_file"
     )]
     state: Option<PathBuf>,
-    /// policy.csv, or a file with the ConfigMap argocd-rbac-cm
+    /// File policy.csv, or a file with the ConfigMap argocd-rbac-cm; at most 64 MiB
     #[arg(long, value_name = "FILE")]
     policy_file: Option<PathBuf>,
     /// Namespace of the control plane
     #[arg(long, default_value = "argocd")]
     namespace: String,
-    /// Role everyone holds, instead of `policy.default`
+    /// Role of every caller, instead of `policy.default`
     #[arg(long, value_name = "ROLE")]
     default_role: Option<String>,
-    /// Whether the built-in roles are part of the policy
+    /// Include the built-in roles
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     use_builtin_policy: bool,
 }
 
-/// A second policy.
+/// The second policy of `rbac diff`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct OtherPolicyArgs {
-    /// Compare with the policy of this folder
+    /// Compare with the policy in this folder, not with other semantics
     #[arg(long, value_name = "DIR", conflicts_with = "other_policy_file")]
     other_state: Option<PathBuf>,
-    /// Compare with this policy file
+    /// Compare with the policy in this file, not with other semantics
     #[arg(long, value_name = "FILE")]
     other_policy_file: Option<PathBuf>,
 }
 
 impl OtherPolicyArgs {
-    /// The second policy, if one is named, read like the first.
+    /// The second policy, if one is named, with the options of the first.
     pub(super) fn input(&self, like: &PolicyArgs) -> Result<Option<PolicyArgs>, Error> {
         if self.other_state.is_none() && self.other_policy_file.is_none() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl OtherPolicyArgs {
 }
 
 impl PolicyArgs {
-    /// What the policy is called in answers.
+    /// Name of the policy in output: its path.
     pub(super) fn name(&self) -> String {
         let path = self.state.as_ref().or(self.policy_file.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
@@ -75,11 +75,11 @@ impl PolicyArgs {
     /// Reads and compiles the policy.
     pub(super) fn compile(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let source = self.source(semantics)?;
-        Ok(join(source, Rbac::compile))
+        Ok(then_load(source, Rbac::compile))
     }
 
-    /// As [`PolicyArgs::compile`], but rows that strict semantics refuse are left
-    /// out with a warning, so that the rest can be compared.
+    /// As [`PolicyArgs::compile`], but leaves out rows that strict semantics refuse, with a warning,
+    /// so that the rest can be compared.
     pub(super) fn compile_leniently(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let mut source = self.source(semantics)?;
         if let Some(policy) = &mut source.value {
@@ -102,15 +102,15 @@ impl PolicyArgs {
                 });
             source.diagnostics.extend(left_out);
         }
-        Ok(join(source, Rbac::compile))
+        Ok(then_load(source, Rbac::compile))
     }
 
     fn source(&self, semantics: RbacSemantics) -> Result<Loaded<PolicySource>, Error> {
         let mut loaded = match (&self.state, &self.policy_file) {
             (Some(folder), _) => {
-                // A folder that cannot be read says nothing of the policy in it.
+                // An unreadable folder is a failure, not a finding about the policy.
                 std::fs::read_dir(folder).map_err(|error| Error::Failed(format!("`{}`: {error}", folder.display())))?;
-                join(directory::load(folder, &self.namespace), |resources| {
+                then_load(directory::load(folder, &self.namespace), |resources| {
                     PolicySource::from_resources(resources, semantics)
                 })
             }
@@ -173,14 +173,14 @@ impl PolicyArgs {
                 finding.with_hint("name its namespace with --namespace"),
             ]));
         }
-        Ok(join(loaded, |resources| {
+        Ok(then_load(loaded, |resources| {
             PolicySource::from_resources(resources, semantics)
         }))
     }
 }
 
-/// The next step of a load, with the findings of both.
-fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U> {
+/// Continues a load with the step `next`, and keeps the diagnostics of both.
+fn then_load<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U> {
     let Loaded { value, mut diagnostics } = loaded;
     match value {
         None => Loaded::refused(diagnostics),
@@ -195,13 +195,13 @@ fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U
     }
 }
 
-/// A text with some of its lines emptied.
+/// A copy of the text in which the given lines are blank.
 fn blank_lines(text: &Text, lines: &[&Location]) -> Text {
     let keep = |(number, line): (u32, &str)| {
-        let place = text.location.below(number);
+        let location = text.location.below(number);
         if lines
             .iter()
-            .any(|refused| refused.file == place.file && refused.line == place.line)
+            .any(|refused| refused.file == location.file && refused.line == location.line)
         {
             String::new()
         } else {

@@ -2,8 +2,8 @@
 //! impersonate people, or the service accounts of Applications, as YAML for `kubectl apply`. It
 //! reads the settings, the state folder and the mapping policy.
 //!
-//! Security: one answer has the roles of one cluster, and only service accounts that were asked
-//! for.
+//! Security: the output has the roles of one cluster, and names only the requested service
+//! accounts.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::Error;
 use crate::format::Format;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Loaded;
-use tollgate_gateway::self_check::grants::{ImpersonationGrants, Names};
+use tollgate_gateway::self_check::grants::{ImpersonationGrants, NameSources};
 use tollgate_gateway::self_check::manifest::{
     ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
 };
@@ -24,25 +24,25 @@ use tollgate_state::{Resources, source};
 
 mod applications;
 
-/// Paths that kubectl and clients read to find out what a cluster has; those of
-/// Kubernetes' own role `system:discovery`.
+/// Paths that kubectl and other clients read for discovery: those of Kubernetes' role
+/// `system:discovery`.
 const DISCOVERY: &str = "/api,/api/*,/apis,/apis/*,/openapi,/openapi/*,/version,/version/,/healthz,/livez,/readyz";
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct ManifestArgs {
-    /// Agents of one cluster, by name or number; every agent when left out
+    /// Agents of one cluster, by name or number; if omitted, all agents
     #[arg(long = "agent", value_name = "NAME|ID", num_args = 1..)]
     agents: Vec<String>,
-    /// Roles for the service accounts of Applications in place of agents' people
+    /// Print roles for the service accounts of Applications, not for users of agents
     #[arg(long, conflicts_with_all = ["agents", "service_accounts"])]
     applications: bool,
-    /// Cluster of the Applications, by name or server; needed where they act in several
+    /// Cluster of the Applications, by name or API server URL; required if they use several
     #[arg(long, value_name = "NAME", requires = "applications")]
     cluster: Option<String>,
-    /// Let the gateway see, too, whether the service accounts are there
+    /// Also let the gateway check whether the service accounts exist
     #[arg(long, requires = "applications")]
     with_account_check: bool,
-    /// How the cluster is to let the gateway impersonate
+    /// Kind of impersonation to permit
     #[arg(long, value_enum, default_value_t)]
     mode: ModeArg,
     /// Settings file of the gateway
@@ -54,23 +54,23 @@ pub(super) struct ManifestArgs {
         env = "TOLLGATE_CONFIG"
     )]
     config: PathBuf,
-    /// Who the gateway is in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
+    /// Identity of the gateway in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
     #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = subject)]
     subject: Subject,
-    /// Constrained: verbs that requests in people's names may have
+    /// Verbs that impersonated requests may have, in mode `constrained` or `both`
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "get,list,watch,create,update,patch,delete,deletecollection"
     )]
     verbs: Vec<String>,
-    /// Constrained: resources they may be about, such as pods, pods/log or deployments.apps
+    /// Resources of these requests, such as pods, pods/log or deployments.apps
     #[arg(long, value_delimiter = ',', default_value = "*")]
     resources: Vec<String>,
-    /// Constrained: paths beside resources they may read
+    /// Non-resource paths that these requests may get
     #[arg(long, value_delimiter = ',', default_value = DISCOVERY)]
     urls: Vec<String>,
-    /// Classic: a service account the mapping policy spells out; repeatable
+    /// Service account that the mapping policy names, in mode `classic`; may be repeated
     #[arg(long = "service-account", value_name = "NAMESPACE:NAME", value_parser = account)]
     service_accounts: Vec<ServiceAccount>,
 }
@@ -78,17 +78,17 @@ pub(super) struct ManifestArgs {
 /// `--mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
-    /// Verb `impersonate`, in every Kubernetes
+    /// Verb `impersonate`, which every Kubernetes version has
     #[default]
     Classic,
-    /// Verb `impersonate:user-info`, or `impersonate:serviceaccount`, and the verbs of requests
-    /// besides, from Kubernetes 1.36
+    /// Verb `impersonate:user-info` or `impersonate:serviceaccount`, limited to certain requests; from
+    /// Kubernetes 1.36
     Constrained,
-    /// Both; the cluster prefers the constrained one, and the other grants more
+    /// Both; the cluster tries the constrained one first, the classic one permits more
     Both,
 }
 
-/// What the files say of the agents that are meant.
+/// The grants that the selected agents of one cluster require.
 struct RequiredGrants {
     cluster: String,
     agents: Vec<String>,
@@ -96,9 +96,9 @@ struct RequiredGrants {
 }
 
 /// Prints the roles.
-pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     if args.applications {
-        return applications::run(args, out, complaints);
+        return applications::run(args, out, stderr);
     }
     let RequiredGrants {
         cluster,
@@ -121,7 +121,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
         }
         for key in grants.unconstrainable() {
             writeln!(
-                complaints,
+                stderr,
                 "tollgate: `{key}` has no domain and path, so constrained impersonation refuses it"
             )?;
         }
@@ -130,7 +130,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
         out,
         "# Cluster {cluster}: lets the gateway act in people's names for {agents}."
     )?;
-    let reach = ConstrainedPermissions {
+    let permissions = ConstrainedPermissions {
         verbs: args.verbs.clone(),
         resources: args.resources.clone(),
         urls: args.urls.clone(),
@@ -148,7 +148,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
     if args.mode != ModeArg::Classic {
         parts.push((
             "Kubernetes 1.36 and later. Whoever has this role can act as people with these verbs alone.",
-            constrained(&grants, &reach, &args.subject),
+            constrained(&grants, &permissions, &args.subject),
         ));
     }
     for (comment, objects) in parts {
@@ -179,10 +179,10 @@ impl ManifestArgs {
         settings: &tollgate_config::Kubernetes,
         mapping: &ImpersonationMapping,
     ) -> Result<RequiredGrants, Error> {
-        let mut needed: Option<RequiredGrants> = None;
+        let mut required: Option<RequiredGrants> = None;
         for (agent, binding) in self.selected_agents(resources)? {
-            let of = ImpersonationGrants::of(agent, Names { settings, mapping });
-            let before = needed.take().unwrap_or_else(|| RequiredGrants {
+            let of = ImpersonationGrants::of(agent, NameSources { settings, mapping });
+            let before = required.take().unwrap_or_else(|| RequiredGrants {
                 cluster: binding.cluster.clone(),
                 agents: Vec::new(),
                 grants: ImpersonationGrants::default(),
@@ -195,16 +195,16 @@ impl ManifestArgs {
             }
             let mut agents = before.agents;
             agents.push(format!("{} ({})", agent.name, binding.id));
-            needed = Some(RequiredGrants {
+            required = Some(RequiredGrants {
                 agents,
                 grants: before.grants.union(of),
                 ..before
             });
         }
-        needed.ok_or_else(|| Error::Failed("the state folder has no agents".to_owned()))
+        required.ok_or_else(|| Error::Failed("the state folder has no agents".to_owned()))
     }
 
-    /// The agents that are named, each once, or all.
+    /// The agents that `--agent` names, each once, or all.
     fn selected_agents<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a AgentBinding)>, Error> {
         let bound = |agent: &'a AgentObject| Some((agent, agent.binding.as_ref()?));
         let all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
@@ -220,14 +220,14 @@ impl ManifestArgs {
                 )));
             }
         }
-        let is_meant = |agent: &(&AgentObject, &AgentBinding)| {
+        let is_selected = |agent: &(&AgentObject, &AgentBinding)| {
             self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text))
         };
-        Ok(all.into_iter().filter(is_meant).collect())
+        Ok(all.into_iter().filter(is_selected).collect())
     }
 }
 
-/// The value, or what refused it.
+/// The loaded value, or its diagnostics as an error.
 fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
     loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }

@@ -15,9 +15,9 @@ use tollgate_policy::rbac::{
     CallerIssuer, Difference, Explanation, Field, Outcome, RbacRequest, Verdict, VerdictReason,
 };
 
-/// What a policy or a command line said, without control characters.
+/// A text of a policy or command line, without control characters.
 fn plain(text: &str) -> String {
-    terminal::line(text).into_owned()
+    terminal::escape_line(text).into_owned()
 }
 
 fn word(why: VerdictReason) -> &'static str {
@@ -29,13 +29,13 @@ fn word(why: VerdictReason) -> &'static str {
     }
 }
 
-/// Principals in order, then near misses and notes.
-pub(super) fn explanation(out: &mut dyn Write, tuple: RbacRequest<'_>, answer: &Explanation) -> io::Result<()> {
+/// Prints the verdict, the principals in order, then near misses and notes.
+pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer: &Explanation) -> io::Result<()> {
     let RbacRequest {
         resource,
         action,
         object,
-    } = tuple;
+    } = request;
     let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
     writeln!(
         out,
@@ -88,7 +88,7 @@ pub(super) fn explanation(out: &mut dyn Write, tuple: RbacRequest<'_>, answer: &
     Ok(())
 }
 
-/// The name machines read.
+/// The name that serde writes for an enum.
 fn name(value: &impl Serialize) -> String {
     serde_json::to_value(value)
         .ok()
@@ -96,8 +96,8 @@ fn name(value: &impl Serialize) -> String {
         .unwrap_or_default()
 }
 
-/// A line per caller and pair of verdicts: the first request and how many there
-/// are. JSON and YAML list every request.
+/// Prints a line per caller and pair of verdicts: the first request and the number of requests.
+/// JSON and YAML list every request.
 pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Result<()> {
     if !answer.complete {
         writeln!(

@@ -15,19 +15,19 @@ struct Line {
 const POLICY: &str = "p, role:user, applications, get, */*, allow\np, role:user, applications, get, secret/*, deny\n\
                       p, org:team, logs, get, p/a, allow\ng, alice, role:user\n";
 
-/// Runs a line with `{file}` replaced; gives exit code, output, complaints.
+/// Runs a line with `{file}` replaced; returns exit code, standard output and standard error.
 fn run(content: &str, name: &str, line: &str) -> (ExitCode, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     std::fs::write(&file, content).unwrap();
     let line = line.replace("{file}", file.to_str().unwrap());
     let parsed = Line::try_parse_from(std::iter::once("rbac").chain(line.split(' '))).unwrap();
-    let (mut out, mut complaints) = (Vec::new(), Vec::new());
-    let code = parsed.command.run_with(&mut out, &mut complaints);
+    let (mut out, mut stderr) = (Vec::new(), Vec::new());
+    let code = parsed.command.run_with(&mut out, &mut stderr);
     (
         code,
         String::from_utf8(out).unwrap(),
-        String::from_utf8(complaints).unwrap(),
+        String::from_utf8(stderr).unwrap(),
     )
 }
 
@@ -37,11 +37,11 @@ fn can_says_yes_and_no() {
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
     let (code, out, _) = run(POLICY, "policy.csv", "can alice get app secret/x --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::from(EXIT_NO), "No\n"));
-    let (code, out, complaints) = run(POLICY, "policy.csv", "can alice fly app p/x --policy-file {file}");
+    let (code, out, stderr) = run(POLICY, "policy.csv", "can alice fly app p/x --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::from(EXIT_USAGE), ""));
     assert!(
-        complaints.contains("'fly' is not a valid action for applications"),
-        "{complaints}"
+        stderr.contains("'fly' is not a valid action for applications"),
+        "{stderr}"
     );
     let (code, _, _) = run(
         POLICY,
@@ -53,18 +53,18 @@ fn can_says_yes_and_no() {
 
 #[test]
 fn can_warns_and_is_quiet_when_told() {
-    let (code, out, complaints) = run(POLICY, "policy.csv", "can org:team get logs p/a --policy-file {file}");
+    let (code, out, stderr) = run(POLICY, "policy.csv", "can org:team get logs p/a --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
     assert!(
-        complaints.contains("`org:team` is a group with rows of its own"),
-        "{complaints}"
+        stderr.contains("`org:team` is a group with rows of its own"),
+        "{stderr}"
     );
-    let (code, out, complaints) = run(
+    let (code, out, stderr) = run(
         POLICY,
         "policy.csv",
         "can org:team get logs p/a -q --policy-file {file}",
     );
-    assert_eq!((code, out.as_str(), complaints.as_str()), (ExitCode::SUCCESS, "", ""));
+    assert_eq!((code, out.as_str(), stderr.as_str()), (ExitCode::SUCCESS, "", ""));
 }
 
 #[test]
@@ -193,33 +193,27 @@ fn diff_finds_what_semantics_change() {
         (ExitCode::SUCCESS, "No request is judged differently.\n")
     );
     let typo = "p, a, applications, get, *, Allow\n";
-    let (code, _, complaints) = run(
+    let (code, _, stderr) = run(
         typo,
         "policy.csv",
         "diff --use-builtin-policy=false --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::SUCCESS, "{complaints}");
-    assert!(
-        complaints.contains("strict semantics refuse the policy"),
-        "{complaints}"
-    );
+    assert_eq!(code, ExitCode::SUCCESS, "{stderr}");
+    assert!(stderr.contains("strict semantics refuse the policy"), "{stderr}");
 }
 
 #[test]
 fn arguments_in_the_order_of_policy_csv_are_explained() {
-    let (code, _, complaints) = run(
+    let (code, _, stderr) = run(
         POLICY,
         "policy.csv",
         "can a applications get shop/cart --policy-file {file}",
     );
     assert_eq!(code, ExitCode::from(EXIT_USAGE));
-    assert!(
-        complaints.contains("the action comes before the resource"),
-        "{complaints}"
-    );
-    let (code, _, complaints) = run(POLICY, "policy.csv", "can a get nonsense --policy-file {file}");
+    assert!(stderr.contains("the action comes before the resource"), "{stderr}");
+    let (code, _, stderr) = run(POLICY, "policy.csv", "can a get nonsense --policy-file {file}");
     assert_eq!(code, ExitCode::from(EXIT_USAGE));
-    assert!(!complaints.contains("comes before"), "{complaints}");
+    assert!(!stderr.contains("comes before"), "{stderr}");
 }
 
 #[test]
@@ -246,10 +240,10 @@ fn state(policy: &str) -> tempfile::TempDir {
 fn asked(folder: &std::path::Path, line: &str) -> (ExitCode, String, String) {
     let line = format!("{line} --state {}", folder.display());
     let parsed = Line::try_parse_from(std::iter::once("rbac").chain(line.split(' '))).unwrap();
-    let (mut out, mut complaints) = (Vec::new(), Vec::new());
-    let code = parsed.command.run_with(&mut out, &mut complaints);
+    let (mut out, mut stderr) = (Vec::new(), Vec::new());
+    let code = parsed.command.run_with(&mut out, &mut stderr);
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (code, text(out), text(complaints))
+    (code, text(out), text(stderr))
 }
 
 #[test]
@@ -295,13 +289,13 @@ fn a_question_without_an_answer_is_no_no() {
         "explain a get applications p/x --policy-file {file}",
         "diff --policy-file {file}",
     ] {
-        let (code, out, complaints) = run("p, a\n", "policy.csv", line);
+        let (code, out, stderr) = run("p, a\n", "policy.csv", line);
         assert_eq!(
             (code, out.as_str()),
             (ExitCode::from(EXIT_NO_ANSWER), ""),
-            "{line}: {complaints}"
+            "{line}: {stderr}"
         );
-        assert!(!complaints.is_empty(), "{line}");
+        assert!(!stderr.is_empty(), "{line}");
     }
 }
 

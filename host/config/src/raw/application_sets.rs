@@ -48,7 +48,7 @@ struct RawGit {
 
 impl RawApplicationSets {
     /// Checks the settings.
-    pub(super) fn check(self, check: &mut SettingsValidator<'_>) -> ApplicationSets {
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> ApplicationSets {
         let (limits, git, cache) = (GenerationLimits::default(), GitLimits::default(), GitCache::default());
         let list = |kind| format!("applicationSets.limits.{kind}");
         ApplicationSets {
@@ -59,48 +59,52 @@ impl RawApplicationSets {
             namespaces: self.namespaces,
             repositories: self.repositories,
             limits: GenerationLimits {
-                applications: check.bounded(
+                applications: validator.bounded(
                     &list("applications"),
                     self.limits.applications,
                     limits.applications,
                     1,
                     100_000,
                 ),
-                parameters: check.bounded(
+                parameters: validator.bounded(
                     &list("parameters"),
                     self.limits.parameters,
                     limits.parameters,
                     1,
                     1_000_000,
                 ),
-                generators: check.bounded(
+                generators: validator.bounded(
                     &list("generators"),
                     self.limits.generators,
                     limits.generators,
                     1,
                     10_000,
                 ),
-                bytes: check.bounded(&list("bytes"), self.limits.bytes, limits.bytes, 1_024, 1 << 30),
-                time: check.duration(&list("time"), self.limits.time.as_deref(), limits.time),
+                bytes: validator.bounded(&list("bytes"), self.limits.bytes, limits.bytes, 1_024, 1 << 30),
+                time: validator.duration(&list("time"), self.limits.time.as_deref(), limits.time),
             },
             git: GitLimits {
-                time: check.duration("applicationSets.git.time", self.git.time.as_deref(), git.time),
-                bytes: check.bounded("applicationSets.git.bytes", self.git.bytes, git.bytes, 1_024, 1 << 34),
-                fresh: check.duration("applicationSets.git.fresh", self.git.fresh.as_deref(), git.fresh),
+                time: validator.duration("applicationSets.git.time", self.git.time.as_deref(), git.time),
+                bytes: validator.bounded("applicationSets.git.bytes", self.git.bytes, git.bytes, 1_024, 1 << 34),
+                revision_ttl: validator.duration(
+                    "applicationSets.git.fresh",
+                    self.git.fresh.as_deref(),
+                    git.revision_ttl,
+                ),
             },
             git_cache: GitCache {
-                directory: self.git.directory.map(|folder| check.base.join(folder)),
-                bytes: check.bounded(
+                directory: self.git.directory.map(|folder| validator.base.join(folder)),
+                bytes: validator.bounded(
                     "applicationSets.git.cacheBytes",
                     self.git.cache_bytes,
                     cache.bytes,
                     1 << 20,
                     1 << 44,
                 ),
-                keep: check.duration("applicationSets.git.keep", self.git.keep.as_deref(), cache.keep),
+                unused_ttl: validator.duration("applicationSets.git.keep", self.git.keep.as_deref(), cache.unused_ttl),
             },
-            concurrency: check.bounded("applicationSets.concurrency", self.concurrency, 4, 1, 256),
-            max_deletions: check.bounded("applicationSets.maxDeletions", self.max_deletions, 50, 0, 1_000_000),
+            concurrency: validator.bounded("applicationSets.concurrency", self.concurrency, 4, 1, 256),
+            max_deletions: validator.bounded("applicationSets.maxDeletions", self.max_deletions, 50, 0, 1_000_000),
         }
     }
 }

@@ -168,7 +168,7 @@ impl RawAuthentication {
     ///
     /// CEL is compiled later, with the authenticator.
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
-        let mut findings = SectionFindings::of("authentication");
+        let mut findings = SectionFindings::new("authentication");
         if self.anonymous && !listen.ip().is_loopback() {
             findings.error(
                 "anonymous",
@@ -236,15 +236,15 @@ pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut SectionFindings) 
     issuers
 }
 
-/// Mistakes in one section of the settings, each with its key.
+/// Diagnostics of one section of the settings, each with its key.
 pub(super) struct SectionFindings {
     section: &'static str,
     pub(super) found: Vec<Diagnostic>,
 }
 
 impl SectionFindings {
-    /// No mistakes yet.
-    pub(super) fn of(section: &'static str) -> Self {
+    /// No diagnostics yet.
+    pub(super) fn new(section: &'static str) -> Self {
         Self {
             section,
             found: Vec::new(),

@@ -38,7 +38,7 @@ pub struct RawKubernetes {
     #[serde(default)]
     jwt: Vec<RawIssuerEntry>,
     #[serde(default)]
-    users: Vec<RawUserLink>,
+    users: Vec<RawUserClaimMapping>,
     #[serde(rename = "publicURL")]
     public_url: Option<String>,
     #[serde(default)]
@@ -68,11 +68,11 @@ enum RawAuthorizer {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawUserLink {
+struct RawUserClaimMapping {
     issuer: String,
     #[serde(default = "subject")]
     claim: String,
-    is: RawPersonKey,
+    is: RawUserLookupKey,
 }
 
 fn subject() -> String {
@@ -81,7 +81,7 @@ fn subject() -> String {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum RawPersonKey {
+enum RawUserLookupKey {
     Id,
     Username,
 }
@@ -168,7 +168,7 @@ fn sqlite(path: &Path) -> StoreUrl {
 impl RawKubernetes {
     /// Checks every key; `base` is where relative paths start.
     pub(super) fn check(self, base: &Path) -> Loaded<Kubernetes> {
-        let mut findings = SectionFindings::of("kubernetes");
+        let mut findings = SectionFindings::new("kubernetes");
         let found = &mut findings;
         for (index, origin) in self.allowed_origins.iter().enumerate() {
             if !is_origin(origin) {
@@ -214,7 +214,7 @@ impl RawKubernetes {
     }
 }
 
-impl RawUserLink {
+impl RawUserClaimMapping {
     fn check(self, index: usize, findings: &mut SectionFindings) -> UserClaimMapping {
         if self.claim == EMAIL {
             let why = "addresses change hands, and tokens without `email_verified` are taken at their word";
@@ -227,8 +227,8 @@ impl RawUserLink {
             issuer: self.issuer,
             claim: self.claim,
             key: match self.is {
-                RawPersonKey::Id => UserLookupKey::Id,
-                RawPersonKey::Username => UserLookupKey::Username,
+                RawUserLookupKey::Id => UserLookupKey::Id,
+                RawUserLookupKey::Username => UserLookupKey::Username,
             },
         }
     }

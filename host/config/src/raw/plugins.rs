@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::{Ambient, Grant, Plugins};
+use crate::{Ambient, PluginGrant, Plugins};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::Import;
 
@@ -90,9 +90,9 @@ struct RawGrant {
 impl RawPlugins {
     /// Checks every value; mistakes in the file `file` go to `diagnostics`.
     pub fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
-        let mut check = PluginsValidator { file, diagnostics };
+        let mut validator = PluginsValidator { file, diagnostics };
         if let (None, Some(first)) = (&self.directory, self.required.first()) {
-            check.refuse(
+            validator.refuse(
                 first,
                 "`plugins.required` without `plugins.directory`",
                 "nothing could ever be loaded",
@@ -102,8 +102,8 @@ impl RawPlugins {
             .grants
             .into_iter()
             .map(|(name, grant)| {
-                let location = check.place(&name.0);
-                (name.0.value, check.grant(grant, location))
+                let location = validator.locate(&name.0);
+                (name.0.value, validator.grant(grant, location))
             })
             .collect();
         Plugins {
@@ -119,29 +119,30 @@ impl RawPlugins {
     }
 }
 
-/// Collects findings while values are checked.
+/// Checks the values of the section and collects diagnostics.
 struct PluginsValidator<'a> {
     file: &'a Arc<str>,
     diagnostics: &'a mut Vec<Diagnostic>,
 }
 
 impl PluginsValidator<'_> {
-    fn place<T>(&self, part: &Spanned<T>) -> Location {
+    fn locate<T>(&self, part: &Spanned<T>) -> Location {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        let place = &part.referenced;
+        let location = &part.referenced;
         Location {
             file: self.file.clone(),
-            line: number(place.line()),
-            column: number(place.column()),
+            line: number(location.line()),
+            column: number(location.column()),
         }
     }
 
     fn refuse<T>(&mut self, part: &Spanned<T>, message: impl Into<String>, hint: &str) {
-        let place = self.place(part);
-        self.diagnostics.push(Diagnostic::error(place, message).with_hint(hint));
+        let location = self.locate(part);
+        self.diagnostics
+            .push(Diagnostic::error(location, message).with_hint(hint));
     }
 
-    fn grant(&mut self, raw: RawGrant, location: Location) -> Grant {
+    fn grant(&mut self, raw: RawGrant, location: Location) -> PluginGrant {
         let RawGrant {
             sha256,
             imports,
@@ -153,7 +154,7 @@ impl PluginsValidator<'_> {
             time,
             memory_bytes,
         } = raw;
-        Grant {
+        PluginGrant {
             sha256: sha256.and_then(|part| self.digest(&part)),
             imports: imports.into_iter().filter_map(|part| self.import(part)).collect(),
             extensions,

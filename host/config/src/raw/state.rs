@@ -11,7 +11,7 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::dns::is_label;
 
 /// Most namespaces that may be listed: each needs a watch.
-const NAMESPACES: usize = 100;
+const MAX_NAMESPACES: usize = 100;
 
 /// The mapping `state`.
 #[derive(Debug, Deserialize)]
@@ -89,9 +89,9 @@ fn namespaces(names: Vec<String>, mistake: &mut dyn FnMut(String)) -> Applicatio
         }
         return ApplicationNamespaces::All;
     }
-    if names.len() > NAMESPACES {
+    if names.len() > MAX_NAMESPACES {
         mistake(format!(
-            "`{KEY}` has {} names, at most {NAMESPACES} are allowed; `*` is one watch for all",
+            "`{KEY}` has {} names, at most {MAX_NAMESPACES} are allowed; `*` is one watch for all",
             names.len()
         ));
     }

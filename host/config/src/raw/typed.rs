@@ -1,7 +1,7 @@
 //! Deserializes settings into a type and reports every value that does not fit.
 //!
-//! The deserializer stops at the first mistake. After each one, this module records it, takes the
-//! value out and reads the rest again.
+//! The deserializer stops at the first mistake. This module records each one, blanks the value and
+//! deserializes again.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
 
 /// Most mistakes that are reported for one file.
-const MISTAKES: usize = 50;
+const MAX_MISTAKES: usize = 50;
 
 /// Reads settings. Booleans are only `true` and `false`.
 ///
@@ -24,11 +24,11 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
         Err(error) => error,
     };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // How often each place was wrong.
+    // How often each position failed.
     let mut wrong: BTreeMap<(usize, usize), u8> = BTreeMap::new();
     let mut errors = Vec::new();
     loop {
-        let Some(at) = place(&error) else {
+        let Some(at) = position(&error) else {
             errors.push(error);
             break;
         };
@@ -37,28 +37,28 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
         let times = *times;
         let is_out = match times {
             1 => blank_value(&mut lines, at) || blank_section(&mut lines, at.0),
-            // `null` does not fit there either.
+            // `null` is invalid there as well.
             2 => blank_section(&mut lines, at.0),
             _ => false,
         };
         if times == 1 {
             errors.push(error);
         }
-        if !is_out || errors.len() >= MISTAKES {
+        if !is_out || errors.len() >= MAX_MISTAKES {
             break;
         }
         match parse(&lines.join("\n")) {
-            // A field that is missing now was taken out above.
+            // A field that is missing now was blanked above.
             Err(next) if !next.to_string().contains("missing field") => error = next,
             Ok::<T, _>(_) | Err(_) => break,
         }
     }
-    errors.sort_by_key(place);
+    errors.sort_by_key(position);
     Err(errors)
 }
 
 /// Line and column, counted from 0.
-fn place(error: &Error) -> Option<(usize, usize)> {
+fn position(error: &Error) -> Option<(usize, usize)> {
     let at = error.location()?;
     let number = |number: u64| usize::try_from(number).ok()?.checked_sub(1);
     Some((number(at.line())?, number(at.column())?))

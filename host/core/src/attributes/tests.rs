@@ -4,7 +4,7 @@ use super::Attributes;
 use crate::upgrade::Protocol;
 
 /// `verb[+also] group/version resource[/sub] namespace name`, `-` for none.
-fn told(read: &Attributes) -> String {
+fn described(read: &Attributes) -> String {
     if !read.resource_request {
         return format!("{} {}", read.verb, read.path);
     }
@@ -40,7 +40,7 @@ fn check_upgrade(method: &str, target: &str, upgrade: Option<Protocol>, expected
         .split_once('?')
         .map_or((target, None), |(path, query)| (path, Some(query)));
     let read = Attributes::read(&method, path, query, upgrade);
-    assert_eq!(told(&read), expected, "{method} {target} {upgrade:?}");
+    assert_eq!(described(&read), expected, "{method} {target} {upgrade:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::Pattern;
 use super::witness::Nfa;
 
 /// Most combinations of states and characters that one answer tries.
-const STEPS: usize = 200_000;
+const MAX_STEPS: usize = 200_000;
 
 impl Pattern {
     /// Whether this pattern matches every text that `narrow` matches. Both must have no separators.
@@ -26,7 +26,7 @@ impl Pattern {
         if apart(self.literal_prefix(), narrow.literal_prefix()) {
             return false;
         }
-        // The machines cannot express overlapping texts.
+        // The automata cannot express overlapping texts.
         if narrow.witnesses().iter().any(|text| !self.matches(text)) {
             return false;
         }
@@ -38,8 +38,8 @@ impl Pattern {
 }
 
 impl Nfa {
-    /// Walks `narrow` one state at a time and this machine in all its states at once. A text that
-    /// only `narrow` accepts makes the answer `false`.
+    /// Steps through `narrow` one state at a time, and through this automaton in all its states at
+    /// once. A text that only `narrow` accepts makes the answer `false`.
     fn accepts_all_of(&self, narrow: &Self) -> bool {
         let alphabet = representatives(self.alphabet().iter().chain(narrow.alphabet()));
         let mut seen: HashSet<(usize, BTreeSet<usize>)> = HashSet::new();
@@ -60,7 +60,7 @@ impl Nfa {
             for c in &alphabet {
                 let reached = narrow.step(at, *c);
                 steps = steps.saturating_add(1 + states.len());
-                if steps > STEPS {
+                if steps > MAX_STEPS {
                     return false;
                 }
                 if reached.is_empty() {
@@ -74,15 +74,15 @@ impl Nfa {
     }
 }
 
-/// One character of each range that the patterns treat alike: the characters they name and the
-/// neighbors of these.
-fn representatives<'a>(named: impl Iterator<Item = &'a char>) -> BTreeSet<char> {
+/// One character of each range that the patterns treat alike: the characters that occur in them
+/// and the neighbors of these.
+fn representatives<'a>(listed: impl Iterator<Item = &'a char>) -> BTreeSet<char> {
     let near = |c: char, by: i64| {
         let code = u32::try_from(i64::from(u32::from(c)) + by).ok()?;
         char::from_u32(code)
     };
     let mut all = BTreeSet::from(['\u{1}']);
-    for c in named {
+    for c in listed {
         all.extend([near(*c, -1), Some(*c), near(*c, 1)].into_iter().flatten());
     }
     all

@@ -21,7 +21,7 @@ pub enum ListMode {
     Regexp,
 }
 
-/// A compiled list. Entries that do not compile never match.
+/// A compiled list of patterns. Entries that do not compile never match.
 #[derive(Debug, Default)]
 pub struct PatternList {
     entries: Vec<Entry>,
@@ -67,8 +67,8 @@ impl PatternList {
     }
 }
 
-/// Whether some entry of the list matches the text. Compiles the list on each call; use a [`PatternList`]
-/// to match many texts.
+/// Whether some entry of the list matches the text. Compiles the list on each call; use a
+/// [`PatternList`] to match many texts.
 pub fn matches_list(mode: ListMode, list: &[String], text: &str) -> bool {
     PatternList::compile(mode, list).matches(text)
 }

@@ -92,7 +92,7 @@ impl Sequence {
     }
 }
 
-/// A matcher for any pattern: a machine that is in several states at once.
+/// A matcher for any pattern: an automaton that is in several states at once.
 #[derive(Clone)]
 pub(super) struct Program {
     states: Box<[State]>,

@@ -167,7 +167,7 @@ fn hostile_patterns_take_bounded_time() {
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
-/// The sequence matcher and the state machine must agree.
+/// The sequence matcher and the automaton must agree.
 #[test]
 fn fast_and_general_matchers_agree() {
     let mut seed = 7_u64;

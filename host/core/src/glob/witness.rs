@@ -5,7 +5,7 @@ use super::parse::{self, Class, Node};
 
 /// Most combinations of characters and states that a search tries.
 const SEARCH_LIMIT: usize = 200_000;
-/// Stands for a character no pattern names.
+/// Stands for a character that occurs in no pattern.
 const FILLER: char = 'x';
 
 impl Pattern {
@@ -74,7 +74,7 @@ fn sample_char(class: &Class) -> char {
         .unwrap_or(FILLER)
 }
 
-/// A pattern as a state machine with single characters on its edges.
+/// A pattern as a nondeterministic finite automaton whose transitions consume single characters.
 pub(super) struct Nfa {
     states: Vec<Transition>,
     alphabet: Vec<char>,
@@ -92,13 +92,13 @@ enum Transition {
 impl Nfa {
     pub(super) fn new(pattern: &Pattern) -> Option<Self> {
         let nodes = parse::parse(&pattern.source, false).ok()?;
-        let mut machine = Self {
+        let mut nfa = Self {
             states: Vec::new(),
             alphabet: Vec::new(),
         };
-        machine.emit(&nodes);
-        machine.states.push(Transition::Accept);
-        Some(machine)
+        nfa.emit(&nodes);
+        nfa.states.push(Transition::Accept);
+        Some(nfa)
     }
 
     fn emit(&mut self, nodes: &[Node]) {
@@ -136,9 +136,9 @@ impl Nfa {
         }
     }
 
-    /// The states reached from a state without a character.
+    /// The states reached from a state without consuming a character.
     pub(super) fn epsilon_closure(&self, from: usize) -> Vec<usize> {
-        let (mut settled, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
+        let (mut closure, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
         while let Some(at) = pending.pop() {
             if !seen.insert(at) {
                 continue;
@@ -146,14 +146,14 @@ impl Nfa {
             match self.states.get(at) {
                 Some(Transition::Fork(targets)) => pending.extend(targets),
                 Some(Transition::Loop) => {
-                    settled.push(at);
+                    closure.push(at);
                     pending.push(at + 1);
                 }
-                Some(_) => settled.push(at),
+                Some(_) => closure.push(at),
                 None => {}
             }
         }
-        settled
+        closure
     }
 
     pub(super) fn step(&self, at: usize, c: char) -> Vec<usize> {
@@ -170,12 +170,12 @@ impl Nfa {
         matches!(self.states.get(at), Some(Transition::Accept))
     }
 
-    /// The characters that the pattern names.
+    /// The characters that occur in the pattern.
     pub(super) fn alphabet(&self) -> &[char] {
         &self.alphabet
     }
 
-    /// The shortest text that both machines accept.
+    /// The shortest text that both automata accept.
     fn shortest_common_text(&self, other: &Self) -> Option<String> {
         let mut alphabet: Vec<char> = self
             .alphabet
@@ -196,7 +196,7 @@ impl Nfa {
                     .map(|two| (one, two, String::new())),
             );
         }
-        let mut tried = 0;
+        let mut steps = 0;
         while let Some((one, two, text)) = queue.pop_front() {
             if self.accepts(one) && other.accepts(two) {
                 return Some(text);
@@ -205,8 +205,8 @@ impl Nfa {
                 continue;
             }
             for c in &alphabet {
-                tried += 1;
-                if tried > SEARCH_LIMIT {
+                steps += 1;
+                if steps > SEARCH_LIMIT {
                     return None;
                 }
                 for next_one in self.step(one, *c) {

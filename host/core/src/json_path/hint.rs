@@ -13,7 +13,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// Advice for a text that is not RFC 9535.
-pub(super) fn of(text: &str) -> String {
+pub(super) fn for_text(text: &str) -> String {
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return EXAMPLE.to_owned();

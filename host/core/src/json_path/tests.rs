@@ -170,7 +170,7 @@ fn names_and_indexes_select_one_value_or_none() {
 
 #[test]
 fn other_dialects_are_told_what_to_write() {
-    for (path, said) in [
+    for (path, expected) in [
         ("{.access_token}", "write `$.access_token`"),
         ("{$.access_token}", "write `$.access_token`"),
         ("{.items[0].token}", "write `$.items[0].token`"),
@@ -201,7 +201,7 @@ fn other_dialects_are_told_what_to_write() {
         ("$[?@.a]", "more than one value"),
     ] {
         let error = SingularPath::parse(path).unwrap_err().to_string();
-        assert!(error.contains(said), "{path}: {error}");
+        assert!(error.contains(expected), "{path}: {error}");
         assert!(!error.contains(char::is_control), "{error:?}");
     }
 }

@@ -11,17 +11,17 @@ use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
 
 /// Most nodes that a document may gain through aliases. Real documents use a handful; ten nested
 /// "billion laughs" levels would need ten thousand million.
-const ALIASED_NODES: u64 = 100_000;
+const MAX_ALIASED_NODES: u64 = 100_000;
 
 /// Bytes of text that count as one more node. Copies of an alias share the text here, but not once
 /// a tree is converted to something else.
 const BYTES_PER_NODE: usize = 256;
 
 /// Deepest nesting of collections, aliases followed.
-const NESTING: usize = 64;
+const MAX_NESTING: usize = 64;
 
 /// Most mistakes that are reported; the rest of the text is not read.
-const PROBLEMS: usize = 50;
+const MAX_PROBLEMS: usize = 50;
 
 /// Reads every document of `text`.
 ///
@@ -31,16 +31,16 @@ const PROBLEMS: usize = 50;
 pub fn parse(text: &str) -> Parsed {
     let options = options! {
         emit_comments: false,
-        block_nesting_limit: NESTING,
-        flow_nesting_limit: NESTING,
+        block_nesting_limit: MAX_NESTING,
+        flow_nesting_limit: MAX_NESTING,
         simple_key_max_lookahead: 4096,
     };
     let mut parser = Parser::new_from_str_with_options(text, options);
     let mut builder = Builder::default();
-    while builder.parsed.problems.len() < PROBLEMS {
+    while builder.parsed.problems.len() < MAX_PROBLEMS {
         match parser.next_event() {
             None => break,
-            Some(Ok((event, span))) => builder.take(event, span),
+            Some(Ok((event, span))) => builder.handle_event(event, span),
             Some(Err(error)) => {
                 builder.fail(position(error.marker()), error.info());
                 if !recover(&mut parser, &mut builder) {
@@ -110,7 +110,7 @@ impl Builder {
         self.aliased = 0;
     }
 
-    fn take(&mut self, event: Event<'_>, span: Span) {
+    fn handle_event(&mut self, event: Event<'_>, span: Span) {
         let at = position(&span.start);
         match event {
             Event::DocumentStart(..) => self.reset(),
@@ -147,13 +147,13 @@ impl Builder {
             return self.attach(Rc::new(Node::null(at)), 0);
         };
         self.aliased = self.aliased.saturating_add(node.node_count);
-        if self.aliased > ALIASED_NODES {
-            self.fail(at, format!("aliases expand to more than {ALIASED_NODES} values"));
+        if self.aliased > MAX_ALIASED_NODES {
+            self.fail(at, format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
             self.aliased = 0;
             return self.attach(Rc::new(Node::null(at)), 0);
         }
-        if self.open.len().saturating_add(node.depth) > NESTING {
-            self.fail(at, format!("aliases nest deeper than {NESTING} levels"));
+        if self.open.len().saturating_add(node.depth) > MAX_NESTING {
+            self.fail(at, format!("aliases nest deeper than {MAX_NESTING} levels"));
             return self.attach(Rc::new(Node::null(at)), 0);
         }
         self.attach(node, 0);
@@ -185,7 +185,7 @@ impl Builder {
         self.attach(Rc::new(node), open.anchor);
     }
 
-    /// Puts a finished node where it belongs: as a key, a value, an item or a whole document.
+    /// Attaches a finished node to its parent as a key, a value or an item, or adds it as a document.
     fn attach(&mut self, node: Rc<Node>, anchor: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
@@ -226,7 +226,7 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
     (node_count, depth.saturating_add(1))
 }
 
-/// The weight that a text adds to its node.
+/// The nodes that a text counts as, besides its own.
 fn text_node_count(text: &str) -> u64 {
     u64::try_from(text.len() / BYTES_PER_NODE).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Determines why mode enforce would refuse a request that mode audit lets pass. The request is
-//! not refused for it, and nothing in the cluster changes.
+//! Determines why mode enforce would refuse a request that mode audit permits. The request is not
+//! refused for it, and nothing in the cluster changes.
 //!
-//! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, asked in the
-//! account's name, which every authenticated identity may create.
+//! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, created as the account. Every
+//! authenticated identity may create one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::cluster_access::ClusterAccess;
-use crate::question::review::ReviewStatus;
-use crate::question::{ClusterClient, Error, Question};
+use crate::cluster_query::review::ReviewStatus;
+use crate::cluster_query::{ClusterClient, ClusterQuery, Error};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::applications::IndexedApplication;
@@ -21,26 +21,26 @@ use tollgate_policy::impersonate::Impersonation;
 
 /// Bytes of a cluster's reason that records keep.
 const REASON_BYTES: usize = 256;
-/// Longest wait for an answer. The caller waits as long.
+/// Longest wait for the reviews. The caller waits as long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why enforce would refuse the request. `None` if it would pass.
+/// Why mode enforce would refuse the request. `None` if it would permit it.
 ///
 /// Waits at most 5 s. Cancel safe.
 pub(super) async fn enforce_deny_reason(
-    governed: &IndexedApplication,
+    indexed: &IndexedApplication,
     attributes: &Attributes,
     cluster: &Arc<ClusterAccess>,
 ) -> Option<String> {
-    let acting = match &governed.acting {
-        Ok(acting) => acting,
+    let derived = match &indexed.derived_account {
+        Ok(derived) => derived,
         Err(error) => return Some(error.to_string()),
     };
-    let user = match &*acting.impersonation {
+    let user = match &*derived.impersonation {
         Impersonation::Nobody => return None,
         Impersonation::As(identity) => &identity.username,
     };
-    match timeout(TIMEOUT, review(cluster, attributes, &acting.impersonation)).await {
+    match timeout(TIMEOUT, review(cluster, attributes, &derived.impersonation)).await {
         Ok(Ok(ReviewOutcome::Allowed)) => None,
         Ok(Ok(ReviewOutcome::Denied { verb, reason })) => {
             let reason = match one_line(&reason, REASON_BYTES) {
@@ -67,16 +67,16 @@ enum ReviewOutcome {
     Denied { verb: String, reason: String },
 }
 
-/// Asks about each verb the request needs.
+/// Reviews each verb that the request needs.
 async fn review(
     cluster: &Arc<ClusterAccess>,
     attributes: &Attributes,
     impersonation: &Arc<Impersonation>,
 ) -> Result<ReviewOutcome, Error> {
-    let mut asking = ClusterClient::acquire(cluster).await?;
+    let mut client = ClusterClient::acquire(cluster).await?;
     for verb in attributes.verbs() {
-        let question = Question::review(&spec(verb, attributes));
-        let content = asking.send_as(&question, impersonation).await?;
+        let query = ClusterQuery::review(&spec(verb, attributes));
+        let content = client.send_as(&query, impersonation).await?;
         let review = ReviewStatus::parse(&content).ok_or(Error::Truncated)?;
         if !review.allowed {
             return Ok(ReviewOutcome::Denied {

@@ -1,17 +1,17 @@
 //! Determines the identity that a request for an Application has in the cluster: the permit's
 //! account, with the person behind it in `extra` where the cluster allows it.
 //!
-//! Invariant: only keys of `extra` that the cluster takes are sent, because it would refuse the
+//! Invariant: only keys of `extra` that the cluster accepts are sent, because it would refuse the
 //! whole request for any other.
 
 use std::sync::{Arc, LazyLock};
 
-use crate::applications::Desk;
+use crate::applications::ApplicationsFrontState;
 use crate::applications::permit::ApplicationPermit;
 use tollgate_core::user::Identity;
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Impersonation::Nobody));
 
@@ -20,32 +20,33 @@ static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Imperson
 pub(super) struct ClusterIdentity {
     pub(super) impersonation: Arc<Impersonation>,
     /// The account, if `extra` is sent with it.
-    pub(super) account_with_extra: Option<Account>,
+    pub(super) account_with_extra: Option<ServiceAccountName>,
 }
 
-impl Desk {
+impl ApplicationsFrontState {
     /// Determines the identity that the cluster sees.
     pub(super) fn cluster_identity(&self, permit: &ApplicationPermit) -> ClusterIdentity {
-        let alone = |impersonation: &Arc<Impersonation>| ClusterIdentity {
+        let without_extra = |impersonation: &Arc<Impersonation>| ClusterIdentity {
             impersonation: Arc::clone(impersonation),
             account_with_extra: None,
         };
         let base = match permit.acting_identity() {
-            ActingIdentity::Gateway => return alone(&NOBODY),
-            ActingIdentity::Account(base) => base,
+            ActingIdentity::Gateway => return without_extra(&NOBODY),
+            ActingIdentity::ServiceAccount(base) => base,
         };
-        let acting = permit.governed().acting.as_ref().ok();
-        let (Some(account), Impersonation::As(identity)) = (acting.and_then(|acting| acting.account.as_ref()), &**base)
+        let derived = permit.indexed().derived_account.as_ref().ok();
+        let (Some(account), Impersonation::As(identity)) =
+            (derived.and_then(|derived| derived.account.as_ref()), &**base)
         else {
-            return alone(base);
+            return without_extra(base);
         };
         let Some(granted) = self.extras.granted(&permit.cluster().server, account) else {
-            return alone(base);
+            return without_extra(base);
         };
-        let known = permit.extra().iter();
-        let extra: Vec<_> = known.filter(|(key, _)| granted.has(key)).cloned().collect();
+        let pairs = permit.extra().iter();
+        let extra: Vec<_> = pairs.filter(|(key, _)| granted.has(key)).cloned().collect();
         if extra.is_empty() {
-            return alone(base);
+            return without_extra(base);
         }
         let identity = Identity {
             extra,

@@ -1,11 +1,11 @@
 //! Determines whether the object of a request is in the Application's resource tree.
 //!
-//! Security: nothing the request itself says is believed. The objects are read with the identity
-//! that is about to act, so that nobody learns what the Application's account may not see. An
-//! object that does not exist gives the same answer as one that is not the Application's.
+//! Security: the request itself is not trusted. The objects are read with the identity that is
+//! about to act, so that nobody learns what the Application's account may not see. An object that
+//! does not exist has the same result as one that does not belong to the Application.
 //!
-//! Source: Argo CD, `getAppRecursive` of `controller/cache/cache.go`: an object without
-//! owners is the Application's when it is tracked, another one when an owner is.
+//! Source: Argo CD, `getAppRecursive` of `controller/cache/cache.go`: an object without owners
+//! belongs to the Application if it is tracked, another one if an owner does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,37 +19,37 @@ use tokio::time::timeout;
 
 use crate::applications::permit::{ApplicationAccess, restriction};
 use crate::cluster_access::ClusterAccess;
+use crate::cluster_query::{ClusterClient, ClusterQuery, Error};
 use crate::discovery::{Discovery, ResourceKind, ResourceScope};
-use crate::question::{ClusterClient, Error, Question};
 use tollgate_policy::application_request::{ActingIdentity, OwnershipCheck};
 use tollgate_policy::applications::{ResourceKey, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 
 /// Most objects read for one request: a Pod of a CronJob is the fourth below a tracked object.
-const OBJECTS: usize = 8;
+const MAX_OBJECTS: usize = 8;
 /// Longest wait for all of them.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest answer about one object, in bytes: etcd's limit of an object, and some more.
-const ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// Longest response about one object, in bytes: etcd's limit of an object, and some more.
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 /// Requests metadata alone, if the server supports it.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// Characters of names in paths besides letters and digits.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// The text for an object that is not the Application's, or does not exist.
+/// The text for an object that does not belong to the Application, or does not exist.
 const NOT_OWNED: &str = "the object is not a resource of this application";
 
-/// A search for the owners of an object, with the identity that asks.
+/// A search for a tracked owner of an object, with the identity that is about to act.
 pub(super) struct OwnerSearch<'a> {
     pub(super) discovery: &'a Discovery,
     pub(super) cluster: &'a Arc<ClusterAccess>,
     pub(super) access: &'a ApplicationAccess,
     pub(super) tracking: &'a Tracking,
-    /// The name by which objects know the Application.
+    /// The name by which objects refer to the Application.
     pub(super) instance: &'a str,
 }
 
-/// An object to look at.
+/// A reference to an object to read.
 #[derive(Clone, Debug)]
 struct ObjectRef {
     version: String,
@@ -67,17 +67,17 @@ struct Object {
 }
 
 impl OwnerSearch<'_> {
-    /// Whether the object of the request is the Application's.
+    /// Checks whether the object of the request belongs to the Application.
     ///
     /// - `kind`: of the object.
     ///
     /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
-    pub(super) async fn owned(&self, kind: &ResourceKind) -> OwnershipCheck {
+    pub(super) async fn check(&self, kind: &ResourceKind) -> OwnershipCheck {
         let attributes = self.access.attributes();
         let (Some((_, version, resource)), Some(name)) = (restriction::resource(attributes), &attributes.name) else {
             return OwnershipCheck::Refused(NOT_OWNED.to_owned());
         };
-        let wanted = ObjectRef {
+        let object_ref = ObjectRef {
             version: version.to_owned(),
             resource: resource.to_owned(),
             kind: kind.clone(),
@@ -93,7 +93,7 @@ impl OwnerSearch<'_> {
                 "it cannot be told whether the object is a resource of this application: {why}"
             ))
         };
-        match timeout(TIMEOUT, self.find_owner(wanted)).await {
+        match timeout(TIMEOUT, self.find_owner(object_ref)).await {
             Ok(Ok(true)) => OwnershipCheck::Permitted,
             Ok(Ok(false)) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
             Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
@@ -108,24 +108,24 @@ impl OwnerSearch<'_> {
     }
 
     /// Searches the object's owners for a tracked one, nearest first.
-    async fn find_owner(&self, wanted: ObjectRef) -> Result<bool, Error> {
-        let mut asking = ClusterClient::acquire(self.cluster).await?;
-        let mut next = VecDeque::from([wanted]);
+    async fn find_owner(&self, object_ref: ObjectRef) -> Result<bool, Error> {
+        let mut client = ClusterClient::acquire(self.cluster).await?;
+        let mut next = VecDeque::from([object_ref]);
         let mut failed = None;
-        for _ in 0..OBJECTS {
-            let Some(wanted) = next.pop_front() else { break };
-            match self.read(&mut asking, &wanted).await {
+        for _ in 0..MAX_OBJECTS {
+            let Some(object_ref) = next.pop_front() else { break };
+            match self.read(&mut client, &object_ref).await {
                 Ok(None) => {}
                 Ok(Some(live)) => {
                     let owners = live.owner_references.as_deref().unwrap_or_default();
-                    if owners.is_empty() && self.tracking.names(self.instance, wanted.identity(), &live) {
+                    if owners.is_empty() && self.tracking.tracks(self.instance, object_ref.key(), &live) {
                         return Ok(true);
                     }
-                    for owner in owners.iter().take(OBJECTS) {
-                        next.extend(self.owner(owner, &wanted).await);
+                    for owner in owners.iter().take(MAX_OBJECTS) {
+                        next.extend(self.owner(owner, &object_ref).await);
                     }
                 }
-                // Another owner may still be the Application's.
+                // Another owner may still belong to the Application.
                 Err(error) => failed = Some(error),
             }
         }
@@ -133,32 +133,32 @@ impl OwnerSearch<'_> {
     }
 
     /// Reads the metadata of an object. `None` if it does not exist.
-    async fn read(&self, asking: &mut ClusterClient<'_>, wanted: &ObjectRef) -> Result<Option<ObjectMeta>, Error> {
-        let path = wanted.path();
-        let question = Question {
+    async fn read(&self, client: &mut ClusterClient<'_>, object_ref: &ObjectRef) -> Result<Option<ObjectMeta>, Error> {
+        let path = object_ref.path();
+        let query = ClusterQuery {
             path: &path,
             accept: METADATA,
             content: None,
-            max_response_bytes: ANSWER_BYTES,
+            max_response_bytes: MAX_RESPONSE_BYTES,
         };
         let nobody = Impersonation::Nobody;
-        let whom = match self.access.acting_identity() {
+        let impersonation = match self.access.acting_identity() {
             ActingIdentity::Gateway => &nobody,
-            ActingIdentity::Account(account) => account.as_ref(),
+            ActingIdentity::ServiceAccount(account) => account.as_ref(),
         };
-        let content = match asking.send_as(&question, whom).await {
+        let content = match client.send_as(&query, impersonation).await {
             Ok(content) => content,
             Err(Error::Status(StatusCode::NOT_FOUND)) => return Ok(None),
             Err(error) => return Err(error),
         };
         let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Truncated)?;
         let live = object.metadata;
-        let is_it = wanted.uid.is_none() || wanted.uid == live.uid;
+        let is_it = object_ref.uid.is_none() || object_ref.uid == live.uid;
         Ok(is_it.then_some(live))
     }
 
     /// The object an owner reference names, in the namespace of the owned object or in none.
-    async fn owner(&self, owner: &OwnerReference, owned: &ObjectRef) -> Option<ObjectRef> {
+    async fn owner(&self, owner: &OwnerReference, dependent: &ObjectRef) -> Option<ObjectRef> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let resource = plural(&owner.kind);
         let found = self.discovery.find(self.cluster, group, version, &resource).await;
@@ -166,7 +166,7 @@ impl OwnerSearch<'_> {
         let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
         let namespace = match kind.scope {
             ResourceScope::Cluster => None,
-            ResourceScope::Namespaced => Some(owned.namespace.clone()?),
+            ResourceScope::Namespaced => Some(dependent.namespace.clone()?),
         };
         Some(ObjectRef {
             version: version.to_owned(),
@@ -180,7 +180,7 @@ impl OwnerSearch<'_> {
 }
 
 impl ObjectRef {
-    fn identity(&self) -> ResourceKey<'_> {
+    fn key(&self) -> ResourceKey<'_> {
         ResourceKey {
             group: &self.kind.group,
             kind: &self.kind.kind,
@@ -190,7 +190,7 @@ impl ObjectRef {
     }
 
     fn path(&self) -> String {
-        let segment = |text| utf8_percent_encode(text, KEPT);
+        let segment = |text| utf8_percent_encode(text, ESCAPED);
         let (group, version) = (&*self.kind.group, segment(&self.version));
         let mut path = match group.is_empty() {
             true => format!("/api/{version}"),

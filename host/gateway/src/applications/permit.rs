@@ -1,19 +1,19 @@
-//! Decides whether a caller may enter a cluster in the name of an Application. The results are
+//! Decides whether a caller may make a request to the cluster of an Application. The results are
 //! [`ApplicationAccess`], then [`ApplicationPermit`], which only this file makes, or 403.
 //!
-//! 1. Argo CD's RBAC decides on entry: reads need `applications, get` of the Application, and
-//!    changes need `applications, sync` as well.
-//! 2. Argo CD's server takes manifests that are not from Git only from callers with
+//! 1. Argo CD's RBAC is evaluated: reads need `applications, get` of the Application, and changes
+//!    need `applications, sync` as well.
+//! 2. Argo CD's server accepts manifests that are not from Git only from callers with
 //!    `applications, override`, and shows or changes single objects only if they are in the
 //!    Application's resource tree. So `override` reaches everything the project permits. Without
-//!    it, a request reaches one object of the Application, and changing that object needs a right
-//!    of its own.
-//! 3. The project's lists are evaluated, which needs a look at the cluster.
-//! 4. The bundle `policies/applications` is evaluated. It can only narrow: what RBAC,
-//!    destinations, lists or the object refuse is refused whatever it says.
+//!    it, a request reaches one object of the Application, and changing that object needs a
+//!    permission of its own.
+//! 3. The project's lists are evaluated, which needs queries to the cluster.
+//! 4. The bundle `policies/applications` is evaluated. It can only narrow: a request that RBAC,
+//!    destinations, lists or the object's owner refuse is refused whatever the bundle decides.
 //!
-//! Security: a caller who may not see an Application gets the same answer whether it exists or
-//! not. A cluster is asked nothing for callers RBAC does not let in.
+//! Security: a caller who may not see an Application gets the same response whether it exists or
+//! not. For callers that RBAC refuses, the cluster gets no queries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account::{self, ImpersonationRules};
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
-use tollgate_proxy::record::Open;
+use tollgate_proxy::record::OpenRecord;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 mod evaluator;
@@ -48,16 +48,16 @@ use evaluator::{ApplicationEvaluation, DenyReason, Evaluator};
 
 /// The text for callers who may not see the Application, or who named one that does not exist. The
 /// shipped policy has the same text.
-const NOT_YOURS: &str = "you may not see this application";
+const NOT_VISIBLE: &str = "you may not see this application";
 /// The text for callers who may see the Application but not sync it.
-const NO_SYNC: &str = "you may not sync this application";
+const SYNC_DENIED: &str = "you may not sync this application";
 /// The text for callers without `override`, for reads that are not about one object.
 const READS_ALL: &str =
     "this needs `applications, override`: without it only single resources of the application are read, and no secrets";
 /// The same for writes.
 const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
                           are changed, and no secrets";
-/// Longest reason of a list that a caller is told, in bytes: the limit of the shipped policy.
+/// Longest reason of a list that a response contains, in bytes: the limit of the shipped policy.
 const REASON_BYTES: usize = 480;
 
 /// Bundle and rules of the Applications front, compiled, tested and ready.
@@ -89,7 +89,8 @@ impl ApplicationsPolicy {
         }
     }
 
-    /// Who acts if no entry names an account, and which `extra` is sent along.
+    /// The rules that select the acting identity if no entry names an account, and the `extra`
+    /// that is sent.
     pub fn rules(&self) -> &Arc<ImpersonationRules> {
         &self.rules
     }
@@ -100,8 +101,8 @@ impl ApplicationsPolicy {
     }
 }
 
-/// Proof that RBAC lets a caller enter a cluster in the name of an Application, to read or to
-/// write. It does not say yet that this request is allowed.
+/// Proof that RBAC lets a caller read or write in the cluster of an Application. It does not prove
+/// that this request is allowed.
 ///
 /// Its fields are private and only [`access_application`] makes it:
 ///
@@ -112,14 +113,14 @@ impl ApplicationsPolicy {
 /// ```
 #[derive(Debug)]
 pub struct ApplicationAccess {
-    evaluator: Arc<ApplicationEvaluation>,
+    evaluation: Arc<ApplicationEvaluation>,
     resolved: Arc<evaluator::ResolvedApplication>,
     attributes: Arc<Attributes>,
-    wanted: ReadOrWrite,
+    access_mode: ReadOrWrite,
     operation: ObjectOperation,
 }
 
-/// Proof that project and policy allowed one request in the name of an Application.
+/// Proof that project and policy allowed one request to the cluster of an Application.
 ///
 /// Its fields are private and only [`authorize_application`] makes it:
 ///
@@ -134,7 +135,7 @@ pub struct ApplicationPermit {
     notes: BTreeMap<String, String>,
 }
 
-/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
+/// Why a request is refused. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The Application does not exist, or the caller may not see it: the text is the same.
@@ -149,13 +150,13 @@ pub enum Error {
         /// With the permission that is missing.
         message: String,
     },
-    /// The caller may see the Application but lacks another right the request needs.
+    /// The caller may see the Application but lacks another permission that the request needs.
     #[error("{message}")]
     PermissionDenied {
         /// With the permission that is missing.
         message: String,
     },
-    /// No account acts, and the settings do not let the gateway act as itself.
+    /// No account acts, and the settings do not let the gateway's own identity act.
     #[error("{message}")]
     GatewayIdentityRefused {
         /// Names the setting.
@@ -194,7 +195,7 @@ pub enum Error {
         #[source]
         source: impersonate::Error,
     },
-    /// The policy denied the request, or something it cannot overrule did.
+    /// The policy denied the request, or a check did that the policy cannot overrule.
     #[error("{message}")]
     Denied {
         /// With the reason.
@@ -213,9 +214,8 @@ pub enum Error {
     },
 }
 
-/// Judges by RBAC whether `caller` may enter the cluster of the Application `name` for what
-/// `attributes` ask, and determines who acts there. Permissions that were looked up go into
-/// `record`.
+/// Decides by RBAC whether `caller` may make the request to the cluster of the Application, and
+/// determines the identity that acts there. Permissions that were looked up go into `record`.
 ///
 /// What follows from caller and Application alone is computed once and cached with the snapshot. A
 /// request takes less than a microsecond.
@@ -227,99 +227,99 @@ pub enum Error {
 pub fn access_application(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
-    asked: (&ObjectName, &Arc<Attributes>),
-    record: &mut Open,
+    request: (&ObjectName, &Arc<Attributes>),
+    record: &mut OpenRecord,
 ) -> Result<ApplicationAccess, Error> {
     let Some(front) = &snapshot.applications else {
-        return Err(not_visible(caller, asked.1));
+        return Err(not_visible(caller, request.1));
     };
-    let evaluator = Evaluator::of(snapshot, front).evaluation(caller, asked.0);
-    if let Some(evaluator) = &evaluator {
-        record.note(|record| record.checks = evaluator.checks(asked.1));
+    let evaluation = Evaluator::of(snapshot, front).evaluation(caller, request.0);
+    if let Some(evaluation) = &evaluation {
+        record.note(|record| record.checks = evaluation.checks(request.1));
     }
-    let access = check_access(evaluator, caller, asked.1)?;
+    let access = check_access(evaluation, caller, request.1)?;
     record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
     Ok(access)
 }
 
-/// Determines again who acts where for a request that was let in before, if it would be let in
-/// now.
+/// Authorizes again a request that was permitted before. Returns the acting identity and the
+/// cluster if it is permitted now.
 ///
-/// - `found`: what the project's lists say of it, and what is known of its object.
+/// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
 pub fn reauthorize_application(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
-    asked: (&ObjectName, &Arc<Attributes>),
-    found: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
+    request: (&ObjectName, &Arc<Attributes>),
+    check_object: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
 ) -> Option<(ActingIdentity, Arc<Cluster>)> {
     let front = snapshot.applications.as_ref()?;
-    let evaluator = Evaluator::of(snapshot, front).evaluation(caller, asked.0);
-    let access = check_access(evaluator, caller, asked.1).ok()?;
-    let (listed, owned) = found(&access);
-    let found = ObjectChecks {
-        listed: &listed,
-        owned: &owned,
+    let evaluation = Evaluator::of(snapshot, front).evaluation(caller, request.0);
+    let access = check_access(evaluation, caller, request.1).ok()?;
+    let (project_lists, ownership) = check_object(&access);
+    let checks = ObjectChecks {
+        project_lists: &project_lists,
+        ownership: &ownership,
     };
-    let permit = front.policy.decide(access, found).ok()?;
+    let permit = front.policy.decide(access, checks).ok()?;
     Some((permit.acting_identity().clone(), Arc::clone(permit.cluster())))
 }
 
-/// Judges one request by the policy bundle, and by what the bundle cannot overrule: the project's
-/// destinations, its lists, and whether the object is the Application's. The bundle's texts go
-/// into `record`.
+/// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:
+/// the project's destinations, its lists, and whether the object belongs to the Application. The
+/// bundle's texts go into `record`.
 ///
 /// # Errors
 /// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
 pub fn authorize_application(
     snapshot: &Snapshot,
     access: ApplicationAccess,
-    found: ObjectChecks<'_>,
-    record: &mut Open,
+    checks: ObjectChecks<'_>,
+    record: &mut OpenRecord,
 ) -> Result<ApplicationPermit, Error> {
     let Some(front) = &snapshot.applications else {
         return Err(not_visible(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
-    let permit = front.policy.decide(access, found)?;
+    let permit = front.policy.decide(access, checks)?;
     record.note(|record| record.notes.clone_from(&permit.notes));
     Ok(permit)
 }
 
-/// Judges a request by RBAC and the Application's own state.
+/// Checks a request by RBAC and the Application's own state.
 fn check_access(
-    evaluator: Option<Arc<ApplicationEvaluation>>,
+    evaluation: Option<Arc<ApplicationEvaluation>>,
     caller: &Caller,
     attributes: &Arc<Attributes>,
 ) -> Result<ApplicationAccess, Error> {
-    let wanted = ReadOrWrite::of(attributes);
+    let access_mode = ReadOrWrite::classify(attributes);
     // SECURITY: the refusal is the same for an Application that does not exist and one the caller
     // may not see. It comes before anything of the Application is read.
-    let Some(evaluator) = evaluator else {
+    let Some(evaluation) = evaluation else {
         return Err(not_visible(caller, attributes));
     };
     let status_message = |reason: &str| status_message::forbidden(caller.principal.username(), attributes, reason);
-    if !evaluator.may_get() {
+    if !evaluation.may_get() {
         return Err(not_visible(caller, attributes));
     }
-    match (wanted, evaluator.may_sync()) {
+    match (access_mode, evaluation.may_sync()) {
         (ReadOrWrite::Read, _) | (ReadOrWrite::Write, true) => {}
         (ReadOrWrite::Write, false) => {
             return Err(Error::SyncDenied {
-                message: status_message(NO_SYNC),
+                message: status_message(SYNC_DENIED),
             });
         }
     }
-    let lacks = |reason: &str| Error::PermissionDenied {
+    let permission_denied = |reason: &str| Error::PermissionDenied {
         message: status_message(reason),
     };
-    match ExtraPermission::of(attributes) {
-        Some(need) if !evaluator.may(need) => return Err(lacks(need.refusal())),
+    match ExtraPermission::required_for(attributes) {
+        Some(permission) if !evaluation.may(permission) => return Err(permission_denied(permission.refusal())),
         Some(_) | None => {}
     }
-    let operation = ObjectOperation::of(attributes);
-    match (operation, evaluator.may_override(), wanted) {
-        (ObjectOperation::Other, false, ReadOrWrite::Read) => return Err(lacks(READS_ALL)),
-        (ObjectOperation::Other, false, ReadOrWrite::Write) => return Err(lacks(WRITES_ALL)),
+    let operation = ObjectOperation::classify(attributes);
+    match (operation, evaluation.may_override(), access_mode) {
+        (ObjectOperation::Other, false, ReadOrWrite::Read) => return Err(permission_denied(READS_ALL)),
+        (ObjectOperation::Other, false, ReadOrWrite::Write) => return Err(permission_denied(WRITES_ALL)),
         (ObjectOperation::Other, true, _)
         | (
             ObjectOperation::Discover
@@ -331,13 +331,13 @@ fn check_access(
             _,
         ) => {}
     }
-    match &evaluator.outcome {
+    match &evaluation.outcome {
         Ok(resolved) => Ok(ApplicationAccess {
             resolved: Arc::clone(resolved),
             attributes: Arc::clone(attributes),
-            wanted,
+            access_mode,
             operation,
-            evaluator,
+            evaluation,
         }),
         Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused {
             message: status_message(
@@ -365,18 +365,18 @@ fn check_access(
 
 fn not_visible(caller: &Caller, attributes: &Attributes) -> Error {
     Error::NotVisible {
-        message: status_message::forbidden(caller.principal.username(), attributes, NOT_YOURS),
+        message: status_message::forbidden(caller.principal.username(), attributes, NOT_VISIBLE),
     }
 }
 
 impl ApplicationsPolicy {
-    fn decide(&self, access: ApplicationAccess, found: ObjectChecks<'_>) -> Result<ApplicationPermit, Error> {
+    fn decide(&self, access: ApplicationAccess, checks: ObjectChecks<'_>) -> Result<ApplicationPermit, Error> {
         let input = ApplicationInput {
             facts: &access.resolved.facts,
             attributes: &access.attributes,
-            wanted: access.wanted,
+            access: access.access_mode,
             operation: access.operation,
-            found,
+            checks,
         };
         let user = access.caller().principal.username();
         let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
@@ -387,11 +387,11 @@ impl ApplicationsPolicy {
         // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
         // own denial is reported first because it is more informative.
         let refused = match decision.allow {
-            true => access.deny_reason(found),
+            true => access.deny_reason(checks),
             false => Some(decision.reason),
         };
-        if let (ProjectListCheck::Refused(reason), Some(_)) = (found.listed, &refused) {
-            // Callers are not told in which files the lists are.
+        if let (ProjectListCheck::Refused(reason), Some(_)) = (checks.project_lists, &refused) {
+            // Responses do not name the files of the lists.
             let project = access.project();
             tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
         }
@@ -409,13 +409,13 @@ impl ApplicationsPolicy {
 }
 
 impl ApplicationAccess {
-    /// Why the request is refused whatever the bundle says. `None` if nothing refuses it.
-    fn deny_reason(&self, found: ObjectChecks<'_>) -> Option<String> {
+    /// Why the request is refused whatever the bundle decides. `None` if nothing refuses it.
+    fn deny_reason(&self, checks: ObjectChecks<'_>) -> Option<String> {
         if !self.resolved.permitted {
             return Some("the project does not permit the destination".to_owned());
         }
         let shown = |reason: &String| Some(one_line(reason, REASON_BYTES));
-        match (found.listed, found.owned, self.requires_owned_object()) {
+        match (checks.project_lists, checks.ownership, self.requires_owned_object()) {
             (ProjectListCheck::Refused(reason), _, _)
             | (ProjectListCheck::Permitted, OwnershipCheck::Refused(reason), _) => shown(reason),
             (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, true) => {
@@ -426,9 +426,9 @@ impl ApplicationAccess {
         }
     }
 
-    /// Whether the object of the request must be the Application's. It need not if the request has
-    /// no object, or if the caller may override: with a sync of their own manifests they could
-    /// make any object the project permits the Application's.
+    /// Whether the object of the request must belong to the Application. It need not if the
+    /// request has no object, or if the caller may override: with a sync of their own manifests
+    /// they could add any object to the Application that the project permits.
     pub fn requires_owned_object(&self) -> bool {
         match self.operation {
             ObjectOperation::Discover => false,
@@ -436,16 +436,16 @@ impl ApplicationAccess {
             | ObjectOperation::Run
             | ObjectOperation::Update
             | ObjectOperation::Delete
-            | ObjectOperation::Other => !self.evaluator.may_override(),
+            | ObjectOperation::Other => !self.evaluation.may_override(),
         }
     }
 
-    /// Whether RBAC lets the caller do to an object of the Application what the request does.
+    /// Checks whether RBAC permits the request's operation on an object of the Application.
     ///
     /// - `kind`: kind of the object.
     ///
     /// # Errors
-    /// The reason for the caller, with the missing right.
+    /// The reason for the caller, with the missing permission.
     pub fn check_permission(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
@@ -457,7 +457,7 @@ impl ApplicationAccess {
         let name = self.attributes.name.as_deref().unwrap_or_default();
         let (group, kind) = (&kind.group, &kind.kind);
         let of_object = format!("{action}/{group}/{kind}/{namespace}/{name}");
-        let may = |action: &str| self.evaluator.allows(rbac, action);
+        let may = |action: &str| self.evaluation.allows(rbac, action);
         let inherits = match inheritance {
             Inheritance::Enabled => may(action),
             Inheritance::Disabled => false,
@@ -472,74 +472,74 @@ impl ApplicationAccess {
 
     /// The caller.
     pub fn caller(&self) -> &Arc<Caller> {
-        &self.evaluator.caller
+        &self.evaluation.caller
     }
 
-    /// The Application, and what governs it.
-    pub fn governed(&self) -> &Arc<IndexedApplication> {
-        &self.evaluator.governed
+    /// The Application, with its project, destination and account.
+    pub fn indexed(&self) -> &Arc<IndexedApplication> {
+        &self.evaluation.indexed
     }
 
-    /// Its project.
+    /// The Application's project.
     pub fn project(&self) -> &Arc<Project> {
         &self.resolved.project
     }
 
-    /// The cluster to enter.
+    /// The Application's cluster.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.resolved.cluster
     }
 
-    /// What is asked of the cluster.
+    /// The attributes of the request.
     pub fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
     }
 
-    /// Whether the request changes anything there.
+    /// Whether the request reads or writes.
     pub fn access_mode(&self) -> ReadOrWrite {
-        self.wanted
+        self.access_mode
     }
 
-    /// The identity that acts there.
+    /// The identity that acts in the cluster.
     pub fn acting_identity(&self) -> &ActingIdentity {
-        &self.resolved.whom
+        &self.resolved.acting_identity
     }
 
-    /// The `extra` about the caller that is sent along if an account acts: keys of
-    /// `Impersonate-Extra-…` with their values, checked. A cluster gets those that the gateway may
-    /// send there. Empty if the gateway's own identity acts.
+    /// The `extra` about the caller that is sent if an account acts: keys of `Impersonate-Extra-…`
+    /// with their values, checked. A cluster gets those that the gateway may send there. Empty if
+    /// the gateway's own identity acts.
     pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
         &self.resolved.extra
     }
 
-    /// What the request does there.
+    /// The operation of the request on live objects.
     pub fn operation(&self) -> ObjectOperation {
         self.operation
     }
 }
 
 impl ApplicationPermit {
-    /// The Application, and what governs it.
-    pub fn governed(&self) -> &Arc<IndexedApplication> {
-        self.access.governed()
+    /// The Application, with its project, destination and account.
+    pub fn indexed(&self) -> &Arc<IndexedApplication> {
+        self.access.indexed()
     }
 
-    /// The cluster to enter.
+    /// The Application's cluster.
     pub fn cluster(&self) -> &Arc<Cluster> {
         self.access.cluster()
     }
 
-    /// What is asked of the cluster.
+    /// The attributes of the request.
     pub fn attributes(&self) -> &Arc<Attributes> {
         self.access.attributes()
     }
 
-    /// The identity that acts there.
+    /// The identity that acts in the cluster.
     pub fn acting_identity(&self) -> &ActingIdentity {
         self.access.acting_identity()
     }
 
-    /// The `extra` about the caller that is sent along, as in [`ApplicationAccess::extra`].
+    /// The `extra` about the caller that is sent, as in [`ApplicationAccess::extra`].
     pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
         self.access.extra()
     }

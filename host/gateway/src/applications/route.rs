@@ -8,7 +8,7 @@ use http::Uri;
 use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_proxy::target::{Error, check_path};
 
-/// Where the clusters of Applications are: `/applications/{namespace}/{name}/k8s`.
+/// Prefix of paths to the clusters of Applications: `/applications/{namespace}/{name}/k8s`.
 const APPLICATIONS: &str = "/applications/";
 
 /// The pieces of a path into an Application's cluster.
@@ -24,7 +24,7 @@ pub struct ApplicationPath<'a> {
     pub query: Option<&'a str>,
 }
 
-/// Whether a path is the Applications front's, well-formed or not.
+/// Whether a path is one of the Applications front, even if it is malformed.
 pub fn is_application(path: &str) -> bool {
     split(path).is_some()
 }

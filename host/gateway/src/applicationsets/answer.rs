@@ -1,11 +1,11 @@
-//! Builds the answers to changes from plans.
+//! Builds the responses to changes from plans.
 //!
-//! Security: an answer has no diff of an Application the caller may not see.
+//! Security: a response has no diff of an Application that the caller may not see.
 
 use serde_json::{Map, Value, json};
 
 use crate::applicationsets::permit::PlanReview;
-use tollgate_applicationset::Refusal;
+use tollgate_applicationset::Denial;
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
 use tollgate_state::write::batch::UndoFailure;
 
@@ -15,11 +15,11 @@ pub(super) struct Preview {
     pub(super) set: Value,
     /// The Applications it generates, as the templates produce them.
     pub(super) applications: Vec<Value>,
-    /// What that would change.
+    /// The plan, and what would refuse it.
     pub(super) review: PlanReview,
 }
 
-/// The word for an action, for people.
+/// The name of an action in responses.
 fn word(action: Action) -> &'static str {
     match action {
         Action::Create => "create",
@@ -88,7 +88,7 @@ pub(super) fn generated(preview: Preview) -> Value {
     Value::Object(answer)
 }
 
-/// What prevents a previewed plan.
+/// The refusals of a previewed plan.
 fn refused(review: &PlanReview) -> Map<String, Value> {
     let Some(refused) = &review.refused else {
         return Map::new();
@@ -102,7 +102,7 @@ fn refused(review: &PlanReview) -> Map<String, Value> {
     members
 }
 
-fn refusal(refusal: &Refusal) -> Value {
+fn refusal(refusal: &Denial) -> Value {
     json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason })
 }
 

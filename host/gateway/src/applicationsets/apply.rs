@@ -1,5 +1,5 @@
 //! Carries out an approved plan and reports what was written. A plan with problems, or with more
-//! deletions than the caller named, is refused.
+//! deletions than the caller confirmed, is refused.
 //!
 //! The set is written first, so that Argo CD's controller works towards the same state.
 //! Applications are then created, then updated, and deleted last, because a deletion cannot be
@@ -16,18 +16,18 @@ use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, P
 use tollgate_identity::clock::Clock;
 use tollgate_state::ObjectName;
 use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
-use tollgate_state::write::{self, Kind, ObjectKey, ResourceVersion, StoredObject, Writer};
+use tollgate_state::write::{self, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
 
-/// Deletions under way at once.
-const AT_ONCE: usize = 8;
+/// Most concurrent deletions.
+const MAX_CONCURRENT_DELETIONS: usize = 8;
 
-/// Most problems and objects that an error names.
-const NAMED: usize = 5;
+/// Most problems and objects that an error lists.
+const MAX_LISTED: usize = 5;
 
 /// How to carry out a plan.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most Applications that are deleted without naming their number.
+    /// Most Applications that are deleted without confirmation of their number.
     pub max_deletions: u64,
     /// The number of Applications the caller expects to be deleted.
     pub confirmed: Option<u64>,
@@ -37,10 +37,10 @@ pub struct Options {
 
 /// What was written.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct ApplyOutcome {
     /// The set as it is stored now. `None` if it was deleted.
     pub set: Option<Value>,
-    /// What was done with the set and its Applications.
+    /// The actions on the set and its Applications.
     pub done: Vec<(ObjectKey, Action)>,
     /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
     /// owner references.
@@ -63,16 +63,16 @@ pub enum Error {
         /// Allowed.
         allowed: u64,
     },
-    /// The caller named another number of deletions.
+    /// The caller confirmed another number of deletions.
     #[error("the change deletes {observed} applications, and {named} were named")]
     DeletionsMismatch {
         /// Number of deletions.
         observed: u64,
-        /// Number that was named.
+        /// Number that the caller confirmed.
         named: u64,
     },
     /// A write failed. All earlier writes are undone, except those that are named.
-    #[error("{} was not written: {}; {}", .0.key, .0.error, undone(.0))]
+    #[error("{} was not written: {}; {}", .0.key, .0.error, describe_rollback(.0))]
     BatchError(Box<BatchError>),
 }
 
@@ -87,27 +87,27 @@ impl Error {
 }
 
 fn listed(problems: &[PlanProblem]) -> String {
-    let mut text: Vec<String> = problems.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = problems.len().saturating_sub(NAMED);
+    let mut text: Vec<String> = problems.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    let more = problems.len().saturating_sub(MAX_LISTED);
     if more > 0 {
         text.push(format!("and {more} more"));
     }
     text.join("; ")
 }
 
-fn undone(failed: &BatchError) -> String {
-    if failed.undone.is_empty() && failed.left.is_empty() {
+fn describe_rollback(failed: &BatchError) -> String {
+    if failed.undone.is_empty() && failed.not_undone.is_empty() {
         return "nothing was changed".to_owned();
     }
-    if failed.left.is_empty() {
+    if failed.not_undone.is_empty() {
         return format!(
             "all {} objects written before it are again as they were",
             failed.undone.len()
         );
     }
-    let named = failed.left.iter().take(NAMED);
+    let named = failed.not_undone.iter().take(MAX_LISTED);
     let named: Vec<String> = named.map(|left| format!("{}: {}", left.key, left.why)).collect();
-    let more = failed.left.len().saturating_sub(NAMED);
+    let more = failed.not_undone.len().saturating_sub(MAX_LISTED);
     let more = if more > 0 {
         format!(", and {more} more")
     } else {
@@ -116,7 +116,7 @@ fn undone(failed: &BatchError) -> String {
     format!(
         "of those written before it, {} are again as they were, and {} could not be undone: {}{more}",
         failed.undone.len(),
-        failed.left.len(),
+        failed.not_undone.len(),
         named.join("; ")
     )
 }
@@ -128,19 +128,19 @@ fn undone(failed: &BatchError) -> String {
 /// before anything is written.
 ///
 /// A batch that has begun continues if the future is dropped.
-pub async fn apply(writer: &Writer, approved: ApprovedPlan, options: &Options) -> Result<Outcome, Error> {
+pub async fn apply(writer: &Writer, approved: ApprovedPlan, options: &Options) -> Result<ApplyOutcome, Error> {
     carry_out(writer, approved.into_plan(), options).await
 }
 
 /// SECURITY: private, so that nothing is written that was not approved.
-async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<Outcome, Error> {
+async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<ApplyOutcome, Error> {
     if !plan.problems.is_empty() {
         return Err(Error::Problems(plan.problems));
     }
     check_deletions(plan.deletions(), options)?;
-    let done = done(&plan);
+    let done = planned_actions(&plan);
     let mut outcome = match writer {
-        Writer::Directory(_) => in_folder(writer, plan, &options.clock).await,
+        Writer::Folder(_) => in_folder(writer, plan, &options.clock).await,
         Writer::Cluster(_) => in_cluster(writer, plan).await,
     }
     .map_err(Error::BatchError)?;
@@ -160,18 +160,18 @@ fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
     }
 }
 
-fn key(kind: Kind, name: &ObjectName) -> ObjectKey {
+fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
     ObjectKey {
         kind,
         name: name.clone(),
     }
 }
 
-/// What will have been done.
-fn done(plan: &Plan) -> Vec<(ObjectKey, Action)> {
-    let set = (key(Kind::ApplicationSet, &plan.set.name), plan.set.action);
+/// The actions of a plan on the set and its Applications.
+fn planned_actions(plan: &Plan) -> Vec<(ObjectKey, Action)> {
+    let set = (key(WritableKind::ApplicationSet, &plan.set.name), plan.set.action);
     let applications = plan.changes.iter();
-    let applications = applications.map(|change| (key(Kind::Application, &change.name), change.action));
+    let applications = applications.map(|change| (key(WritableKind::Application, &change.name), change.action));
     std::iter::once(set)
         .chain(applications)
         .filter(|(_, action)| *action != Action::Keep)
@@ -180,7 +180,7 @@ fn done(plan: &Plan) -> Vec<(ObjectKey, Action)> {
 
 /// In a folder everything is one change of files. What a cluster would add to new objects is added
 /// here.
-async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Outcome, Box<BatchError>> {
+async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<ApplyOutcome, Box<BatchError>> {
     let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match plan.set.action {
         Action::Create => {
@@ -197,29 +197,29 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Out
             Action::Delete | Action::Keep => {}
         }
     }
-    let kept = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
+    let unchanged = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
     let is_written = !matches!(plan.set.action, Action::Keep | Action::Delete);
     let propagation = propagation(plan.cascade);
-    let set = write(Kind::ApplicationSet, plan.set, propagation);
+    let set = write(WritableKind::ApplicationSet, plan.set, propagation);
     let writes = set.into_iter().chain(ordered(plan.changes)).collect();
     let stored = writer.batch(writes).await?;
-    Ok(Outcome {
-        set: kept.or_else(|| first(stored).filter(|_| is_written)),
-        ..Outcome::default()
+    Ok(ApplyOutcome {
+        set: unchanged.or_else(|| first(stored).filter(|_| is_written)),
+        ..ApplyOutcome::default()
     })
 }
 
-async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<BatchError>> {
+async fn in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
     match plan.set.action {
         Action::Create => create_in_cluster(writer, plan).await,
         Action::Update | Action::Keep => {
-            let kept = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
-            let set = write(Kind::ApplicationSet, plan.set, Propagation::Background);
+            let unchanged = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
+            let set = write(WritableKind::ApplicationSet, plan.set, Propagation::Background);
             let writes = set.into_iter().chain(ordered(plan.changes)).collect();
             let stored = writer.batch(writes).await?;
-            Ok(Outcome {
-                set: kept.or_else(|| first(stored)),
-                ..Outcome::default()
+            Ok(ApplyOutcome {
+                set: unchanged.or_else(|| first(stored)),
+                ..ApplyOutcome::default()
             })
         }
         Action::Delete => delete_in_cluster(writer, plan).await,
@@ -227,16 +227,16 @@ async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<BatchErr
 }
 
 /// The Applications name the set's uid, which the cluster assigns.
-async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, Box<BatchError>> {
-    let set_key = key(Kind::ApplicationSet, &plan.set.name);
-    let set = write(Kind::ApplicationSet, plan.set.clone(), Propagation::Background);
+async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
+    let set_key = key(WritableKind::ApplicationSet, &plan.set.name);
+    let set = write(WritableKind::ApplicationSet, plan.set.clone(), Propagation::Background);
     let set = first(writer.batch(set.into_iter().collect()).await?);
     plan.set.after.clone_from(&set);
     set_owner_references(&mut plan);
     let Err(mut failed) = writer.batch(ordered(plan.changes)).await else {
-        return Ok(Outcome {
+        return Ok(ApplyOutcome {
             set,
-            ..Outcome::default()
+            ..ApplyOutcome::default()
         });
     };
     let removal = Write::Delete {
@@ -246,7 +246,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
     };
     match writer.batch(vec![removal]).await {
         Ok(_) => failed.undone.push(set_key),
-        Err(error) => failed.left.push(UndoFailure {
+        Err(error) => failed.not_undone.push(UndoFailure {
             key: set_key,
             why: error.error.to_string(),
         }),
@@ -255,19 +255,19 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
 }
 
 /// Once the set is deleted the cluster deletes what it owned, whatever happens here.
-async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<BatchError>> {
+async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
     let propagation = propagation(plan.cascade);
-    let set = write(Kind::ApplicationSet, plan.set, propagation);
+    let set = write(WritableKind::ApplicationSet, plan.set, propagation);
     if plan.cascade == Cascade::Orphan {
         // As long as the set exists, everything can be undone.
         let writes = ordered(plan.changes).into_iter().chain(set).collect();
-        return writer.batch(writes).await.map(|_| Outcome::default());
+        return writer.batch(writes).await.map(|_| ApplyOutcome::default());
     }
     let applications = ordered(plan.changes);
     writer.dry_run(&applications).await?;
     writer.batch(set.into_iter().collect()).await?;
-    let mut outcome = Outcome::default();
-    for group in applications.chunks(AT_ONCE) {
+    let mut outcome = ApplyOutcome::default();
+    for group in applications.chunks(MAX_CONCURRENT_DELETIONS) {
         let deleted = join_all(group.iter().map(|write| writer.batch(vec![write.clone()]))).await;
         for failed in deleted.into_iter().filter_map(Result::err) {
             outcome.left.push(UndoFailure {
@@ -299,13 +299,13 @@ fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
         Write::Delete { .. } => 2,
     };
     let writes = changes.into_iter();
-    let writes = writes.filter_map(|change| write(Kind::Application, change, Propagation::Background));
+    let writes = writes.filter_map(|change| write(WritableKind::Application, change, Propagation::Background));
     let mut writes: Vec<Write> = writes.collect();
     writes.sort_by_key(rank);
     writes
 }
 
-fn write(kind: Kind, change: PlannedChange, propagation: Propagation) -> Option<Write> {
+fn write(kind: WritableKind, change: PlannedChange, propagation: Propagation) -> Option<Write> {
     let key = key(kind, &change.name);
     match (change.action, change.before, change.after) {
         (Action::Create, _, Some(object)) => Some(Write::Create { key, object }),
@@ -315,10 +315,10 @@ fn write(kind: Kind, change: PlannedChange, propagation: Propagation) -> Option<
                 version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
             };
             // A `PUT` itself names the version it is based on.
-            let based_on = version(&after).or_else(|| version(&before));
+            let expected_version = version(&after).or_else(|| version(&before));
             Some(Write::Replace {
                 key,
-                based_on: based_on.unwrap_or_else(|| ResourceVersion::new("")),
+                expected_version: expected_version.unwrap_or_else(|| ResourceVersion::new("")),
                 before,
                 after,
             })
@@ -332,7 +332,7 @@ fn write(kind: Kind, change: PlannedChange, propagation: Propagation) -> Option<
     }
 }
 
-/// New Applications refer to the set by its current uid.
+/// Points new Applications to the set by its current uid.
 fn set_owner_references(plan: &mut Plan) {
     let Some(set) = &plan.set.after else { return };
     let owner = Owner::of(&plan.set.name.name, set);

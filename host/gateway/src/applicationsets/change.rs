@@ -14,25 +14,25 @@ use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::{ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Create, Delete, Error, Update, WriteMode};
-use crate::applicationsets::{Desk, ReadScope, read, read_stored};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope, read, read_stored};
 use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
-use tollgate_proxy::record::{CheckRecord, Outcome, Step};
+use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
 use tollgate_state::ObjectName;
 use tollgate_state::write::{self, ResourceVersion};
 
-/// How often an upsert is retried when other writes come in between.
+/// Most attempts of an upsert when other writes come in between.
 ///
 /// Source: Argo CD, `server/applicationset`, `updateAppSet`.
-const TRIES: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
-impl Desk<'_, '_> {
+impl ApplicationSetHandler<'_, '_> {
     /// Creates a set, or with `upsert` changes the stored one.
     pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
         let sent = self.decode_sent(create.set)?;
-        if create.run == WriteMode::DryRun {
+        if create.mode == WriteMode::DryRun {
             let existing = self.existing_for_preview(&sent.name, &sent).await?;
             let set = match &existing.set {
                 Some(stored) => read(upserted(stored, &sent.object))?,
@@ -40,11 +40,13 @@ impl Desk<'_, '_> {
             };
             return self.preview(set, existing, answer::dry_run).await;
         }
-        let mut tried = 0;
+        let mut attempts = 0;
         loop {
-            tried += 1;
+            attempts += 1;
             match self.try_create(&sent, create.upsert, create.deletions).await {
-                Err(rejection) if create.upsert && tried < TRIES && is_race(&rejection) => self.checks.clear(),
+                Err(rejection) if create.upsert && attempts < MAX_ATTEMPTS && is_race(&rejection) => {
+                    self.checks.clear()
+                }
                 done => return done,
             }
         }
@@ -57,15 +59,15 @@ impl Desk<'_, '_> {
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
         let (operation, set) = self.creation((sent, upsert), &self.latest_known(&sent.name))?;
-        let asking = (operation, &sent.name, Some(&set));
-        let existing = self.read_existing(asking, ReadScope::Namespace).await?;
+        let set_operation = (operation, &sent.name, Some(&set));
+        let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let (operation, set) = self.creation((sent, upsert), &existing)?;
-        let cleared = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
+        let set_permit = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
             Some(stored) if operation == Operation::CreateUnchanged => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
-            _ => self.carry_out(cleared, (set, existing), deletions).await,
+            _ => self.carry_out(set_permit, (set, existing), deletions).await,
         }
     }
 
@@ -75,8 +77,7 @@ impl Desk<'_, '_> {
         (sent, upsert): (&ApplicationSet, bool),
         existing: &StoredState,
     ) -> Result<(Operation, ApplicationSet), Rejection> {
-        // SECURITY: callers who may not see the stored set do not learn whether they guessed it
-        // right.
+        // SECURITY: callers who may not see the stored set do not learn whether theirs equals it.
         let is_shown = self.checks() == ApplicationSetChecks::Argocd || self.may_see(&sent.name, existing)?;
         Ok(match &existing.set {
             None => (Operation::Create, sent.clone()),
@@ -90,11 +91,11 @@ impl Desk<'_, '_> {
 
     /// Replaces the stored set.
     pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
-        let asked = self.named(&update.named);
+        let target = self.object_name(&update.target);
         let mut object = update.set;
         // The path counts where the object gives no name or namespace.
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            for (key, value) in [("name", &asked.name), ("namespace", &asked.namespace)] {
+            for (key, value) in [("name", &target.name), ("namespace", &target.namespace)] {
                 let own = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
                 if own.is_empty() {
                     metadata.insert(key.to_owned(), value.as_str().into());
@@ -102,32 +103,32 @@ impl Desk<'_, '_> {
             }
         }
         let sent = self.decode_sent(object)?;
-        if sent.name != asked {
+        if sent.name != target {
             return Err(Error::Renamed {
                 found: format!("{}/{}", sent.name.namespace, sent.name.name),
-                named: format!("{}/{}", asked.namespace, asked.name),
+                named: format!("{}/{}", target.namespace, target.name),
             }
             .into());
         }
-        if update.run == WriteMode::DryRun {
-            let existing = self.existing_for_preview(&asked, &sent).await?;
-            let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&asked))?;
+        if update.mode == WriteMode::DryRun {
+            let existing = self.existing_for_preview(&target, &sent).await?;
+            let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
             let set = read(replaced(stored, &sent.object))?;
-            based_on(&sent, stored)?;
+            check_version(&sent, stored)?;
             return self.preview(set, existing, answer::dry_run).await;
         }
         let replacing = |existing: &StoredState| match &existing.set {
             Some(stored) => read(replaced(stored, &sent.object)),
             None => Ok(sent.clone()),
         };
-        let foreseen = replacing(&self.latest_known(&asked))?;
-        let asking = (Operation::Update, &asked, Some(&foreseen));
-        let existing = self.read_existing(asking, ReadScope::Namespace).await?;
+        let expected = replacing(&self.latest_known(&target))?;
+        let set_operation = (Operation::Update, &target, Some(&expected));
+        let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         let set = replacing(&existing)?;
-        let cleared = self.authorize_operation(Operation::Update, (&asked, Some(&set)), &existing)?;
-        let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&asked))?;
-        based_on(&sent, stored)?;
-        self.carry_out(cleared, (set, existing), update.deletions).await
+        let set_permit = self.authorize_operation(Operation::Update, (&target, Some(&set)), &existing)?;
+        let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
+        check_version(&sent, stored)?;
+        self.carry_out(set_permit, (set, existing), update.deletions).await
     }
 
     /// Previews what a set would generate.
@@ -143,23 +144,23 @@ impl Desk<'_, '_> {
 
     /// Deletes a set.
     pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
-        let name = self.named(&delete.named);
+        let name = self.object_name(&delete.target);
         let checks = self.checks();
-        let asking = (Operation::Delete, &name, None);
+        let set_operation = (Operation::Delete, &name, None);
         let existing = match checks {
-            ApplicationSetChecks::Generated => self.read_existing(asking, ReadScope::Namespace).await?,
+            ApplicationSetChecks::Generated => self.read_existing(set_operation, ReadScope::Namespace).await?,
             // Argo CD does not check the namespace here.
-            ApplicationSetChecks::Argocd => self.stored(asking, ReadScope::Namespace).await?,
+            ApplicationSetChecks::Argocd => self.read_stored_objects(set_operation, ReadScope::Namespace).await?,
         };
-        let cleared = self.authorize_operation(Operation::Delete, (&name, None), &existing)?;
+        let set_permit = self.authorize_operation(Operation::Delete, (&name, None), &existing)?;
         let stored = existing.set.clone().ok_or_else(|| Error::not_found(&name))?;
         let mut set = read_stored(stored).map_err(Error::Decode)?;
         set.name = name;
         let cascade = delete.cascade.unwrap_or_default();
         let planned = self
-            .run_and_record(move |bench, checks| {
+            .run_and_record(move |context, checks| {
                 let plan = Plan::deletion(&set, existing, cascade);
-                approved(bench, &cleared, plan, checks)
+                approve(context, &set_permit, plan, checks)
             })
             .await?;
         let written = self.write(planned.approved, delete.deletions).await?;
@@ -169,22 +170,22 @@ impl Desk<'_, '_> {
         })
     }
 
-    /// Reads what is stored, but leaves out a set the caller may not see: a preview then looks as
-    /// if the set did not exist.
+    /// Reads the stored objects, but leaves out a set that the caller may not see: a preview then
+    /// looks as if the set did not exist.
     async fn existing_for_preview(
         &mut self,
         name: &ObjectName,
         sent: &ApplicationSet,
     ) -> Result<StoredState, Rejection> {
-        let asking = (Operation::Preview, name, Some(sent));
-        let mut existing = self.read_existing(asking, ReadScope::Namespace).await?;
+        let set_operation = (Operation::Preview, name, Some(sent));
+        let mut existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
         if !self.may_see(name, &existing)? {
             existing.set = None;
         }
         Ok(existing)
     }
 
-    /// Previews what a set would generate and change, in the form `answer` gives.
+    /// Previews what a set would generate and change, in the form that `answer` builds.
     async fn preview(
         &mut self,
         set: ApplicationSet,
@@ -192,11 +193,14 @@ impl Desk<'_, '_> {
         answer: fn(Preview) -> Value,
     ) -> Result<Value, Rejection> {
         let name = set.name.clone();
-        let cleared = self.authorize_operation(Operation::Preview, (&name, Some(&set)), &existing)?;
-        self.run_and_record(move |bench, checks| {
-            let applications = bench.generate(&cleared, &set)?;
+        let set_permit = self.authorize_operation(Operation::Preview, (&name, Some(&set)), &existing)?;
+        self.run_and_record(move |context, checks| {
+            let applications = context.generate(&set_permit, &set)?;
             let plan = Plan::new(&set, existing, applications.clone());
-            let review = bench.desk.review(&cleared, plan, checks).map_err(Error::Denied)?;
+            let review = context
+                .authorizer
+                .review(&set_permit, plan, checks)
+                .map_err(Error::Denied)?;
             Ok(answer(Preview {
                 set: set.object,
                 applications,
@@ -206,22 +210,22 @@ impl Desk<'_, '_> {
         .await
     }
 
-    /// Runs work off the threads that serve. The checks it makes go to the record.
+    /// Runs work off the threads that serve. The checks that it makes go into the record.
     async fn run_and_record<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&GenerationContext<'_>, &mut Vec<CheckRecord>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
         // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
-        let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let snapshot_and_caller = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let done = self
             .front_state
-            .run_blocking(whose, self.principal.key(), move |bench| {
-                let done = work(bench, &mut checks);
+            .run_blocking(snapshot_and_caller, self.principal.limit_key(), move |context| {
+                let done = work(context, &mut checks);
                 Ok((done, checks))
             });
         let done = done.await;
-        self.record.finish_stage(Step::Authorize);
+        self.record.finish_stage(Stage::Authorize);
         let (done, checks) = done?;
         self.checks = checks;
         Ok(done?)
@@ -230,21 +234,21 @@ impl Desk<'_, '_> {
     /// Generates what is needed, and writes.
     async fn carry_out(
         &mut self,
-        cleared: SetPermit,
+        set_permit: SetPermit,
         (set, existing): (ApplicationSet, StoredState),
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
         let checks = self.checks();
         let planned = self
-            .run_and_record(move |bench, looked| {
+            .run_and_record(move |context, recorded_checks| {
                 let plan = match checks {
                     ApplicationSetChecks::Generated => {
-                        let applications = bench.generate(&cleared, &set)?;
+                        let applications = context.generate(&set_permit, &set)?;
                         Plan::new(&set, existing, applications)
                     }
                     ApplicationSetChecks::Argocd => Plan::set_only(&set, existing.set),
                 };
-                approved(bench, &cleared, plan, looked)
+                approve(context, &set_permit, plan, recorded_checks)
             })
             .await?;
         let written = self.write(planned.approved, deletions).await?;
@@ -255,16 +259,20 @@ impl Desk<'_, '_> {
     /// Carries out an approved plan.
     ///
     /// The whole sequence continues, with its record, if the caller goes away. A set without its
-    /// Applications, or a record that says nothing was done, would be worse than an answer nobody
-    /// reads.
-    async fn write(&mut self, approved: ApprovedPlan, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
+    /// Applications, or a record that says nothing was done, would be worse than a response that
+    /// nobody reads.
+    async fn write(
+        &mut self,
+        approved: ApprovedPlan,
+        deletions: Option<u64>,
+    ) -> Result<apply::ApplyOutcome, Rejection> {
         let settings = self.snapshot.config.application_sets.as_ref();
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
             confirmed: deletions,
             clock: self.front_state.clock.clone(),
         };
-        let place = self.front_state.acquire_write().await?;
+        let write_permit = self.front_state.acquire_write().await?;
         let checks = self.checks.clone();
         self.record.note(|record| record.checks = checks.into());
         let mut record = self.record.lend();
@@ -272,10 +280,10 @@ impl Desk<'_, '_> {
         let name = approved.plan().set.name.clone();
         let was = self.snapshot.resources.application_sets.get(&name).cloned();
         let written = tokio::spawn(async move {
-            let _held = (place, reader);
+            let _held = (write_permit, reader);
             let projects = approved.projects().to_vec();
             let done = apply::apply(&writer, approved, &options).await;
-            record.finish_stage(Step::Forward);
+            record.finish_stage(Stage::Forward);
             let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
             match &done {
                 Ok(outcome) => {
@@ -296,29 +304,29 @@ impl Desk<'_, '_> {
     }
 }
 
-/// A plan that may be carried out, and what its answer says.
+/// An approved plan, and the parts of its response.
 struct Planned {
     approved: ApprovedPlan,
-    /// What becomes of its Applications.
+    /// The changes to its Applications.
     changes: Value,
-    /// What becomes of the set.
+    /// The action on the set.
     action: Action,
     /// The set as it was stored.
     before: Option<Value>,
 }
 
-/// Gets a plan approved.
-fn approved(
-    bench: &GenerationContext<'_>,
-    cleared: &SetPermit,
+/// Authorizes a plan.
+fn approve(
+    context: &GenerationContext<'_>,
+    set_permit: &SetPermit,
     plan: Plan,
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
     let (action, before) = (plan.set.action, plan.set.before.clone());
-    let approved = bench
-        .desk
-        .authorize_plan(cleared, plan, checks)
+    let approved = context
+        .authorizer
+        .authorize_plan(set_permit, plan, checks)
         .map_err(Error::Denied)?;
     Ok(Planned {
         approved,
@@ -328,18 +336,18 @@ fn approved(
     })
 }
 
-/// Compares the version that was sent with the stored one, before doing work that would be in
-/// vain.
-fn based_on(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
+/// Compares the version that was sent with the stored one, before work that a conflict would
+/// waste.
+fn check_version(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
     let version = |object: &Value| {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
     };
-    let based_on = version(&sent.object).ok_or(Error::NoVersion)?;
+    let expected_version = version(&sent.object).ok_or(Error::NoVersion)?;
     match version(stored) {
-        Some(found) if found != based_on => Err(Error::State(write::Error::Conflict {
+        Some(found) if found != expected_version => Err(Error::State(write::Error::Conflict {
             key: crate::applicationsets::key(&sent.name),
-            based_on: based_on.as_str().to_owned(),
+            expected_version: expected_version.as_str().to_owned(),
             found: found.as_str().to_owned(),
         })),
         Some(_) | None => Ok(()),
@@ -352,11 +360,11 @@ fn is_race(rejection: &Rejection) -> bool {
         return false;
     };
     match error {
-        Error::State(error) => matches!(error, write::Error::Conflict { .. } | write::Error::Exists(_)),
+        Error::State(error) => matches!(error, write::Error::Conflict { .. } | write::Error::AlreadyExists(_)),
         Error::Apply(error) => {
             matches!(
                 error.write(),
-                Some(write::Error::Conflict { .. } | write::Error::Exists(_))
+                Some(write::Error::Conflict { .. } | write::Error::AlreadyExists(_))
             )
         }
         Error::Denied(error) => matches!(error, permit::Error::PlanMismatch),

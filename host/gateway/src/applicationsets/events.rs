@@ -8,24 +8,28 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::permit::Operation;
 use crate::applicationsets::request::{ApplicationSetRef, Error};
-use crate::applicationsets::{Desk, ReadScope};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::rejection::Rejection;
 use tollgate_state::source::WriteTarget;
 use tollgate_state::write;
 
-/// Most Events of one answer.
+/// Most Events of one response.
 const EVENTS: u32 = 500;
 
-impl Desk<'_, '_> {
+impl ApplicationSetHandler<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
-    pub(super) async fn events(&mut self, named: &ApplicationSetRef, place: WriteTarget) -> Result<Value, Rejection> {
-        let name = self.named(named);
+    pub(super) async fn events(
+        &mut self,
+        target: &ApplicationSetRef,
+        write_target: WriteTarget,
+    ) -> Result<Value, Rejection> {
+        let name = self.object_name(target);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
         self.authorize_operation(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.ok_or_else(|| Error::not_found(&name))?;
-        let client = match place {
+        let client = match write_target {
             WriteTarget::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
             WriteTarget::Cluster(client) => client,
         };

@@ -1,5 +1,6 @@
-//! What all requests about ApplicationSets share: the cache of repositories, and the limits on
-//! how many sets are generated at once, in total (settings) and for each person ([`MAX_GENERATIONS_PER_PERSON`]).
+//! The state that all requests about ApplicationSets share: the cache of repositories, and the
+//! limits on how many sets are generated at once, in total (settings) and for each person
+//! ([`MAX_GENERATIONS_PER_PERSON`]).
 //!
 //! Invariant: work on a set stops when nobody waits for it any more.
 
@@ -12,9 +13,9 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::applicationsets::guests::WasmGenerators;
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::SetPermit;
+use crate::applicationsets::plugin_generators::WasmGenerators;
 use crate::applicationsets::request::Error;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
@@ -38,43 +39,43 @@ const MAX_GENERATIONS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1)
 /// write counts until it is done, even if its caller went away.
 const MAX_READERS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
-/// Requests that read many objects at once, for each set that is being generated.
+/// Concurrent requests that read many objects, for each set that is being generated.
 const BULK_READS_PER_GENERATION: usize = 2;
 
-/// Most writes under way at once. More wait.
+/// Most concurrent writes. More wait.
 const MAX_CONCURRENT_WRITES: usize = 1024;
 
-/// Most sets remembered that were written just now.
+/// Most recent writes that are remembered.
 const MAX_RECENT_WRITES: usize = 64;
 
-/// How long they are remembered if the source does not say so.
+/// How long a recent write is remembered if no snapshot contains it before.
 const RECENT_WRITE_TTL: Duration = Duration::from_secs(10);
 
-/// Sets that are begun, for each that is being generated. The others wait, each occupying a
-/// thread.
+/// Started generations, for each set that is being generated. Those that do not run wait, each
+/// occupying a thread.
 const STARTED_PER_GENERATION: usize = 8;
 
 /// How often a waiting request checks whether its caller still waits.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// State that all requests about ApplicationSets share.
+/// State of the ApplicationSet front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct ApplicationSetsFrontState {
     /// The cache of repositories.
     pub(super) store: RepositoryStore,
-    /// Sets being generated now.
+    /// Permits of sets that are being generated.
     running: Arc<Semaphore>,
-    /// Sets being generated, and those that wait for a repository or a plugin.
-    begun: Arc<Semaphore>,
+    /// Permits of started generations, including those that wait for a repository or a plugin.
+    started: Arc<Semaphore>,
     /// Sets of each person, waiting ones included.
     persons: Arc<Limiter>,
     /// Requests of each person that read or write objects where they are stored.
     readers: Arc<Limiter>,
-    /// Requests that read many objects.
-    reading: Arc<Semaphore>,
-    /// Writes under way.
+    /// Permits of requests that read many objects.
+    bulk_reads: Arc<Semaphore>,
+    /// Permits of writes.
     writes: Arc<Semaphore>,
-    /// Comparisons of watches.
+    /// Schedules the comparisons of watches.
     pub(super) comparisons: ComparisonScheduler,
     /// The latest sets that were written here.
     written: Mutex<VecDeque<RecentWrite>>,
@@ -87,31 +88,31 @@ pub struct ApplicationSetsFrontState {
 struct RecentWrite {
     name: ObjectName,
     at: Instant,
-    /// What the snapshot had of it at that time.
+    /// The set in the snapshot at that time.
     was: Option<Arc<Value>>,
     now: Option<Arc<Value>>,
     projects: Vec<String>,
 }
 
-/// What is known of a set without reading it where it is stored.
+/// A set as it is known without reading its source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CachedSet {
     pub(super) set: Option<Arc<Value>>,
-    /// Projects of its Applications, if it was written just now.
+    /// Projects of its Applications, if the set was written recently.
     pub(super) projects: Option<Vec<String>>,
 }
 
-/// What work on a set needs, off the threads that serve.
+/// Everything that work on a set needs off the threads that serve.
 pub(super) struct GenerationContext<'a> {
     front_state: &'a ApplicationSetsFrontState,
     snapshot: &'a Snapshot,
-    /// Where rights are looked up.
-    pub(super) desk: permit::Desk<'a>,
+    /// The authorizer of the caller.
+    pub(super) authorizer: permit::SetAuthorizer<'a>,
     budget: &'a GenerationBudget,
 }
 
 impl ApplicationSetsFrontState {
-    /// Makes an empty room.
+    /// Makes the state of the front, without any cached repository.
     ///
     /// # Errors
     /// No folder on disk can be used for repositories.
@@ -121,9 +122,9 @@ impl ApplicationSetsFrontState {
             ..PersonLimitSpec::default()
         };
         Ok(Self {
-            store: RepositoryStore::kept(settings.git, &settings.git_cache, &settings.repositories)?,
+            store: RepositoryStore::with_cache(settings.git, &settings.git_cache, &settings.repositories)?,
             running: Arc::new(Semaphore::new(settings.concurrency)),
-            begun: Arc::new(Semaphore::new(
+            started: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(STARTED_PER_GENERATION),
             )),
             persons: Limiter::new(&LimitSpec {
@@ -137,7 +138,7 @@ impl ApplicationSetsFrontState {
                 },
                 ..LimitSpec::default()
             }),
-            reading: Arc::new(Semaphore::new(
+            bulk_reads: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(BULK_READS_PER_GENERATION),
             )),
             writes: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
@@ -147,7 +148,8 @@ impl ApplicationSetsFrontState {
         })
     }
 
-    /// What is known of a set: as it was written here just now, or else as the snapshot has it.
+    /// The latest known state of a set: as it was written here recently, or else as the snapshot
+    /// has it.
     pub(super) fn latest_known(&self, name: &ObjectName, snapshot: &Snapshot) -> CachedSet {
         let has = snapshot.resources.application_sets.get(name);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,11 +169,11 @@ impl ApplicationSetsFrontState {
         }
     }
 
-    /// Whether a set of a namespace was written here just now.
+    /// Whether a set of a namespace was written here recently.
     pub(super) fn has_written(&self, namespace: &str) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fresh = written.iter().filter(|one| one.at.elapsed() < RECENT_WRITE_TTL);
-        fresh.any(|one| one.name.namespace == namespace)
+        let mut recent = written.iter().filter(|one| one.at.elapsed() < RECENT_WRITE_TTL);
+        recent.any(|one| one.name.namespace == namespace)
     }
 
     /// Remembers a set as it is stored now. `None` if it was deleted.
@@ -209,33 +211,33 @@ impl ApplicationSetsFrontState {
     /// # Errors
     /// No slot was free within `time`.
     pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {
-        let free = Arc::clone(&self.reading).acquire_owned();
+        let free = Arc::clone(&self.bulk_reads).acquire_owned();
         match tokio::time::timeout(time, free).await {
-            Ok(Ok(place)) => Ok(place),
+            Ok(Ok(acquired)) => Ok(acquired),
             Ok(Err(_)) | Err(_) => Err(Error::Busy { waited: time }.into()),
         }
     }
 
-    /// Takes a slot among the writes under way.
+    /// Waits for a slot to write.
     pub(super) async fn acquire_write(&self) -> Result<OwnedSemaphorePermit, Rejection> {
-        let place = Arc::clone(&self.writes).acquire_owned().await;
-        Ok(place.map_err(|_| Error::Broken)?)
+        let acquired = Arc::clone(&self.writes).acquire_owned().await;
+        Ok(acquired.map_err(|_| Error::Broken)?)
     }
 
-    /// Waits until no write is under way, including those whose callers went away.
+    /// Waits until no write runs, including those whose callers went away.
     pub async fn finish(&self) {
         let all = u32::try_from(MAX_CONCURRENT_WRITES).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         let _ = self.writes.acquire_many(all).await;
     }
 
-    /// Runs work that takes long for a big set: generating, planning, judging and showing.
+    /// Runs work that takes long for a big set: generating, planning, authorizing and encoding.
     ///
     /// If the future is dropped, the work ends the next time it checks the deadline.
     ///
     /// # Errors
-    /// The person has too much work under way; others keep all slots for longer than the work may
-    /// take; or the work's own error.
+    /// The person has too many generations running; others hold all slots for longer than the work
+    /// may take; or the work's own error.
     pub(super) async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
@@ -245,28 +247,28 @@ impl ApplicationSetsFrontState {
         let settings = snapshot.config.application_sets.as_ref();
         let limits = settings.map(|settings| settings.limits).unwrap_or_default();
         let held = self.persons.acquire(person)?;
-        let place = Place::new(&self.running);
-        let budget = Arc::new(GenerationBudget::new(limits).with_slot(Box::new(place.clone())));
-        let _given_up = CancelOnDrop(Arc::clone(&budget));
+        let slot = GenerationSlot::new(&self.running);
+        let budget = Arc::new(GenerationBudget::new(limits).with_slot(Box::new(slot.clone())));
+        let _cancel = CancelOnDrop(Arc::clone(&budget));
         let busy = || Error::Busy { waited: limits.time };
-        let begun = Arc::clone(&self.begun).acquire_owned();
-        let begun = tokio::time::timeout_at(budget.deadline(), begun).await;
-        let Ok(Ok(begun)) = begun else {
+        let started = Arc::clone(&self.started).acquire_owned();
+        let started = tokio::time::timeout_at(budget.deadline(), started).await;
+        let Ok(Ok(started)) = started else {
             return Err(busy().into());
         };
-        if !place.take(budget.deadline()).await {
+        if !slot.take(budget.deadline()).await {
             return Err(busy().into());
         }
         let front_state = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             // Held until the work ends, even if its caller stops waiting.
-            let _held: (LimitPermit, _) = (held, begun);
-            let _left = ReleaseOnDrop(place);
-            let desk = permit::Desk::new(&snapshot, &caller).ok_or(Error::Broken)?;
+            let _held: (LimitPermit, _) = (held, started);
+            let _release = ReleaseOnDrop(slot);
+            let authorizer = permit::SetAuthorizer::new(&snapshot, &caller).ok_or(Error::Broken)?;
             work(&GenerationContext {
                 front_state: &front_state,
                 snapshot: &snapshot,
-                desk,
+                authorizer,
                 budget: &budget,
             })
         });
@@ -279,12 +281,12 @@ impl GenerationContext<'_> {
     ///
     /// # Errors
     /// That of a generator or a template. [`Error::Generate`] also if a limit is exceeded.
-    pub(super) fn generate(&self, cleared: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
+    pub(super) fn generate(&self, set_permit: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
         let resources = &self.snapshot.resources;
         let clusters = ClusterInput::all(resources);
-        let gate = self.desk.gate(cleared);
-        let repositories = self.front_state.store.with(resources, project(set));
-        let guests = WasmGenerators {
+        let authorizer = self.authorizer.input_authorizer(set_permit);
+        let repositories = self.front_state.store.reader(resources, project(set));
+        let plugin_generators = WasmGenerators {
             plugins: &self.snapshot.plugins,
             secrets: &resources.secrets,
             set: &set.name,
@@ -292,9 +294,9 @@ impl GenerationContext<'_> {
         };
         let inputs = Inputs {
             clusters: &clusters,
-            gate: &gate,
+            authorizer: &authorizer,
             repositories: &repositories,
-            guests: &guests,
+            plugin_generators: &plugin_generators,
         };
         Ok(generate(set, &inputs, self.budget)?)
     }
@@ -307,15 +309,15 @@ fn project(set: &ApplicationSet) -> &str {
     if project.contains("{{") { "" } else { project }
 }
 
-/// A slot among the sets being generated.
+/// A slot for a running generation.
 #[derive(Clone, Debug)]
-struct Place {
+struct GenerationSlot {
     all: Arc<Semaphore>,
     held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
 }
 
-impl Place {
-    /// Makes a slot that is not taken yet.
+impl GenerationSlot {
+    /// Makes a slot that is not acquired yet.
     fn new(all: &Arc<Semaphore>) -> Self {
         Self {
             all: Arc::clone(all),
@@ -336,7 +338,7 @@ impl Place {
     }
 }
 
-impl budget::Place for Place {
+impl budget::WorkSlot for GenerationSlot {
     fn release(&self) {
         self.put(None);
     }
@@ -356,8 +358,8 @@ impl budget::Place for Place {
     }
 }
 
-/// Releases a slot when the work is done, successful or not. The budget lives on with the caller.
-struct ReleaseOnDrop(Place);
+/// Releases a slot when the work ends, successful or not. The budget lives on with the caller.
+struct ReleaseOnDrop(GenerationSlot);
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
@@ -365,7 +367,7 @@ impl Drop for ReleaseOnDrop {
     }
 }
 
-/// Ends the work if its caller goes away.
+/// Cancels the work if its caller goes away.
 struct CancelOnDrop(Arc<GenerationBudget>);
 
 impl Drop for CancelOnDrop {

@@ -1,6 +1,6 @@
-//! The gRPC and gRPC-Web transport of the API for ApplicationSets. It decodes calls into the same
-//! requests REST makes, and encodes answers and refusals as frames and trailers. It decides
-//! nothing, and has no call that REST lacks.
+//! The gRPC and gRPC-Web transport of the API for ApplicationSets. It decodes calls into the
+//! requests that REST makes, too, and encodes responses and refusals as frames and trailers. It
+//! decides nothing, and has no call that REST lacks.
 //!
 //! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md> and
 //! `PROTOCOL-WEB.md` beside it.
@@ -12,24 +12,24 @@ use serde_json::{Value, json};
 use crate::applicationsets::request::Code;
 use tollgate_identity::authenticate::Principal;
 
-mod answer;
 mod applicationset_service;
 mod call;
 mod decode;
 mod encode;
 mod frame;
 pub(crate) mod open;
+mod response;
 mod schema;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use answer::{refuse, stream, unary};
 pub use applicationset_service::request;
 pub use call::{Call, Method, Transport, token_as_bearer};
-pub use decode::{Error as DecodeError, MOST_VALUES};
+pub use decode::{Error as DecodeError, MAX_VALUES};
 pub use encode::Error as EncodeError;
+pub use response::{refuse, stream, unary};
 pub use schema::Error as SchemaError;
 
 use schema::{MessageId, Schema};
@@ -67,7 +67,7 @@ pub enum Error {
     /// The message is compressed. (Unimplemented)
     #[error("compressed messages are not read")]
     Compressed,
-    /// The message is not what the method takes. (InvalidArgument)
+    /// The message is not valid for the method. (InvalidArgument)
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// A required field is missing. (InvalidArgument)
@@ -76,10 +76,10 @@ pub enum Error {
         /// The field.
         field: &'static str,
     },
-    /// The stored object does not fit in the method's answer. (Internal)
+    /// The stored object does not fit in the method's response. (Internal)
     #[error("the answer has no gRPC form")]
     Encode(#[from] EncodeError),
-    /// The answer is longer than clients accept. (ResourceExhausted)
+    /// The response is longer than clients accept. (ResourceExhausted)
     #[error("the answer is longer than {allowed} bytes")]
     AnswerTooLong {
         /// Limit in bytes.
@@ -133,7 +133,7 @@ impl Error {
     }
 }
 
-/// The messages of the methods.
+/// Decodes and encodes the messages of all methods.
 #[derive(Debug)]
 pub struct MessageCodec {
     schema: Schema,
@@ -141,7 +141,7 @@ pub struct MessageCodec {
     messages: Vec<(MessageId, MessageId)>,
 }
 
-/// An answer as a message.
+/// A response as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedMessage {
     /// Without its frame.
@@ -155,11 +155,11 @@ impl MessageCodec {
     ///
     /// # Errors
     /// [`SchemaError`], which cannot occur in a program that passed its tests.
-    pub fn new() -> Result<Self, SchemaError> {
-        let schema = Schema::new()?;
+    pub fn try_new() -> Result<Self, SchemaError> {
+        let schema = Schema::try_new()?;
         let messages = Method::ALL.iter().map(|method| {
-            let (taken, given) = method.messages();
-            Ok((schema.id(taken)?, schema.id(given)?))
+            let (request_id, response_id) = method.messages();
+            Ok((schema.id(request_id)?, schema.id(response_id)?))
         });
         Ok(Self {
             messages: messages.collect::<Result<_, SchemaError>>()?,
@@ -173,19 +173,19 @@ impl MessageCodec {
     ///
     /// # Errors
     /// [`Error::Frame`], [`Error::Compressed`] and [`Error::Decode`].
-    pub fn read(&self, call: &Call, content: &Bytes) -> Result<Value, Error> {
+    pub fn decode(&self, call: &Call, content: &Bytes) -> Result<Value, Error> {
         let message = frame::one_message(call.transport, content)?;
-        let (taken, _) = self.ids(call.method)?;
-        Ok(decode::decode(&self.schema, taken, &message)?)
+        let (request_id, _) = self.ids(call.method)?;
+        Ok(decode::decode(&self.schema, request_id, &message)?)
     }
 
-    /// Encodes an answer as the message of a method.
+    /// Encodes a response as the message of a method.
     ///
     /// # Errors
     /// [`Error::Encode`] and [`Error::AnswerTooLong`].
-    pub fn write(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
-        let (_, given) = self.ids(method)?;
-        let encode::Encoded { bytes, omitted_fields } = encode::encode(&self.schema, given, answer)?;
+    pub fn encode(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
+        let (_, response_id) = self.ids(method)?;
+        let encode::Encoded { bytes, omitted_fields } = encode::encode(&self.schema, response_id, answer)?;
         let allowed = frame::MAX_MESSAGE_BYTES;
         if bytes.len() > allowed {
             return Err(Error::AnswerTooLong { allowed });

@@ -1,14 +1,14 @@
 //! Decides whether a caller may have an ApplicationSet, with everything it reads and writes.
-//! [`SetPermit`] is the result before anything is generated, [`ApprovedPlan`] the result for the plan.
-//! Only this module makes them, and only [`ApprovedPlan`] plans are written. Refusals are 400, 403 or
-//! 404, with all reasons at once.
+//! [`SetAuthorizer`] makes a [`SetPermit`] before anything is generated, and an [`ApprovedPlan`]
+//! of the plan. Only this module makes them, and only approved plans are written. Refusals are
+//! 400, 403 or 404, with all reasons at once.
 //!
 //! Argo CD's RBAC and the projects decide, natively. The bundle `policies/applicationsets` is
 //! also evaluated and can only narrow. With `compat: argocd` the set's own RBAC object decides
 //! alone, as in Argo CD's API.
 //!
 //! Security: no Application is written that the caller could not write directly. A caller who may
-//! not see a set gets the same answer whether it exists or not.
+//! not see a set gets the same response whether it exists or not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use tollgate_policy::rego::ApplicationSetFacts;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{ObjectName, Resources};
 
-mod after;
 mod application;
 mod argocd;
-mod before;
 mod determinism;
 mod error;
-mod gate;
-mod judge;
+mod finding;
+mod generator_inputs;
+mod operation;
+mod permissions;
 mod placement;
+mod plan;
 mod policy;
-mod rights;
 #[cfg(test)]
 mod tests;
 
 pub use application::generated_errors;
-pub use error::{Class, Error, MAX_REFUSALS, Refused};
-pub use gate::CallerGate;
+pub use error::{Error, MAX_REFUSALS, RefusalClass, RefusalList};
+pub use generator_inputs::CallerInputAuthorizer;
 pub use policy::ApplicationSetsPolicy;
 
 /// Annotation that lists the projects of a set's Applications.
@@ -82,22 +82,22 @@ impl Operation {
     }
 }
 
-/// What generators are known to read before they run. What depends on other generators' parameters
-/// is checked by [`CallerGate`] while they run.
+/// The inputs that generators are known to read before they run. [`CallerInputAuthorizer`] checks
+/// inputs that depend on other generators' parameters while they run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolvedInputs<'a> {
     /// URLs of git generators.
     pub repositories: &'a [&'a str],
     /// Clusters that cluster generators select.
     pub clusters: &'a [&'a ClusterInput],
-    /// Generators in plugins.
-    pub guests: &'a [GeneratorKind],
+    /// Kinds of generators that plugins provide.
+    pub plugin_kinds: &'a [GeneratorKind],
 }
 
-/// A request about a set.
+/// A request about a set, to authorize.
 #[derive(Clone, Copy, Debug)]
 pub struct SetRequest<'a> {
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
     /// Its namespace, never empty, and name.
     pub name: &'a ObjectName,
@@ -107,13 +107,13 @@ pub struct SetRequest<'a> {
     pub stored: Option<&'a Value>,
     /// Its stored Applications.
     pub owned: &'a [&'a Value],
-    /// What its generators read.
+    /// The inputs that its generators read.
     pub reads: ResolvedInputs<'a>,
 }
 
-/// Everything that decides one caller's rights.
+/// Authorizes the requests of one caller.
 #[derive(Clone, Copy, Debug)]
-pub struct Desk<'a> {
+pub struct SetAuthorizer<'a> {
     rbac: &'a Rbac,
     resources: &'a Resources,
     settings: &'a ApplicationSets,
@@ -122,14 +122,14 @@ pub struct Desk<'a> {
     caller: &'a Caller,
 }
 
-/// Proof that a caller may ask for the operation, and that everything it is known to read may be
-/// read. What is generated is not judged yet.
+/// Proof that a caller may do the operation, and that its generators may read all inputs that are
+/// known. It does not authorize what is generated.
 ///
-/// Its fields are private and only [`Desk::authorize_operation`] makes it:
+/// Its fields are private and only [`SetAuthorizer::authorize_operation`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(name: tollgate_state::ObjectName) {
-///     let _ = tollgate_gateway::applicationsets::permit::Cleared { name, ..unreachable!() };
+///     let _ = tollgate_gateway::applicationsets::permit::SetPermit { name, ..unreachable!() };
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -143,19 +143,19 @@ pub struct SetPermit {
     /// Names of its stored Applications.
     owned: BTreeSet<String>,
     facts: ApplicationSetFacts,
-    /// Why plugins do not run for this caller, if so.
-    guests: Result<(), tollgate_applicationset::Refusal>,
-    /// Why its projects cannot be judged, for a preview.
-    nondeterminism: Vec<judge::Finding>,
+    /// Whether plugins run for this caller, or why not.
+    plugin_access: Result<(), tollgate_applicationset::Denial>,
+    /// Why its projects cannot be authorized, for a preview.
+    nondeterminism: Vec<finding::Finding>,
 }
 
-/// Proof that a caller may have a plan carried out, the set and each of its Applications.
+/// Proof that a plan may be carried out for a caller, with the set and each of its Applications.
 ///
-/// Its fields are private and only [`Desk::authorize_plan`] makes it:
+/// Its fields are private and only [`SetAuthorizer::authorize_plan`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(plan: tollgate_applicationset::plan::Plan) {
-///     let _ = tollgate_gateway::applicationsets::permit::Approved { plan, ..unreachable!() };
+///     let _ = tollgate_gateway::applicationsets::permit::ApprovedPlan { plan, ..unreachable!() };
 /// }
 /// ```
 #[derive(Debug)]
@@ -171,7 +171,7 @@ pub struct PlanReview {
     /// The plan.
     pub plan: Plan,
     /// What would refuse it. `None` if it could be carried out.
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusalList>,
     /// For each of the plan's changes: whether the caller may see the stored Application, and with
     /// it the diff.
     pub visible: Vec<bool>,
@@ -190,8 +190,8 @@ pub fn namespace(settings: &ApplicationSets, control_plane_namespace: &str, name
     })
 }
 
-impl<'a> Desk<'a> {
-    /// The desk of a caller. `None` if the front is closed.
+impl<'a> SetAuthorizer<'a> {
+    /// Makes the authorizer of a caller. `None` if the front is closed.
     pub fn new(snapshot: &'a Snapshot, caller: &'a Arc<Caller>) -> Option<Self> {
         Some(Self {
             rbac: &snapshot.rbac,
@@ -211,37 +211,38 @@ impl<'a> Desk<'a> {
         self::namespace(self.settings, self.control_plane_namespace, namespace)
     }
 
-    /// Judges everything that can be judged before generation: the namespace, the rights on the
-    /// set and, with [`ApplicationSetChecks::Generated`], on the Applications it owns, on what it is known to
-    /// read, and that the caller could create at least some Application.
+    /// Authorizes everything that can be authorized before generation: the namespace, the
+    /// permissions on the set and, with [`ApplicationSetChecks::Generated`], on the Applications
+    /// it owns and on the inputs that are known, and that the caller could create at least some
+    /// Application.
     ///
     /// Permissions that were looked up go into `checks`, at most [`MAX_RECORDED_CHECKS`].
     ///
     /// # Errors
-    /// Each denies. [`Error::NotVisible`] is also the answer for a set that does not exist.
+    /// Each denies. [`Error::NotVisible`] is also the error for a set that does not exist.
     /// [`Error::Exists`] comes from [`Operation::Create`] if a set is stored, for callers who may
     /// create it.
     pub fn authorize_operation(
         &self,
-        asked: &SetRequest<'_>,
+        request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<SetPermit, Error> {
         match self.settings.checks {
             ApplicationSetChecks::Generated => {
-                self.namespace(&asked.name.namespace)?;
-                self.authorize_natively(asked, checks)
+                self.namespace(&request.name.namespace)?;
+                self.authorize_natively(request, checks)
             }
-            ApplicationSetChecks::Argocd => self.authorize_as_argocd(asked, checks),
+            ApplicationSetChecks::Argocd => self.authorize_as_argocd(request, checks),
         }
     }
 
-    /// Returns the gate that decides what generators may read.
-    pub fn gate<'b>(&'b self, cleared: &'b SetPermit) -> CallerGate<'b> {
-        CallerGate::new(*self, &cleared.project, &cleared.facts, cleared.guests.clone())
+    /// Makes the authorizer of the inputs that generators read.
+    pub fn input_authorizer<'b>(&'b self, permit: &'b SetPermit) -> CallerInputAuthorizer<'b> {
+        CallerInputAuthorizer::new(*self, &permit.project, &permit.facts, permit.plugin_access.clone())
     }
 
-    /// Judges a plan: every Application needs all the rights that writing or deleting it directly
-    /// needs. With [`ApplicationSetChecks::Argocd`] a plan may write only the set.
+    /// Authorizes a plan: every Application needs all permissions that writing or deleting it
+    /// directly needs. With [`ApplicationSetChecks::Argocd`] a plan may write only the set.
     ///
     /// Permissions that refused go into `checks`, at most [`MAX_RECORDED_CHECKS`].
     ///
@@ -250,18 +251,18 @@ impl<'a> Desk<'a> {
     /// something else.
     pub fn authorize_plan(
         &self,
-        cleared: &SetPermit,
+        permit: &SetPermit,
         plan: Plan,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<ApprovedPlan, Error> {
-        if matches!(cleared.operation, Operation::Get | Operation::Preview) {
+        if matches!(permit.operation, Operation::Get | Operation::Preview) {
             return Err(Error::PlanMismatch);
         }
-        let outcome = self.judge_plan(cleared, &plan, checks)?;
+        let outcome = self.judge_plan(permit, &plan, checks)?;
         match outcome.refused.finish() {
             Some(refused) => Err(Error::Refused(refused)),
             None => Ok(ApprovedPlan {
-                operation: cleared.operation,
+                operation: permit.operation,
                 projects: outcome.projects,
                 plan,
             }),
@@ -273,8 +274,8 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
     /// [`Error::Policy`]; [`Error::PlanMismatch`].
-    pub fn review(&self, cleared: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<PlanReview, Error> {
-        let outcome = self.judge_preview(cleared, &plan, checks)?;
+    pub fn review(&self, permit: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<PlanReview, Error> {
+        let outcome = self.judge_preview(permit, &plan, checks)?;
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
         }
@@ -309,19 +310,19 @@ impl<'a> Desk<'a> {
 }
 
 impl SetPermit {
-    /// The operation that was asked for.
+    /// The operation that was permitted.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The set.
+    /// The name of the set.
     pub fn name(&self) -> &ObjectName {
         &self.name
     }
 }
 
 impl ApprovedPlan {
-    /// The operation that was asked for.
+    /// The operation that was permitted.
     pub fn operation(&self) -> Operation {
         self.operation
     }

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::applicationsets::permit::Operation;
 use crate::applicationsets::request::{ApplicationSetRef, Error, Filter, list_of};
 use crate::applicationsets::watch::projects;
-use crate::applicationsets::{Desk, ReadScope};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::rejection::Rejection;
 use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_applicationset::selector::Selector;
 use tollgate_config::ApplicationSetChecks;
-use tollgate_proxy::record::Step;
+use tollgate_proxy::record::Stage;
 use tollgate_state::ObjectName;
-use tollgate_state::write::Kind;
+use tollgate_state::write::WritableKind;
 
-impl Desk<'_, '_> {
+impl ApplicationSetHandler<'_, '_> {
     /// Lists the sets the caller may see, by name.
     pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
         let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
@@ -26,34 +26,37 @@ impl Desk<'_, '_> {
         let projects = self.projects();
         let none = BTreeSet::new();
         for namespace in self.namespaces(&filter.namespace)? {
-            // SECURITY: nothing is read from a namespace for a caller who sees nothing in it.
+            // SECURITY: nothing is read from a namespace for a caller who may see no set in it.
             if !self.sees_any(&namespace, &projects)? {
                 continue;
             }
             self.ensure_reader()?;
-            let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
-            let rights = self.authorizer()?;
+            let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
+            let authorizer = self.authorizer()?;
             let is_shown = |set: &Value| {
                 let name = name_of(set, &namespace);
-                let known = self.front_state.latest_known(&name, self.snapshot);
-                let written = known.projects.map(BTreeSet::from_iter);
+                let cached = self.front_state.latest_known(&name, self.snapshot);
+                let written = cached.projects.map(BTreeSet::from_iter);
                 let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
-                rights.may_get(&name, set, owned.iter().map(String::as_str))
+                authorizer.may_get(&name, set, owned.iter().map(String::as_str))
                     && selector.matches(&labels(set))
                     && is_in_projects(set, owned, &filter.projects)
             };
-            let shown = self.writer.select(Kind::ApplicationSet, &namespace, &is_shown).await;
+            let shown = self
+                .writer
+                .select(WritableKind::ApplicationSet, &namespace, &is_shown)
+                .await;
             let shown = shown.map_err(Error::State)?.into_iter();
             found.extend(shown.map(|one| (name_of(&one.object, &namespace), one.object)));
         }
-        self.record.finish_stage(Step::Authorize);
+        self.record.finish_stage(Stage::Authorize);
         found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
         Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
     }
 
     /// Returns one set, if the caller may see it.
-    pub(super) async fn get(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
-        let name = self.named(named);
+    pub(super) async fn get(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
+        let name = self.object_name(target);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
@@ -65,8 +68,8 @@ impl Desk<'_, '_> {
     ///
     /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
     /// an Application yet, the Applications themselves name their owner.
-    pub(super) async fn tree(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
-        let name = self.named(named);
+    pub(super) async fn tree(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
+        let name = self.object_name(target);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Owned)
             .await?;
@@ -104,18 +107,18 @@ impl Desk<'_, '_> {
     }
 
     /// The namespaces in which to look for sets: the requested one, or else all.
-    fn namespaces(&self, asked: &str) -> Result<BTreeSet<String>, Rejection> {
-        let rights = self.authorizer()?;
-        if !asked.is_empty() {
+    fn namespaces(&self, namespace: &str) -> Result<BTreeSet<String>, Rejection> {
+        let authorizer = self.authorizer()?;
+        if !namespace.is_empty() {
             // As in Argo CD, the list of a namespace that is not permitted is empty.
-            let permitted = rights.namespace(asked).is_ok();
-            return Ok(permitted.then(|| asked.to_owned()).into_iter().collect());
+            let permitted = authorizer.namespace(namespace).is_ok();
+            return Ok(permitted.then(|| namespace.to_owned()).into_iter().collect());
         }
         let control_plane = self.snapshot.config.control_plane_namespace.clone();
-        let known = self.snapshot.resources.application_sets.keys();
-        let others = known
+        let sets = self.snapshot.resources.application_sets.keys();
+        let others = sets
             .map(|name| &name.namespace)
-            .filter(|one| rights.namespace(one).is_ok());
+            .filter(|one| authorizer.namespace(one).is_ok());
         let mut all: BTreeSet<String> = others.cloned().collect();
         all.insert(control_plane);
         Ok(all)
@@ -130,18 +133,18 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Whether the snapshot leaves it possible that the namespace has a set the caller may see.
+    /// Whether the namespace could have a set that the caller may see, by what the snapshot knows.
     fn sees_any(&self, namespace: &str, projects: &BTreeMap<ObjectName, BTreeSet<String>>) -> Result<bool, Rejection> {
         if !self.is_watched(namespace) {
             return Ok(true);
         }
-        let rights = self.authorizer()?;
+        let authorizer = self.authorizer()?;
         let none = BTreeSet::new();
-        let known = &self.snapshot.resources.application_sets;
-        let mut here = known.iter().filter(|(name, _)| name.namespace == namespace);
+        let sets = &self.snapshot.resources.application_sets;
+        let mut here = sets.iter().filter(|(name, _)| name.namespace == namespace);
         let sees = here.any(|(name, set)| {
             let owned = projects.get(name).unwrap_or(&none);
-            rights.may_get(name, set, owned.iter().map(String::as_str))
+            authorizer.may_get(name, set, owned.iter().map(String::as_str))
         });
         Ok(sees || self.front_state.has_written(namespace))
     }
@@ -177,7 +180,8 @@ pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[
     let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
     projects.is_empty()
         || projects.iter().any(|one| one == project)
-        || (project.contains("{{") && rendered.any(|one| !one.is_empty() && projects.iter().any(|asked| asked == one)))
+        || (project.contains("{{")
+            && rendered.any(|one| !one.is_empty() && projects.iter().any(|requested| requested == one)))
 }
 
 /// The project a set's template names, which may be a template itself.

@@ -1,6 +1,5 @@
-//! The requests and answers of the API for ApplicationSets, the same for REST and gRPC. A
-//! transport decodes into [`Request`]. Nothing here depends on one transport, and nothing
-//! decides.
+//! The requests and responses of the API for ApplicationSets, the same for REST and gRPC. A
+//! transport decodes into a [`Request`], and encodes an [`ApiResponse`]. It decides nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::{Value, json};
 
 use tollgate_applicationset::plan::Cascade;
-use tollgate_state::write::Kind;
+use tollgate_state::write::WritableKind;
 
 pub mod code;
 pub mod content;
@@ -67,7 +66,7 @@ impl Request {
     }
 }
 
-/// One ApplicationSet.
+/// The name and namespace of one ApplicationSet, as a request has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationSetRef {
     /// Its name.
@@ -76,7 +75,7 @@ pub struct ApplicationSetRef {
     pub namespace: String,
 }
 
-/// Which sets are meant. An empty field filters nothing.
+/// A filter of sets. An empty field filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Sets of one of these projects.
@@ -95,7 +94,7 @@ pub struct Create {
     /// Whether to change a set of this name if it exists.
     pub upsert: bool,
     /// Whether to store it, or only to preview it.
-    pub run: WriteMode,
+    pub mode: WriteMode,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
     pub deletions: Option<u64>,
@@ -107,18 +106,18 @@ pub struct Update {
     /// The object; `metadata.resourceVersion` is the version that was read.
     pub set: Value,
     /// The set that the path names. The object's own name has to be equal.
-    pub named: ApplicationSetRef,
+    pub target: ApplicationSetRef,
     /// Whether to store it, or only to preview it.
-    pub run: WriteMode,
+    pub mode: WriteMode,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
     pub deletions: Option<u64>,
 }
 
-/// Whether a change is made.
+/// Whether a change is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteMode {
-    /// Makes the change.
+    /// Stores the change.
     #[default]
     Commit,
     /// Only previews it.
@@ -128,8 +127,8 @@ pub enum WriteMode {
 /// Deletion of an ApplicationSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
-    /// Which.
-    pub named: ApplicationSetRef,
+    /// The set to delete.
+    pub target: ApplicationSetRef,
     /// What happens to its Applications. If absent, the set itself decides.
     pub cascade: Option<Cascade>,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
@@ -137,7 +136,7 @@ pub struct Delete {
     pub deletions: Option<u64>,
 }
 
-/// What a watch shows.
+/// A watch of sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
     /// The set of this name. Empty for all.
@@ -148,7 +147,7 @@ pub struct Watch {
     pub resource_version: String,
 }
 
-/// The answer to a request.
+/// The response to a request, before a transport encodes it.
 pub enum ApiResponse {
     /// One document.
     Document(Value),
@@ -167,7 +166,7 @@ pub struct WatchEvent {
 
 impl Serialize for WatchEvent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = serializer.serialize_struct("Told", 2)?;
+        let mut members = serializer.serialize_struct("WatchEvent", 2)?;
         members.serialize_field("type", self.event)?;
         members.serialize_field("applicationSet", &*self.set)?;
         members.end()
@@ -177,8 +176,8 @@ impl Serialize for WatchEvent {
 impl fmt::Debug for ApiResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Document(_) => "Answer::Document",
-            Self::Events(_) => "Answer::Events",
+            Self::Document(_) => "ApiResponse::Document",
+            Self::Events(_) => "ApiResponse::Events",
         })
     }
 }
@@ -186,7 +185,7 @@ impl fmt::Debug for ApiResponse {
 /// A list in Kubernetes' format.
 pub fn list_of(items: Vec<Value>) -> Value {
     let mut list = json!({
-        "apiVersion": Kind::ApplicationSet.api_version(),
+        "apiVersion": WritableKind::ApplicationSet.api_version(),
         "kind": "ApplicationSetList",
         "metadata": {},
     });

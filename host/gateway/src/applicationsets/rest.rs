@@ -1,5 +1,6 @@
-//! The REST transport of the API for ApplicationSets, as Argo CD's gateway has it: turns requests
-//! into a [`Request`], and answers into HTTP responses. It decides nothing.
+//! The REST transport of the API for ApplicationSets, as Argo CD's gateway has it: decodes HTTP
+//! requests into a [`Request`], and encodes an [`ApiResponse`] as an HTTP response. It decides
+//! nothing.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -29,7 +30,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding the client asks for.
+    /// The encoding that the client accepts.
     pub(super) fn of(fields: &HeaderMap) -> Self {
         let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
         if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
@@ -59,7 +60,7 @@ impl Encoding {
     }
 }
 
-/// Decodes what a REST request asks for.
+/// Decodes a REST request.
 ///
 /// # Errors
 /// Content or query cannot be read.
@@ -75,7 +76,7 @@ pub(super) async fn read(
             let query = query(Parameters::Create)?;
             Request::Create(Create {
                 upsert: query.upsert(),
-                run: query.run(),
+                mode: query.mode(),
                 deletions: query.deletions(),
                 set: sent(&head.headers, body).await?,
             })
@@ -87,17 +88,17 @@ pub(super) async fn read(
                 set: content::application_set_to_preview(content),
             }
         }
-        ApplicationSetRoute::One { name, wish } => match wish {
-            ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.named(name)),
-            ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.named(name)),
-            ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.named(name)),
+        ApplicationSetRoute::One { name, action } => match action {
+            ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.target(name)),
+            ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.target(name)),
+            ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.target(name)),
             ApplicationSetAction::Delete => Request::Delete(query(Parameters::Delete)?.delete(name)),
             ApplicationSetAction::Update => {
                 let query = query(Parameters::Update)?;
                 Request::Update(Update {
-                    run: query.run(),
+                    mode: query.mode(),
                     deletions: query.deletions(),
-                    named: query.named(name),
+                    target: query.target(name),
                     set: sent(&head.headers, body).await?,
                 })
             }
@@ -107,17 +108,17 @@ pub(super) async fn read(
 
 async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
     let allowed = CONTENT_BYTES;
-    let content = match body.gather(allowed).await? {
+    let content = match body.buffer_if_short(allowed).await? {
         BufferedBody::Whole(content) => content,
         BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
     };
     Ok(content::read(fields, &content)?)
 }
 
-/// An answer that must not be cached, because the next write needs the current version.
+/// A response that must not be cached, because the next write needs the current version.
 ///
-/// - `until`: when the caller's credential expires, and the decision that let them in.
-/// - `held`: kept until the answer ended.
+/// - `until`: when the caller's credential expires, and the id of the decision record.
+/// - `held`: dropped when the response has ended.
 pub(super) fn answer(
     answer: ApiResponse,
     encoding: Encoding,

@@ -29,12 +29,12 @@ pub enum ApplicationSetRoute<'a> {
     Create,
     /// What one would generate.
     Generate,
-    /// Something about one of them.
+    /// A request about one set.
     One {
         /// Its name.
         name: Cow<'a, str>,
-        /// What.
-        wish: ApplicationSetAction,
+        /// What it asks for.
+        action: ApplicationSetAction,
     },
 }
 
@@ -53,7 +53,7 @@ pub enum ApplicationSetAction {
     Events,
 }
 
-/// Whether a path is one of this API, well-formed or not.
+/// Whether a path is one of this API, even if it is malformed.
 pub fn is_application_sets(path: &str) -> bool {
     let below = |prefix| {
         let tail = path.strip_prefix(prefix);
@@ -92,7 +92,7 @@ pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Optio
         Some((segment, below)) => (segment, Some(below)),
         None => (tail, None),
     };
-    let wish = match (below, method) {
+    let action = match (below, method) {
         (None, &Method::PUT) => ApplicationSetAction::Update,
         (None, &Method::DELETE) => ApplicationSetAction::Delete,
         (None, _) if reads => ApplicationSetAction::Get,
@@ -103,7 +103,7 @@ pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Optio
     let name = percent_encoding::percent_decode_str(segment);
     let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
     let fits = !name.is_empty() && name.len() <= NAME_BYTES;
-    Ok(fits.then_some(ApplicationSetRoute::One { name, wish }))
+    Ok(fits.then_some(ApplicationSetRoute::One { name, action }))
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
         Ok(application_set(method, &uri)?.map(|route| match route {
-            ApplicationSetRoute::One { name, wish } => format!("{wish:?} {name}"),
+            ApplicationSetRoute::One { name, action } => format!("{action:?} {name}"),
             other => format!("{other:?}"),
         }))
     }

@@ -1,10 +1,10 @@
 //! Watches ApplicationSets: sends an event for each set that changed while the caller may see it.
 //!
-//! Memory is bounded, because no events are queued: what was not sent yet is compared anew.
-//! Comparisons run off the threads that serve.
+//! Memory is bounded, because events of later snapshots are not queued: sets are compared again
+//! once all events were sent. Comparisons run off the threads that serve.
 //!
-//! Security: events come only from snapshots by which every open exchange was judged. None comes
-//! from a snapshot in which the caller is unknown, and none shows a set as it was while the
+//! Security: events come only from snapshots by which every open exchange was reauthorized. None
+//! comes from a snapshot in which the caller is unknown, and none shows a set as it was while the
 //! caller could not see it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,8 +19,8 @@ use crate::applicationsets::permit;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
 use crate::applicationsets::read::{is_in_projects, labels, literal_project};
 use crate::applicationsets::request::{Error, Watch, WatchEvent};
-use crate::applicationsets::{ApplicationSetsFrontState, Desk};
-use crate::open_exchanges::{PtrEqArc, Question};
+use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
+use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
@@ -32,7 +32,7 @@ mod comparisons;
 
 pub(super) use comparisons::ComparisonScheduler;
 
-/// What happened to a set, in Kubernetes' words.
+/// The type of a watch event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventType {
     Added,
@@ -50,7 +50,7 @@ impl EventType {
     }
 }
 
-/// A set, and whether it is among those watched.
+/// A set, and whether the watch shows it.
 #[derive(Clone, Debug)]
 struct WatchedSet {
     set: Arc<Value>,
@@ -59,10 +59,10 @@ struct WatchedSet {
     is_shown: bool,
 }
 
-/// All sets.
+/// All sets by name.
 type Sets = BTreeMap<ObjectName, WatchedSet>;
 
-/// Everything but the set itself that decides whether somebody may see it.
+/// Everything but the set itself that decides whether a caller may see it.
 struct VisibilityInputs {
     rbac: Arc<Rbac>,
     policy: Option<Arc<ApplicationSetsPolicy>>,
@@ -71,51 +71,55 @@ struct VisibilityInputs {
 /// One watch.
 struct Watcher {
     front_state: Arc<ApplicationSetsFrontState>,
-    judged: watch::Receiver<Arc<Snapshot>>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
     /// Generation of the snapshot that was compared last.
     generation: u64,
     principal: Arc<Principal>,
-    wanted: Watch,
+    request: Watch,
     selector: Selector,
     /// The sets as they were compared last.
-    looked: Sets,
-    rules: Option<VisibilityInputs>,
+    watched: Sets,
+    visibility_inputs: Option<VisibilityInputs>,
     /// Events to send before the next comparison.
     queue: VecDeque<WatchEvent>,
 }
 
-impl Desk<'_, '_> {
-    /// Streams events until the caller goes away. As in Argo CD, a set that is named is first sent
-    /// as it is.
-    pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
-        let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
-        let question = Question::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
-        let place = self.open.register(question, (self.snapshot, self.record.id()))?;
+impl ApplicationSetHandler<'_, '_> {
+    /// Streams events until the caller goes away. As in Argo CD, a watch of one set begins with an
+    /// event that has its current state.
+    pub(super) async fn watch(&mut self, request: Watch) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
+        let selector = Selector::parse(&request.filter.selector).map_err(Error::Selector)?;
+        let reauthorization = Reauthorization::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
+        let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
-        let judged = self.open.subscribe();
+        let snapshots = self.open.subscribe();
         let snapshot = self.current.load_full();
         let mut watcher = Watcher {
             front_state: Arc::clone(self.front_state),
-            judged,
+            snapshots,
             generation: snapshot.generation,
             principal: Arc::clone(self.principal),
             selector,
-            looked: Sets::new(),
-            rules: None,
+            watched: Sets::new(),
+            visibility_inputs: None,
             queue: VecDeque::new(),
-            wanted,
+            request,
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
-        let compared = self.front_state.comparisons.run(self.principal.key(), compared).await;
-        // Once the front is closed, answer as if it did not exist.
+        let compared = self
+            .front_state
+            .comparisons
+            .run(self.principal.limit_key(), compared)
+            .await;
+        // A closed front responds as if it did not exist.
         let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
-        if watcher.wanted.name.is_empty() {
+        if watcher.request.name.is_empty() {
             watcher.queue.clear();
         }
-        let ending = place.ending();
-        let events = stream::unfold((watcher, place), |(watcher, place)| async move {
+        let ending = guard.ending();
+        let events = stream::unfold((watcher, guard), |(watcher, guard)| async move {
             let (event, watcher) = watcher.next().await?;
-            Some((event, (watcher, place)))
+            Some((event, (watcher, guard)))
         });
         let ended = async move { ending.ended().await };
         Ok(events.take_until(ended).boxed())
@@ -129,9 +133,9 @@ impl Watcher {
             if let Some(event) = self.queue.pop_front() {
                 return Some((event, self));
             }
-            self.judged.changed().await.ok()?;
+            self.snapshots.changed().await.ok()?;
             let front_state = Arc::clone(&self.front_state);
-            let person = self.principal.key();
+            let person = self.principal.limit_key();
             self = front_state
                 .comparisons
                 .run(person, move || self.compare_newest())
@@ -139,10 +143,10 @@ impl Watcher {
         }
     }
 
-    /// Compares with the newest snapshot when it is this watch's turn. `None` if the front is
+    /// Compares with the newest snapshot, once this watch is scheduled. `None` if the front is
     /// closed.
     fn compare_newest(mut self) -> Option<Self> {
-        let snapshot = Arc::clone(&self.judged.borrow_and_update());
+        let snapshot = Arc::clone(&self.snapshots.borrow_and_update());
         if snapshot.generation > self.generation {
             self.generation = snapshot.generation;
             self.compare(&snapshot)?;
@@ -153,24 +157,24 @@ impl Watcher {
     /// Queues the differences from the last comparison. `None` if the front is closed.
     fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
         let now = self.evaluate_sets(snapshot)?;
-        let told = changed(&self.looked, &now).into_iter();
-        let told = told.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
-        self.queue = told
+        let changes = changed(&self.watched, &now).into_iter();
+        let changes = changes.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
+        self.queue = changes
             .map(|(event, set)| WatchEvent {
                 event: event.as_str(),
                 set,
             })
             .collect();
-        self.looked = now;
+        self.watched = now;
         Some(())
     }
 
-    /// All sets, with those the caller watches and may see, judged as in a list. Only sets whose
-    /// answer could have changed are judged.
+    /// Evaluates which sets the watch shows: those that match it and that the caller may see, as
+    /// in a list. Only sets whose result could have changed are evaluated.
     fn evaluate_sets(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
         let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
-        let desk = permit::Desk::new(snapshot, &caller)?;
-        let before = self.rules.replace(VisibilityInputs {
+        let authorizer = permit::SetAuthorizer::new(snapshot, &caller)?;
+        let before = self.visibility_inputs.replace(VisibilityInputs {
             rbac: Arc::clone(&snapshot.rbac),
             policy: snapshot.application_sets.clone(),
         });
@@ -180,38 +184,40 @@ impl Watcher {
             is_same && Arc::ptr_eq(&before.rbac, &snapshot.rbac)
         });
         let mut projects = projects(&snapshot.resources);
-        let look = |(name, set): (&ObjectName, &Arc<Value>)| {
+        let evaluate = |(name, set): (&ObjectName, &Arc<Value>)| {
             let owned = projects.remove(name).unwrap_or_default();
-            let known = self.looked.get(name).filter(|known| {
-                let is_judged = is_as_before && known.owned == owned;
-                is_judged && Arc::ptr_eq(&known.set, set)
+            let earlier = self.watched.get(name).filter(|earlier| {
+                let is_unchanged = is_as_before && earlier.owned == owned;
+                is_unchanged && Arc::ptr_eq(&earlier.set, set)
             });
-            let is_shown = match known {
-                Some(known) => known.is_shown,
-                None => self.wants(name, set, &owned) && desk.may_get(name, set, owned.iter().map(String::as_str)),
+            let is_shown = match earlier {
+                Some(earlier) => earlier.is_shown,
+                None => {
+                    self.matches(name, set, &owned) && authorizer.may_get(name, set, owned.iter().map(String::as_str))
+                }
             };
-            let looked = WatchedSet {
+            let watched_set = WatchedSet {
                 set: Arc::clone(set),
                 owned,
                 is_shown,
             };
-            (name.clone(), looked)
+            (name.clone(), watched_set)
         };
-        Some(snapshot.resources.application_sets.iter().map(look).collect())
+        Some(snapshot.resources.application_sets.iter().map(evaluate).collect())
     }
 
     fn is_new_enough(&self, set: &Value) -> bool {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let version = set.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let oldest = number(Some(&self.wanted.resource_version)).unwrap_or_default();
+        let oldest = number(Some(&self.request.resource_version)).unwrap_or_default();
         number(version).is_none_or(|version| version >= oldest)
     }
 
-    fn wants(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
+    fn matches(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
-        is(&self.wanted.name, &name.name)
-            && is(&self.wanted.filter.namespace, &name.namespace)
-            && is_in_projects(set, owned, &self.wanted.filter.projects)
+        is(&self.request.name, &name.name)
+            && is(&self.request.filter.namespace, &name.namespace)
+            && is_in_projects(set, owned, &self.request.filter.projects)
             && self.selector.matches(&labels(set))
     }
 }
@@ -220,8 +226,8 @@ impl Watcher {
 /// state when it was last shown.
 fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
     let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
-        let looked = sets.get(name).filter(|looked| looked.is_shown);
-        looked.map(|looked| Arc::clone(&looked.set))
+        let watched_set = sets.get(name).filter(|watched_set| watched_set.is_shown);
+        watched_set.map(|watched_set| Arc::clone(&watched_set.set))
     };
     let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
     let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::cluster_access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::cache::times::{Lifetime, RenewalWindow};
+use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl ExecCredentialVersion {
 /// one that serves a single request. `None` if no expiry is known.
 pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> {
     if !lease.credential.cacheable {
-        // It is for one request: client-go uses it once and asks again.
+        // It is for one request: client-go uses it once and runs the plugin again.
         return Some(Timestamp::now());
     }
     let expires_at = lease.credential.expires_at;
@@ -55,7 +55,7 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
         return expires_at;
     };
     let lifetime = expires_at.map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(minted_at)));
-    let window = RenewalWindow::of(lifetime, 0.0)?;
+    let window = RenewalWindow::for_lifetime(lifetime, 0.0)?;
     let served = SignedDuration::try_from(window.unusable).ok()?;
     minted_at.checked_add(served).ok()
 }
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{ExecCredentialVersion, exec_credential};
-    use tollgate_plugin::credential::{Basic, ClientCertificate, Credential, Token};
+    use tollgate_plugin::credential::{BasicAuth, ClientCertificate, Credential, Token};
 
     fn token() -> Credential {
         Credential::from_token(Token::parse("t0ken".to_owned()).unwrap())
@@ -170,7 +170,7 @@ mod tests {
     fn what_clients_cannot_present_is_refused() {
         let basic = Credential {
             token: None,
-            basic: Some(Basic {
+            basic: Some(BasicAuth {
                 username: "u".to_owned(),
                 password: SecretString::from("p"),
             }),

@@ -8,7 +8,7 @@
 //! out the credential itself needs `get` of the gateway's own resource `credentials`. No built-in
 //! role has `connect` or `credentials`.
 //!
-//! Security: a caller who may not see a cluster gets the same answer whether it exists or not.
+//! Security: a caller who may not see a cluster gets the same response whether it exists or not.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::extensions::permit::Error;
 use crate::snapshot::Snapshot;
 use tollgate_core::attributes::Attributes;
 use tollgate_policy::rbac::cluster_object_name;
-use tollgate_proxy::record::{CheckRecord, Open};
+use tollgate_proxy::record::{CheckRecord, OpenRecord};
 
-/// What a caller wants to do with a cluster.
+/// An operation on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClusterOperation {
     /// Send its API server a request that changes nothing and runs nothing.
     Read,
-    /// Send anything else. That includes some `GET` requests: what a pod, service or node answers
+    /// Send anything else. That includes some `GET` requests: responses of a pod, service or node
     /// through `proxy`, and connections that become tunnels.
     Write,
     /// Get its credential.
@@ -36,7 +36,7 @@ pub enum ClusterOperation {
 }
 
 impl ClusterOperation {
-    /// What a request to a cluster's API server requires.
+    /// The operation of a request to a cluster's API server.
     pub fn of(method: &Method, attributes: &Attributes) -> Self {
         match attributes.is_plain_read(method) {
             true => Self::Read,
@@ -66,7 +66,7 @@ impl ClusterOperation {
 #[derive(Debug)]
 pub struct ClusterPermit {
     access: Arc<ClusterAccess>,
-    wanted: ClusterOperation,
+    operation: ClusterOperation,
 }
 
 impl ClusterPermit {
@@ -75,14 +75,14 @@ impl ClusterPermit {
         &self.access
     }
 
-    /// What was allowed.
+    /// The operation that was allowed.
     pub fn operation(&self) -> ClusterOperation {
-        self.wanted
+        self.operation
     }
 }
 
-/// Judges the use of the cluster that `name` identifies by its name or server. Permissions that
-/// were looked up go into `record`.
+/// Authorizes an operation on the cluster that `name` identifies by its name or server.
+/// Permissions that were looked up go into `record`.
 ///
 /// # Errors
 /// [`Error::ClusterDenied`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
@@ -90,31 +90,32 @@ impl ClusterPermit {
 pub fn authorize_cluster(
     snapshot: &Snapshot,
     caller: &Caller,
-    (name, wanted): (&str, ClusterOperation),
-    record: &mut Open,
+    (name, operation): (&str, ClusterOperation),
+    record: &mut OpenRecord,
 ) -> Result<ClusterPermit, Error> {
     let mut checks = Vec::new();
-    let found = judge(snapshot, caller, (name, wanted), &mut checks);
+    let found = judge(snapshot, caller, (name, operation), &mut checks);
     let access = found.as_ref().ok();
     record.note(|record| {
         record.checks = checks.into();
         record.destination = access.map(|access| Arc::clone(access.cluster()));
     });
-    found.map(|access| ClusterPermit { access, wanted })
+    found.map(|access| ClusterPermit { access, operation })
 }
 
-/// Same as [`authorize_cluster`], for what another snapshot permitted before: without a record.
+/// Same as [`authorize_cluster`], for an operation that another snapshot permitted before. It has
+/// no record.
 ///
 /// # Errors
 /// As [`authorize_cluster`].
 pub fn reauthorize_cluster(
     snapshot: &Snapshot,
     caller: &Caller,
-    asked: (&str, ClusterOperation),
+    request: (&str, ClusterOperation),
 ) -> Result<ClusterPermit, Error> {
-    let (_, wanted) = asked;
-    let access = judge(snapshot, caller, asked, &mut Vec::new())?;
-    Ok(ClusterPermit { access, wanted })
+    let (_, operation) = request;
+    let access = judge(snapshot, caller, request, &mut Vec::new())?;
+    Ok(ClusterPermit { access, operation })
 }
 
 /// The clusters the caller may see, in the order of servers.
@@ -133,7 +134,7 @@ pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<Clust
 fn judge(
     snapshot: &Snapshot,
     caller: &Caller,
-    (name, wanted): (&str, ClusterOperation),
+    (name, operation): (&str, ClusterOperation),
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {
@@ -153,8 +154,8 @@ fn judge(
     match snapshot.clusters.find(name) {
         ClusterLookup::One(access) => {
             require(get, object(access))?;
-            for besides in wanted.additional_permissions() {
-                require(*besides, object(access))?;
+            for permission in operation.additional_permissions() {
+                require(*permission, object(access))?;
             }
             Ok(Arc::clone(access))
         }

@@ -1,7 +1,6 @@
-//! The cluster front: `/clusters/{name}/k8s/{rest}`, and the API's answers about clusters. It
-//! decides nothing.
+//! Clusters and their credentials as the API shows them. It decides nothing.
 //!
-//! Security: answers contain no secret except a credential for callers who may have it.
+//! Security: responses contain no secret.
 
 use serde::Serialize;
 

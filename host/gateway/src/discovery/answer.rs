@@ -1,5 +1,5 @@
-//! Parses a cluster's discovery documents into [`DiscoveryContent`]. Documents over the limits, and those
-//! that are no discovery documents, are refused.
+//! Fetches a cluster's discovery documents and parses them into [`DiscoveryContent`]. Documents
+//! over the limits, and those that are no discovery documents, are refused.
 //!
 //! Invariant: every entry has a kind and a scope, and the kind of a subresource is ignored.
 
@@ -15,38 +15,38 @@ use rustc_hash::FxBuildHasher;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::cluster_discovery::Asked;
+use super::cluster_discovery::GroupVersionResource;
 use super::{Limits, ResourceKind, ResourceScope};
 use crate::cluster_access::ClusterAccess;
-use crate::question::{self, ClusterClient, Question};
+use crate::cluster_query::{self, ClusterClient, ClusterQuery};
 
 const JSON: &str = "application/json";
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// Why it is not known which resources a cluster serves.
+/// Why an endpoint of a cluster could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// It could not be asked, or did not answer well.
+    /// The request failed.
     #[error(transparent)]
-    Asked(#[from] question::Error),
-    /// It answered something else than a list of resources.
+    Request(#[from] cluster_query::Error),
+    /// The cluster answered something else than a list of resources.
     #[error("it answered something else than a list of resources")]
     Answer,
-    /// It serves more than the gateway remembers.
+    /// The cluster serves more resources than are cached.
     #[error("it serves {observed} resources, at most {allowed} are remembered")]
     TooMany {
-        /// Resources in the answer.
+        /// Resources in the response.
         observed: usize,
         /// Resources allowed.
         allowed: usize,
     },
-    /// It took too long.
+    /// The cluster took too long.
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
 }
 
-/// What one question is about.
+/// A discovery endpoint: a path of the API server that is fetched and cached by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DiscoveryEndpoint {
     /// The core group.
@@ -57,12 +57,12 @@ pub(super) enum DiscoveryEndpoint {
     Version { group: String, version: String },
 }
 
-/// What a cluster said of one part.
+/// The parsed document of one endpoint.
 #[derive(Debug)]
 pub(super) enum DiscoveryContent {
-    /// All of it.
+    /// The kinds.
     Kinds(Kinds),
-    /// Which versions there are. Each is fetched separately.
+    /// Only the versions. The endpoint of each is fetched separately.
     Versions(Versions),
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Kinds(Map<String, Map<String, Map<String, ResourceKind>>>);
 pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
 impl DiscoveryEndpoint {
-    /// The part that lists the versions of a group.
+    /// The endpoint that lists the versions of a group.
     pub(super) fn of_group(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
     }
@@ -98,18 +98,18 @@ impl DiscoveryEndpoint {
     }
 }
 
-/// Characters that names of groups and versions have in addition to letters and digits.
+/// Characters that are percent-encoded in names of groups and versions.
 const ESCAPED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
 
 impl DiscoveryContent {
-    pub(super) fn kind(&self, asked: Asked<'_>) -> Option<ResourceKind> {
+    pub(super) fn kind(&self, gvr: GroupVersionResource<'_>) -> Option<ResourceKind> {
         match self {
-            Self::Kinds(kinds) => kinds.get(asked),
+            Self::Kinds(kinds) => kinds.get(gvr),
             Self::Versions(_) => None,
         }
     }
 
-    /// How many kinds, or versions, it holds.
+    /// Number of kinds, or of versions.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Kinds(Kinds(groups)) => groups.values().flat_map(HashMap::values).map(HashMap::len).sum(),
@@ -119,9 +119,9 @@ impl DiscoveryContent {
 }
 
 impl Kinds {
-    pub(super) fn get(&self, asked: Asked<'_>) -> Option<ResourceKind> {
-        let versions = self.0.get(asked.group)?;
-        versions.get(asked.version)?.get(asked.resource).cloned()
+    pub(super) fn get(&self, gvr: GroupVersionResource<'_>) -> Option<ResourceKind> {
+        let versions = self.0.get(gvr.group)?;
+        versions.get(gvr.version)?.get(gvr.resource).cloned()
     }
 
     fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, ResourceScope)>) {
@@ -141,12 +141,12 @@ impl Versions {
         self.0.get(group).is_some_and(|versions| versions.contains(version))
     }
 
-    /// Whether `known` is still valid if this is the content of `top`.
-    pub(super) fn still_lists(&self, known: &DiscoveryEndpoint, top: &DiscoveryEndpoint) -> bool {
-        match known {
+    /// Whether `endpoint` is still served if this is the content of `parent`.
+    pub(super) fn still_lists(&self, endpoint: &DiscoveryEndpoint, parent: &DiscoveryEndpoint) -> bool {
+        match endpoint {
             DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => true,
             DiscoveryEndpoint::Version { group, version } => {
-                DiscoveryEndpoint::of_group(group) != *top || self.contains(group, version)
+                DiscoveryEndpoint::of_group(group) != *parent || self.contains(group, version)
             }
         }
     }
@@ -157,50 +157,50 @@ impl Versions {
     }
 }
 
-/// Asks a cluster for a part. Bounded by `limits`. Cancel safe.
+/// Fetches an endpoint within `limits`. Cancel safe.
 pub(super) async fn fetch(
     access: &ClusterAccess,
-    part: &DiscoveryEndpoint,
+    endpoint: &DiscoveryEndpoint,
     limits: Limits,
 ) -> Result<DiscoveryContent, EndpointError> {
-    let asking = async {
-        let path = part.path();
-        let question = Question {
+    let fetching = async {
+        let path = endpoint.path();
+        let query = ClusterQuery {
             path: &path,
-            accept: match part {
+            accept: match endpoint {
                 DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => ACCEPT_AGGREGATED_DISCOVERY_V2,
                 DiscoveryEndpoint::Version { .. } => JSON,
             },
             content: None,
             max_response_bytes: limits.bytes,
         };
-        let content = ClusterClient::acquire(access).await?.send(&question).await?;
-        let part = part.clone();
+        let content = ClusterClient::acquire(access).await?.send(&query).await?;
+        let endpoint = endpoint.clone();
         // Parsing some megabytes would block other requests on this thread for too long.
-        let reading = tokio::task::spawn_blocking(move || read(&part, &content, limits));
+        let reading = tokio::task::spawn_blocking(move || read(&endpoint, &content, limits));
         reading.await.map_err(|_| EndpointError::Answer)?
     };
-    match timeout(limits.timeout, asking).await {
+    match timeout(limits.timeout, fetching).await {
         Ok(answer) => answer,
         Err(_) => Err(EndpointError::Time(limits.timeout)),
     }
 }
 
-/// Which document an answer is.
+/// The field that says which document it is.
 #[derive(Deserialize)]
 struct Head {
     kind: String,
 }
 
 pub(super) fn read(
-    part: &DiscoveryEndpoint,
+    endpoint: &DiscoveryEndpoint,
     content: &Bytes,
     limits: Limits,
 ) -> Result<DiscoveryContent, EndpointError> {
     let head: Head = parse(content)?;
-    let (answer, count) = match (part, head.kind.as_str()) {
+    let (answer, count) = match (endpoint, head.kind.as_str()) {
         (DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups, "APIGroupDiscoveryList") => {
-            aggregated(part, parse(content)?)
+            aggregated(endpoint, parse(content)?)
         }
         (DiscoveryEndpoint::Core, "APIVersions") => core_versions(&parse(content)?),
         (DiscoveryEndpoint::Groups, "APIGroupList") => group_versions(&parse(content)?),
@@ -222,13 +222,13 @@ fn parse<'a, T: Deserialize<'a>>(content: &'a Bytes) -> Result<T, EndpointError>
     serde_json::from_slice(content).map_err(|_| EndpointError::Answer)
 }
 
-fn aggregated(part: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (DiscoveryContent, usize) {
+fn aggregated(endpoint: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (DiscoveryContent, usize) {
     let mut kinds = Kinds::default();
     let mut count = 0_usize;
     for group in list.items {
         let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        // SECURITY: each document speaks of its own groups only.
-        if DiscoveryEndpoint::of_group(&name) != *part {
+        // SECURITY: a document is authoritative only for its own groups.
+        if DiscoveryEndpoint::of_group(&name) != *endpoint {
             continue;
         }
         for version in group.versions {
@@ -241,7 +241,8 @@ fn aggregated(part: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (Discove
     (DiscoveryContent::Kinds(kinds), count)
 }
 
-/// `None` for a parent of which only subresources were listed, because it has no kind.
+/// Parses one resource of an aggregated document. `None` for a parent of which only subresources
+/// are listed, because it has no kind.
 fn parse_resource(resource: APIResourceDiscovery) -> Option<(String, String, ResourceScope)> {
     let scope = match resource.scope.as_deref() {
         Some("Namespaced") => ResourceScope::Namespaced,
@@ -254,23 +255,23 @@ fn parse_resource(resource: APIResourceDiscovery) -> Option<(String, String, Res
 }
 
 fn core_versions(versions: &APIVersions) -> (DiscoveryContent, usize) {
-    let mut known = Versions::default();
+    let mut found = Versions::default();
     for version in &versions.versions {
-        known.add("", version);
+        found.add("", version);
     }
-    (DiscoveryContent::Versions(known), versions.versions.len())
+    (DiscoveryContent::Versions(found), versions.versions.len())
 }
 
 fn group_versions(list: &APIGroupList) -> (DiscoveryContent, usize) {
-    let mut known = Versions::default();
+    let mut found = Versions::default();
     let mut count = 0_usize;
     for group in &list.groups {
         for version in &group.versions {
             count = count.saturating_add(1);
-            known.add(&group.name, &version.version);
+            found.add(&group.name, &version.version);
         }
     }
-    (DiscoveryContent::Versions(known), count)
+    (DiscoveryContent::Versions(found), count)
 }
 
 fn resources((group, version): (&str, &str), list: APIResourceList) -> (DiscoveryContent, usize) {

@@ -1,8 +1,7 @@
-//! What is known about the resources of one cluster, and the discovery requests in progress. A kind
-//! comes from memory or from the cluster.
+//! The cached discovery documents of one cluster, and the fetches in flight.
 //!
-//! Invariant: no two requests for one part run at once, and no part is kept that the cluster did
-//! not name.
+//! Invariant: no two fetches of one endpoint run at once, and no endpoint is cached that the
+//! cluster does not list.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,102 +17,105 @@ use crate::cluster_access::ClusterAccess;
 use tollgate_core::diagnostic::shortened;
 use tollgate_identity::clock::Clock;
 
-/// Age at which a part is fetched again.
+/// Age at which the content of an endpoint is fetched again.
 const REFRESH: Duration = Duration::from_secs(600);
-/// Age at which a part is no longer used.
+/// Age at which the content of an endpoint is no longer used.
 const MAX_AGE: Duration = Duration::from_secs(3600);
-/// Minimum time between two requests for the same part.
+/// Minimum time between two fetches of the same endpoint.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum requests for one lookup: the list of versions, the content of one version, and each once
-/// more if another caller's request came first.
+/// Maximum fetches for one lookup: the list of versions, the content of one version, and each once
+/// more if another caller's fetch came first.
 const MAX_FETCHES: usize = 4;
 /// Bytes of a resource in an error.
 const SHOWN_BYTES: usize = 256;
 
-/// What is looked for.
+/// The resource that is looked up, as Kubernetes names it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct GroupVersionResource<'a> {
     pub(super) group: &'a str,
     pub(super) version: &'a str,
     pub(super) resource: &'a str,
 }
 
-/// One cluster.
+/// The discovered resources of one cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterDiscovery {
-    parts: Mutex<HashMap<DiscoveryEndpoint, EndpointState>>,
-    /// How many kinds are known.
+    endpoints: Mutex<HashMap<DiscoveryEndpoint, EndpointState>>,
+    /// Number of cached kinds.
     kinds: AtomicU32,
-    /// Number of kinds when the weight was computed.
-    weighed: AtomicU32,
+    /// Number of kinds when the cache last computed the weight.
+    weighed_kinds: AtomicU32,
 }
 
-/// One part of what a cluster says.
+/// The content of an endpoint, and its fetch in flight.
 #[derive(Debug, Default)]
 struct EndpointState {
-    known: Option<DiscoveryContent>,
-    /// Running time when it was read.
+    content: Option<DiscoveryContent>,
+    /// Uptime when the content was fetched.
     read_at: Duration,
-    /// Running time when the last question ended.
+    /// Uptime when the last fetch ended.
     tried_at: Option<Duration>,
-    /// The failure of the last request, if it failed.
+    /// The error of the last fetch, if it failed.
     problem: Option<EndpointError>,
-    /// Closed when the request in progress ends.
-    flight: Option<watch::Receiver<()>>,
+    /// Closed when the fetch in flight ends.
+    in_flight: Option<watch::Receiver<()>>,
 }
 
-/// A request that this caller must send.
+/// A fetch that this caller must run.
 struct FetchTask {
-    part: DiscoveryEndpoint,
-    /// Dropping it wakes those who wait.
-    end: watch::Sender<()>,
+    endpoint: DiscoveryEndpoint,
+    /// Dropping it wakes those that wait.
+    done: watch::Sender<()>,
 }
 
+/// What a lookup does next.
 enum LookupStep {
+    /// The kind is cached.
     Known(ResourceKind),
-    /// Usable, but must be refreshed.
+    /// The kind is usable, but must be refreshed.
     Stale(ResourceKind, FetchTask),
     Fetch(FetchTask),
+    /// Another caller's fetch is in flight.
     Wait(watch::Receiver<()>),
+    /// The cluster does not serve the resource.
     Unknown,
     Failed(EndpointError),
 }
 
 impl ClusterDiscovery {
-    /// The weight: how many kinds are known.
+    /// Number of cached kinds, for the weight in the cache.
     pub(super) fn kind_count(&self) -> u32 {
         let kinds = self.kinds.load(Ordering::Relaxed);
-        self.weighed.store(kinds, Ordering::Relaxed);
+        self.weighed_kinds.store(kinds, Ordering::Relaxed);
         kinds
     }
 
-    /// Whether more or fewer kinds are known than when it was weighed.
+    /// Whether the number of kinds changed since [`ClusterDiscovery::kind_count`] was called.
     pub(super) fn kind_count_changed(&self) -> bool {
-        self.kinds.load(Ordering::Relaxed) != self.weighed.load(Ordering::Relaxed)
+        self.kinds.load(Ordering::Relaxed) != self.weighed_kinds.load(Ordering::Relaxed)
     }
 
     /// As [`super::Discovery::find`].
     pub(super) async fn find(
         self: &Arc<Self>,
         access: &Arc<ClusterAccess>,
-        asked: Asked<'_>,
+        gvr: GroupVersionResource<'_>,
         (clock, limits): (&Clock, Limits),
     ) -> Result<ResourceKind, Error> {
-        let launch =
-            |start| tokio::spawn(Arc::clone(self).run_fetch(start, Arc::clone(access), (clock.clone(), limits)));
+        let launch = |task| tokio::spawn(Arc::clone(self).run_fetch(task, Arc::clone(access), (clock.clone(), limits)));
         for _ in 0..MAX_FETCHES {
-            let mut flight = match self.step(asked, clock.uptime()) {
+            let mut in_flight = match self.step(gvr, clock.uptime()) {
                 LookupStep::Known(kind) => return Ok(kind),
-                LookupStep::Stale(kind, start) => {
-                    launch(start);
+                LookupStep::Stale(kind, task) => {
+                    launch(task);
                     return Ok(kind);
                 }
-                LookupStep::Fetch(start) => {
-                    let flight = start.end.subscribe();
-                    launch(start);
-                    flight
+                LookupStep::Fetch(task) => {
+                    let in_flight = task.done.subscribe();
+                    launch(task);
+                    in_flight
                 }
-                LookupStep::Wait(flight) => flight,
+                LookupStep::Wait(in_flight) => in_flight,
                 LookupStep::Unknown => break,
                 LookupStep::Failed(source) => {
                     return Err(Error::Unavailable {
@@ -122,83 +124,78 @@ impl ClusterDiscovery {
                     });
                 }
             };
-            // It only ever ends.
-            drop(flight.changed().await);
+            // Nothing is ever sent: an error means that the fetch ended.
+            drop(in_flight.changed().await);
         }
-        Err(asked.unknown(access))
+        Err(gvr.unknown(access))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DiscoveryEndpoint, EndpointState>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self, asked: Asked<'_>, now: Duration) -> LookupStep {
-        let mut parts = self.lock();
-        let top = DiscoveryEndpoint::of_group(asked.group);
-        let (part, kind) = match parts.get(&top).and_then(|slot| slot.known.as_ref()) {
+    fn step(&self, gvr: GroupVersionResource<'_>, now: Duration) -> LookupStep {
+        let mut endpoints = self.lock();
+        let top = DiscoveryEndpoint::of_group(gvr.group);
+        let (endpoint, kind) = match endpoints.get(&top).and_then(|state| state.content.as_ref()) {
             None => (top, None),
-            Some(DiscoveryContent::Kinds(kinds)) => (top, kinds.get(asked)),
-            Some(DiscoveryContent::Versions(versions)) if versions.contains(asked.group, asked.version) => {
-                let part = DiscoveryEndpoint::of_version(asked.group, asked.version);
-                let known = parts.get(&part).and_then(|slot| slot.known.as_ref());
-                let kind = known.and_then(|content| content.kind(asked));
-                (part, kind)
+            Some(DiscoveryContent::Kinds(kinds)) => (top, kinds.get(gvr)),
+            Some(DiscoveryContent::Versions(versions)) if versions.contains(gvr.group, gvr.version) => {
+                let endpoint = DiscoveryEndpoint::of_version(gvr.group, gvr.version);
+                let content = endpoints.get(&endpoint).and_then(|state| state.content.as_ref());
+                let kind = content.and_then(|content| content.kind(gvr));
+                (endpoint, kind)
             }
             Some(DiscoveryContent::Versions(_)) => (top, None),
         };
-        let slot = match parts.entry(part.clone()) {
-            Entry::Occupied(known) => known.into_mut(),
+        let state = match endpoints.entry(endpoint.clone()) {
+            Entry::Occupied(occupied) => occupied.into_mut(),
             Entry::Vacant(vacant) => vacant.insert(EndpointState::default()),
         };
-        slot.step(part, kind, now)
+        state.step(endpoint, kind, now)
     }
 
-    /// Sends the request and stores the answer, even if nobody waits for it any more.
-    async fn run_fetch(
-        self: Arc<Self>,
-        start: FetchTask,
-        access: Arc<ClusterAccess>,
-        (clock, limits): (Clock, Limits),
-    ) {
-        let FetchTask { part, end } = start;
-        let answer = answer::fetch(&access, &part, limits).await;
+    /// Fetches an endpoint and stores the result, even if no caller waits for it any more.
+    async fn run_fetch(self: Arc<Self>, task: FetchTask, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
+        let FetchTask { endpoint, done } = task;
+        let answer = answer::fetch(&access, &endpoint, limits).await;
         if let Err(problem) = &answer {
             let cluster = access.label();
             tracing::warn!(%cluster, %problem, "the cluster does not say which resources it serves");
         }
         let now = clock.uptime();
-        let mut parts = self.lock();
+        let mut endpoints = self.lock();
         if let Ok(DiscoveryContent::Versions(versions)) = &answer {
-            parts.retain(|known, _| versions.still_lists(known, &part));
+            endpoints.retain(|listed, _| versions.still_lists(listed, &endpoint));
         }
-        let slot = parts.entry(part).or_default();
-        slot.store_result(answer, now);
-        let known = parts.values().filter_map(|slot| slot.known.as_ref());
-        let kinds: usize = known.map(DiscoveryContent::len).sum();
+        let state = endpoints.entry(endpoint).or_default();
+        state.store_result(answer, now);
+        let contents = endpoints.values().filter_map(|state| state.content.as_ref());
+        let kinds: usize = contents.map(DiscoveryContent::len).sum();
         self.kinds
             .store(u32::try_from(kinds).unwrap_or(u32::MAX), Ordering::Relaxed);
-        drop(parts);
-        drop(end);
+        drop(endpoints);
+        drop(done);
     }
 }
 
 impl EndpointState {
-    fn step(&mut self, part: DiscoveryEndpoint, kind: Option<ResourceKind>, now: Duration) -> LookupStep {
+    fn step(&mut self, endpoint: DiscoveryEndpoint, kind: Option<ResourceKind>, now: Duration) -> LookupStep {
         let age = now.saturating_sub(self.read_at);
         // A task that ended without storing a result is no longer in progress.
-        let flight = self.flight.take_if(|flight| flight.has_changed().is_err());
-        drop(flight);
-        let rested = self
+        let ended = self.in_flight.take_if(|in_flight| in_flight.has_changed().is_err());
+        drop(ended);
+        let may_fetch = self
             .tried_at
             .is_none_or(|tried| now.saturating_sub(tried) >= MIN_FETCH_INTERVAL);
         match kind {
-            Some(kind) if age < REFRESH || (age < MAX_AGE && (self.flight.is_some() || !rested)) => {
+            Some(kind) if age < REFRESH || (age < MAX_AGE && (self.in_flight.is_some() || !may_fetch)) => {
                 LookupStep::Known(kind)
             }
-            Some(kind) if age < MAX_AGE => LookupStep::Stale(kind, self.start(part)),
-            Some(_) | None => match &self.flight {
-                Some(flight) => LookupStep::Wait(flight.clone()),
-                None if rested => LookupStep::Fetch(self.start(part)),
+            Some(kind) if age < MAX_AGE => LookupStep::Stale(kind, self.start_fetch(endpoint)),
+            Some(_) | None => match &self.in_flight {
+                Some(in_flight) => LookupStep::Wait(in_flight.clone()),
+                None if may_fetch => LookupStep::Fetch(self.start_fetch(endpoint)),
                 None => match &self.problem {
                     Some(problem) => LookupStep::Failed(problem.clone()),
                     None => LookupStep::Unknown,
@@ -207,18 +204,18 @@ impl EndpointState {
         }
     }
 
-    fn start(&mut self, part: DiscoveryEndpoint) -> FetchTask {
-        let (end, flight) = watch::channel(());
-        self.flight = Some(flight);
-        FetchTask { part, end }
+    fn start_fetch(&mut self, endpoint: DiscoveryEndpoint) -> FetchTask {
+        let (done, in_flight) = watch::channel(());
+        self.in_flight = Some(in_flight);
+        FetchTask { endpoint, done }
     }
 
     fn store_result(&mut self, answer: Result<DiscoveryContent, EndpointError>, now: Duration) {
-        self.flight = None;
+        self.in_flight = None;
         self.tried_at = Some(now);
         match answer {
             Ok(content) => {
-                self.known = Some(content);
+                self.content = Some(content);
                 self.read_at = now;
                 self.problem = None;
             }
@@ -227,7 +224,7 @@ impl EndpointState {
     }
 }
 
-impl Asked<'_> {
+impl GroupVersionResource<'_> {
     fn unknown(&self, access: &ClusterAccess) -> Error {
         let Self {
             group,

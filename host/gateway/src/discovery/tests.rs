@@ -1,17 +1,17 @@
-//! What a cluster is asked, and what is made of its answers.
+//! What the gateway fetches from a cluster, and what it makes of the responses.
 
 mod answers;
+mod fake_cluster;
 mod times;
-mod world;
 
 use std::sync::Arc;
 
 use super::{Discovery, EndpointError, Error, ResourceKind, ResourceScope};
 use crate::cluster_access::ClusterAccess;
 
-/// `group/Kind` with `*` for one of the cluster, or the refusal with its causes.
-async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, asked: &str) -> String {
-    let (gv, resource) = asked.rsplit_once('/').unwrap();
+/// `group/Kind`, with `*` for a cluster-scoped kind, or the error with its causes.
+async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, gvr: &str) -> String {
+    let (gv, resource) = gvr.rsplit_once('/').unwrap();
     let (group, version) = gv.split_once('/').unwrap_or(("", gv));
     match discovery.find(access, group, version, resource).await {
         Ok(ResourceKind { group, kind, scope }) => match scope {

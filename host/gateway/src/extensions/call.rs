@@ -1,6 +1,4 @@
-//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). Decodes a routed request
-//! head into a [`Call`]: what the caller asks of which extension. Answers 400 if it cannot. It
-//! decides nothing.
+//! Decodes a routed request head into a [`Call`], or answers 400. It decides nothing.
 
 use std::sync::Arc;
 
@@ -20,11 +18,11 @@ pub const PROJECT_HEADER: &str = "argocd-project-name";
 /// One call of an extension, as it was sent.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What the caller asks for.
+    /// The extension and the object of the call, as authorization sees them.
     pub attributes: ExtensionAttributes,
-    /// The extension, when registered.
+    /// The extension, if it is registered.
     pub extension: Option<Arc<Extension>>,
-    /// `namespace:name` of the application the caller names.
+    /// `namespace:name` of the application that the caller names.
     pub application: Option<String>,
     /// Request method.
     pub method: Method,
@@ -34,19 +32,19 @@ pub struct Call {
     pub query: Option<String>,
 }
 
-/// Which extension, about what.
+/// The attributes that authorize a call: its extension and its object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExtensionAttributes {
     /// Name in the path, registered or not.
     pub name: Arc<str>,
-    /// Application and project the caller names.
-    pub subject: Subject,
+    /// The application and project that the caller names.
+    pub object: CallObject,
 }
 
-/// What a call is about, by the extension's scope.
+/// The object of a call, by the extension's scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// One application, in the project the caller says it is in.
+pub enum CallObject {
+    /// One application, in the project that the caller names.
     Application {
         /// Namespace and name.
         application: ObjectName,
@@ -97,7 +95,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Stable reason for records, metrics and answers.
+    /// Stable reason for records, metrics and responses.
     pub fn code(&self) -> &'static str {
         match self {
             Self::MissingName => "missing_extension_name",
@@ -112,8 +110,8 @@ impl Error {
     }
 }
 
-/// Reads what the caller asks of extension `name`. An unregistered extension is read as one of
-/// application scope, so that the answer does not depend on what exists.
+/// Reads the attributes of a call of extension `name`. An unregistered extension is read as one of
+/// application scope, so that the response does not depend on what exists.
 ///
 /// # Errors
 /// [`Error`], in the order Argo CD checks: application before project.
@@ -129,23 +127,23 @@ pub fn read(
     let scope = extension
         .as_ref()
         .map_or(Scope::Application, |extension| extension.spec().scope);
-    let subject = match scope {
+    let object = match scope {
         Scope::Application => {
             let application = application(headers)?;
-            Subject::Application {
+            CallObject::Application {
                 application,
                 project: project(headers)?,
             }
         }
-        Scope::Project => Subject::Project {
+        Scope::Project => CallObject::Project {
             project: project(headers)?,
         },
-        Scope::Global => Subject::Global,
+        Scope::Global => CallObject::Global,
     };
     let name = extension
         .as_ref()
         .map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
-    Ok((ExtensionAttributes { name, subject }, extension))
+    Ok((ExtensionAttributes { name, object }, extension))
 }
 
 /// Reads and checks `Argocd-Application-Name`. Argo CD writes `ns:name`; seed
@@ -202,7 +200,7 @@ impl Call {
     pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
         let (attributes, extension) = read(path.name, registry, &head.headers)?;
         let application = attributes
-            .subject
+            .object
             .application()
             .map(|app| format!("{}:{}", app.namespace, app.name));
         Ok(Self {
@@ -216,7 +214,7 @@ impl Call {
     }
 }
 
-impl Subject {
+impl CallObject {
     /// Application the caller names, if the scope has one.
     pub fn application(&self) -> Option<&ObjectName> {
         match self {

@@ -1,5 +1,5 @@
-//! Caches what is known of a caller and what the caller asks for: the facts, and the policy's
-//! decision where requests cannot differ. The cache lives as long as its snapshot.
+//! Caches an [`ExtensionEvaluation`] for each caller and the attributes of a call: the facts, and
+//! the policy's decision where requests cannot differ. The cache lives as long as its snapshot.
 //!
 //! Security: an entry belongs to one caller and one snapshot. Errors are not cached.
 
@@ -20,19 +20,19 @@ use tollgate_proxy::record::METHOD_BYTES;
 /// Size of the cache in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;
 
-/// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and target
+/// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and object
 /// has its own.
 const OBLIGATION_BYTES: usize = 1_024;
 
-/// Judgments by caller and what they ask for. One for each snapshot.
+/// Evaluations by caller and attributes of the call. There is one cache for each snapshot.
 #[derive(Debug)]
 pub struct ExtensionEvaluationCache {
-    kept: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
+    cache: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
     /// Hashes with a random key, so that callers cannot provoke collisions with others.
     hasher: RandomState,
 }
 
-/// One caller, what they ask for, and what follows from the two.
+/// A caller, the attributes of a call, and what follows from the two.
 #[derive(Debug)]
 pub(crate) struct ExtensionEvaluation {
     caller: Arc<Caller>,
@@ -47,10 +47,10 @@ pub(crate) struct ExtensionEvaluation {
 impl Default for ExtensionEvaluationCache {
     fn default() -> Self {
         Self {
-            kept: moka::sync::Cache::builder()
-                .weigher(|_, judgment: &Arc<ExtensionEvaluation>| judgment.heap_size())
+            cache: moka::sync::Cache::builder()
+                .weigher(|_, evaluation: &Arc<ExtensionEvaluation>| evaluation.size_kib())
                 .max_capacity(CACHE_KIB)
-                // Callers are verified again every few minutes, which makes a new one.
+                // Callers are verified again every few minutes, which makes a new entry.
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 // The keys are already hashes.
                 .build_with_hasher(FxBuildHasher),
@@ -60,21 +60,28 @@ impl Default for ExtensionEvaluationCache {
 }
 
 impl ExtensionEvaluationCache {
-    /// Returns what is known of `caller` and what `call` asks for.
-    pub(crate) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<ExtensionEvaluation> {
-        let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
+    /// Returns the evaluation of `caller` and the attributes of `call`.
+    pub(crate) fn get_or_evaluate(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Arc<Caller>,
+        call: &Call,
+    ) -> Arc<ExtensionEvaluation> {
+        let method = (snapshot.policy.dependencies().request == RequestParts::Method).then_some(&call.method);
         let key = self
             .hasher
             .hash_one((Arc::as_ptr(caller) as usize, &call.attributes, method));
-        if let Some(kept) = self.kept.get(&key) {
+        if let Some(cached) = self.cache.get(&key) {
             // INVARIANT: an entry keeps its caller alive, so no other caller can
             // have the same address while the entry exists.
-            if Arc::ptr_eq(&kept.caller, caller) && kept.attributes == call.attributes && kept.method.as_ref() == method
+            if Arc::ptr_eq(&cached.caller, caller)
+                && cached.attributes == call.attributes
+                && cached.method.as_ref() == method
             {
-                return kept;
+                return cached;
             }
         }
-        let judgment = Arc::new(ExtensionEvaluation {
+        let evaluation = Arc::new(ExtensionEvaluation {
             caller: Arc::clone(caller),
             attributes: call.attributes.clone(),
             method: method.cloned(),
@@ -83,16 +90,16 @@ impl ExtensionEvaluationCache {
         });
         // Callers may invent any number of methods.
         if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
-            self.kept.insert(key, Arc::clone(&judgment));
+            self.cache.insert(key, Arc::clone(&evaluation));
         }
-        judgment
+        evaluation
     }
 }
 
 impl ExtensionEvaluation {
-    /// Memory it holds and keeps alive, approximately, in KiB.
-    fn heap_size(&self) -> u32 {
-        self.facts.heap_size().saturating_add(self.caller.heap_size())
+    /// Memory that it holds and keeps alive, approximately, in KiB.
+    fn size_kib(&self) -> u32 {
+        self.facts.size_kib().saturating_add(self.caller.size_kib())
     }
 
     /// The caller.
@@ -100,7 +107,7 @@ impl ExtensionEvaluation {
         &self.caller
     }
 
-    /// The policy's decision about `call`, which asks for what this judgment is about.
+    /// The policy's decision about `call`, whose attributes this evaluation is for.
     ///
     /// # Errors
     /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
@@ -112,7 +119,7 @@ impl ExtensionEvaluation {
                 .decide(self.facts.input(&self.caller, call))
                 .map(Arc::new)
         };
-        if snapshot.policy.reads().request == RequestParts::All {
+        if snapshot.policy.dependencies().request == RequestParts::All {
             return decide();
         }
         if let Some(decision) = self.decision.get() {

@@ -1,25 +1,26 @@
-//! Collects what the policy is told about a call: RBAC verdicts, the project, the application and
-//! its destination, each looked up once. It decides nothing.
+//! Collects the policy's facts about a call: RBAC verdicts, the project, the application and its
+//! destination, each looked up once. It decides nothing.
 //!
-//! Security: the application belongs to the project that is named, and nothing of the request but
-//! what it asks for becomes input.
+//! Security: the application belongs to the project that the caller names, and only the attributes
+//! of the request become input.
 
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::extensions::call::{Call, ExtensionAttributes, Subject};
+use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::snapshot::Snapshot;
 use tollgate_config::Compatibility;
 use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, MAX_CANDIDATES, Rbac, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
+    RbacVerdict,
 };
 use tollgate_proxy::headers;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::extensions::Scope;
 use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, destination};
 
-/// A permission and its verdict.
+/// A permission and RBAC's verdict.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     resource: &'static str,
@@ -30,7 +31,7 @@ pub(crate) struct Lookup {
     rule: Option<String>,
 }
 
-/// The objects a call is about, as far as they exist. Built once per snapshot.
+/// The objects that a call names, as far as they exist. Built once per snapshot.
 #[derive(Debug)]
 pub struct CallTarget {
     /// `spec.destination` of the application.
@@ -38,39 +39,39 @@ pub struct CallTarget {
     /// The application's cluster, when its destination names exactly one.
     pub(crate) destination: Option<Arc<Cluster>>,
     prepared: ExtensionFacts,
-    /// The same as headers for backends, or why they cannot express it.
-    pub(crate) headers: Result<headers::Subject, headers::Error>,
-    heap_size: u32,
+    /// The same as headers for backends, or why headers cannot express it.
+    pub(crate) headers: Result<headers::ResourceHeaders, headers::Error>,
+    list_entries: u32,
 }
 
-/// Everything looked up about one caller and what they ask for. It is valid as long as the
+/// Everything looked up about one caller and the attributes of a call. It is valid as long as the
 /// snapshot it was looked up in.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// The lookups as the record shows them, in the order they are judged.
+    /// The lookups as the record shows them, in the order of evaluation.
     pub(crate) checks: Arc<[CheckRecord]>,
-    /// The objects the call is about.
+    /// The objects that the call names.
     pub(crate) target: Arc<CallTarget>,
     /// The lookups as policies see them.
     verdicts: RbacFacts,
-    heap_size: u32,
+    size_kib: u32,
 }
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
     pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, attributes: &ExtensionAttributes) -> Self {
         let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
-        let read = match &attributes.subject {
-            Subject::Application { application, project } => Some(look(
+        let read = match &attributes.object {
+            CallObject::Application { application, project } => Some(look(
                 "applications",
                 "get",
                 application_object(snapshot, project, application),
             )),
-            Subject::Project { project } => Some(look("projects", "get", project.clone())),
-            Subject::Global => None,
+            CallObject::Project { project } => Some(look("projects", "get", project.clone())),
+            CallObject::Global => None,
         };
         let invoke = look("extensions", "invoke", attributes.name.to_string());
-        let rows = if snapshot.policy.reads().candidates {
+        let rows = if snapshot.policy.dependencies().candidates {
             candidates(snapshot, caller, read.iter().chain([&invoke]))
         } else {
             Vec::new()
@@ -80,7 +81,7 @@ impl Facts {
                 .filter(|read| read.resource == resource)
                 .map(Lookup::verdict)
         };
-        let verdicts = RbacFacts::new(&Rbac {
+        let verdicts = RbacFacts::new(&ExtensionVerdicts {
             applications_get: verdict("applications"),
             projects_get: verdict("projects"),
             extensions_invoke: invoke.verdict(),
@@ -92,10 +93,10 @@ impl Facts {
             .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
         let kibibytes = texts.sum::<usize>() / 1_024 + rows.len() + 1;
         Self {
-            heap_size: u32::try_from(kibibytes).unwrap_or(u32::MAX),
+            size_kib: u32::try_from(kibibytes).unwrap_or(u32::MAX),
             checks,
             target: snapshot
-                .targets
+                .call_targets
                 .get_with_by_ref(attributes, || Arc::new(CallTarget::of(snapshot, attributes))),
             verdicts,
         }
@@ -109,17 +110,17 @@ impl Facts {
                 method: call.method.as_str(),
                 path: &call.rest,
                 query: call.query.as_deref(),
-                project: call.attributes.subject.project(),
+                project: call.attributes.object.project(),
             },
-            prepared: &self.target.prepared,
-            verdicts: &self.verdicts,
+            facts: &self.target.prepared,
+            rbac: &self.verdicts,
         }
         .to_value()
     }
 
     /// Memory it holds, approximately, in KiB.
-    pub(crate) fn heap_size(&self) -> u32 {
-        self.heap_size
+    pub(crate) fn size_kib(&self) -> u32 {
+        self.size_kib
     }
 }
 
@@ -132,7 +133,7 @@ fn candidates<'a, 'b>(
     let mut rows = Vec::new();
     for lookup in lookups {
         let left = MAX_CANDIDATES.saturating_sub(rows.len());
-        rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
+        rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.request(), left));
     }
     let rules = rows.into_iter().filter_map(|id| snapshot.rbac.rule(id));
     rules
@@ -176,7 +177,7 @@ impl Lookup {
         }
     }
 
-    fn tuple(&self) -> RbacRequest<'_> {
+    fn request(&self) -> RbacRequest<'_> {
         RbacRequest {
             resource: self.resource,
             action: self.action,
@@ -240,10 +241,10 @@ pub(crate) fn why(why: VerdictReason) -> &'static str {
 }
 
 impl CallTarget {
-    /// Memory it holds, in entries of lists: a project's may be long, and each application asked
-    /// for, existing or not, holds a copy.
-    pub(crate) fn heap_size(&self) -> u32 {
-        self.heap_size
+    /// Number of list entries that it holds. The lists of a project may be long, and the entry of
+    /// each requested application, existing or not, holds a copy.
+    pub(crate) fn list_entries(&self) -> u32 {
+        self.list_entries
     }
 
     fn of(snapshot: &Snapshot, attributes: &ExtensionAttributes) -> Self {
@@ -253,24 +254,24 @@ impl CallTarget {
             .map_or(Scope::Application, |found| found.spec().scope);
         let prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
         let project = attributes
-            .subject
+            .object
             .project()
             .and_then(|name| snapshot.resources.projects.get(name));
         let application = project
-            .zip(attributes.subject.application())
+            .zip(attributes.object.application())
             .and_then(|(project, name)| application(snapshot, project, name));
         let prepared = match project {
             Some(project) => prepared.with_project(project),
             None => prepared,
         };
-        let heap_size = estimate_heap_size(project, application);
+        let list_entries = count_list_entries(project, application);
         let (Some(project), Some(application)) = (project, application) else {
             return Self {
                 literal: None,
                 destination: None,
                 prepared,
-                headers: subject(snapshot, attributes, None),
-                heap_size,
+                headers: resource_headers(snapshot, attributes, None),
+                list_entries,
             };
         };
         let clusters = &snapshot.resources.clusters;
@@ -286,7 +287,7 @@ impl CallTarget {
         };
         Self {
             literal: Some(application.destination.clone()),
-            headers: subject(
+            headers: resource_headers(
                 snapshot,
                 attributes,
                 destination
@@ -295,29 +296,29 @@ impl CallTarget {
             ),
             destination: destination.map(Arc::new),
             prepared,
-            heap_size,
+            list_entries,
         }
     }
 }
 
-fn subject(
+fn resource_headers(
     snapshot: &Snapshot,
     attributes: &ExtensionAttributes,
     cluster: Option<(&str, &str)>,
-) -> Result<headers::Subject, headers::Error> {
-    headers::Subject::new(&headers::ResourceNames {
+) -> Result<headers::ResourceHeaders, headers::Error> {
+    headers::ResourceHeaders::new(&headers::ResourceNames {
         namespace: &snapshot.config.control_plane_namespace,
         application: attributes
-            .subject
+            .object
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: attributes.subject.project(),
+        project: attributes.object.project(),
         cluster,
     })
 }
 
-/// Name and server to tell the backend. An empty one is not sent. Argo CD tells what the
-/// application's destination says, which is one of the two.
+/// Name and server of the cluster as the backend's headers carry them. An empty one is not sent.
+/// Argo CD sends those of the application's destination, which has one of the two.
 fn cluster_header_values<'a>(
     snapshot: &Snapshot,
     cluster: &'a Cluster,
@@ -329,7 +330,7 @@ fn cluster_header_values<'a>(
     }
 }
 
-fn estimate_heap_size(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
+fn count_list_entries(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
     let lists = project.map_or(0, |project| {
         project.destinations.len() + project.source_namespaces.len()
     });
@@ -337,16 +338,18 @@ fn estimate_heap_size(project: Option<&Arc<Project>>, application: Option<&Appli
     u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
 }
 
-/// The application, if it is in the project the caller named and the project accepts applications
-/// from its namespace. Any other counts as missing, because the caller must not learn of it.
+/// The application, if it is in the project that the caller names and the project accepts
+/// applications of its namespace. Any other counts as missing, because the caller must not learn
+/// of it.
 fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
     let application = snapshot.resources.applications.get(name)?;
     (application.project == project.name && is_app_namespace_permitted(snapshot, project, &name.namespace))
         .then_some(&**application)
 }
 
-/// Whether the project accepts applications of the namespace: always the control plane's own,
-/// others if `sourceNamespaces` lists them. Argo CD does not check it here.
+/// Whether the project accepts applications of the namespace: those of the control plane's
+/// namespace always, others if `sourceNamespaces` lists the namespace. Argo CD does not check it
+/// here.
 fn is_app_namespace_permitted(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     match snapshot.config.extensions.compatibility {
         Compatibility::Argocd => true,

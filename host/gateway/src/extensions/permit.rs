@@ -1,5 +1,5 @@
-//! Decides whether the caller may do what the request asks. The result is a [`ExtensionPermit`], which
-//! only this stage can make, or 403.
+//! Decides whether the caller may make a call. The result is an [`ExtensionPermit`], which only
+//! this stage can make, or 403.
 //!
 //! Security: everything is denied by default, and only the snapshot that the request took
 //! decides.
@@ -13,19 +13,19 @@ use crate::extensions::registry::Extension;
 use crate::snapshot::Snapshot;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
-use tollgate_proxy::record::Open;
+use tollgate_proxy::record::OpenRecord;
 use tollgate_state::Cluster;
 
 use crate::extensions::evaluation::ExtensionEvaluation;
 
-/// Proof that policy allowed one call.
+/// Proof that the policy allowed one call.
 ///
 /// Its fields are private and only [`authorize`] makes it, so a request cannot reach its backend
 /// without this stage:
 ///
 /// ```compile_fail,E0451
 /// fn forge(call: tollgate_gateway::extensions::call::Call) {
-///     let _ = tollgate_gateway::extensions::permit::Permit { call, ..unreachable!() };
+///     let _ = tollgate_gateway::extensions::permit::ExtensionPermit { call, ..unreachable!() };
 /// }
 /// ```
 #[derive(Debug)]
@@ -87,8 +87,8 @@ pub enum Error {
     Policy(#[source] rego::Error),
 }
 
-/// Judges `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go into
-/// `record`.
+/// Authorizes `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go
+/// into `record`.
 ///
 /// # Errors
 /// [`Error`]; each one means the request does not pass.
@@ -96,9 +96,9 @@ pub fn authorize(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
     call: Call,
-    record: &mut Open,
+    record: &mut OpenRecord,
 ) -> Result<ExtensionPermit, Error> {
-    let evaluation = snapshot.judgments.of(snapshot, caller, &call);
+    let evaluation = snapshot.extension_evaluations.get_or_evaluate(snapshot, caller, &call);
     let target = &evaluation.facts.target;
     record.note(|record| {
         record.checks = Arc::clone(&evaluation.facts.checks);
@@ -110,7 +110,7 @@ pub fn authorize(
     permit(snapshot, (evaluation, decision), call)
 }
 
-/// Judges again a call that another snapshot permitted, without a record.
+/// Authorizes again a call that another snapshot permitted, without a record.
 ///
 /// # Errors
 /// As [`authorize`].
@@ -121,7 +121,7 @@ pub fn reauthorize(
 ) -> Result<ExtensionPermit, Error> {
     let mut call = before.call.clone();
     call.extension = snapshot.extensions.find(&call.attributes.name);
-    let evaluation = snapshot.judgments.of(snapshot, caller, &call);
+    let evaluation = snapshot.extension_evaluations.get_or_evaluate(snapshot, caller, &call);
     let decision = evaluation.decide(snapshot, &call).map_err(Error::Policy)?;
     permit(snapshot, (evaluation, decision), call)
 }
@@ -161,22 +161,22 @@ fn permit(
 }
 
 impl ExtensionPermit {
-    /// Who was allowed.
+    /// The caller that was allowed.
     pub fn caller(&self) -> &Arc<Caller> {
         self.evaluation.caller()
     }
 
-    /// Which extension.
+    /// The extension that is called.
     pub fn extension(&self) -> &Arc<Extension> {
         &self.extension
     }
 
-    /// Which of its backends.
+    /// The backend that gets the call.
     pub fn backend(&self) -> &Arc<Backend> {
         &self.backend
     }
 
-    /// What was allowed.
+    /// The call that was allowed.
     pub fn call(&self) -> &Call {
         &self.call
     }
@@ -186,8 +186,8 @@ impl ExtensionPermit {
         self.evaluation.facts.target.destination.as_deref()
     }
 
-    /// What the backend is told about the call, or why that cannot be expressed.
-    pub fn subject(&self) -> &Result<headers::Subject, headers::Error> {
+    /// The headers about application, project and cluster, or why headers cannot express them.
+    pub fn resource_headers(&self) -> &Result<headers::ResourceHeaders, headers::Error> {
         &self.evaluation.facts.target.headers
     }
 

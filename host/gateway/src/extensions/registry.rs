@@ -29,9 +29,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Builds backends for `specs`. Whatever did not change since `previous` is taken over as it
-    /// runs: backends that differ only in their position in the file, and counts of open requests
-    /// if the limits are the same.
+    /// Builds backends for `specs`. Whatever did not change since `previous` is reused as it runs:
+    /// backends that differ only in their position in the file, and counts of open requests if the
+    /// limits are the same.
     ///
     /// # Errors
     /// A finding for each backend that cannot be built, such as a certificate that does not parse.
@@ -39,8 +39,8 @@ impl Registry {
         let mut findings = Vec::new();
         let mut extensions = HashMap::with_capacity(specs.len());
         for spec in specs {
-            let kept = previous.and_then(|previous| previous.find(&spec.name));
-            let extension = match Extension::build(spec, kept.as_deref()) {
+            let previous_extension = previous.and_then(|previous| previous.find(&spec.name));
+            let extension = match Extension::build(spec, previous_extension.as_deref()) {
                 Ok(extension) => Arc::new(extension),
                 Err(mut found) => {
                     findings.append(&mut found);
@@ -71,13 +71,13 @@ impl Registry {
 }
 
 impl Extension {
-    fn build(spec: ExtensionSpec, kept: Option<&Self>) -> Result<Self, Vec<Diagnostic>> {
-        let backends = match kept.filter(|kept| differs_only_in_location(&kept.spec, &spec)) {
-            Some(kept) => kept.backends.clone(),
+    fn build(spec: ExtensionSpec, previous: Option<&Self>) -> Result<Self, Vec<Diagnostic>> {
+        let backends = match previous.filter(|previous| differs_only_in_location(&previous.spec, &spec)) {
+            Some(previous) => previous.backends.clone(),
             None => backends(&spec)?,
         };
-        let limiter = match kept.filter(|kept| kept.spec.limits == spec.limits) {
-            Some(kept) => Arc::clone(&kept.limiter),
+        let limiter = match previous.filter(|previous| previous.spec.limits == spec.limits) {
+            Some(previous) => Arc::clone(&previous.limiter),
             None => Limiter::new(&spec.limits),
         };
         Ok(Self {
@@ -127,8 +127,8 @@ impl Extension {
         self.backends.get(at)
     }
 
-    /// The service registered under the literal text of a destination: name and server, or the one
-    /// that is given.
+    /// The position of the service that is registered under the literal text of a destination: its
+    /// name and server, or whichever of the two the destination has.
     fn position_by_destination(&self, to: &Destination) -> Option<usize> {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
         self.spec.services.iter().position(|service| {

@@ -101,7 +101,7 @@ fn queries(data: &[u8]) {
     use api::query::{Parameters, Query};
     use request::query::{Parameters as SetParameters, Query as SetQuery};
     let Some(raw) = text(data) else { return };
-    for parameters in [Parameters::Agents, Parameters::Owned, Parameters::Audit] {
+    for parameters in [Parameters::Agents, Parameters::TokensOrSessions, Parameters::Audit] {
         drop(Query::read(Some(raw), parameters));
     }
     for parameters in [
@@ -116,13 +116,13 @@ fn queries(data: &[u8]) {
         drop(SetQuery::read(Some(raw), parameters));
     }
     // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
-    let stripped = tollgate_identity::authenticate::agent::strip_query(Some(raw)).unwrap_or_default();
+    let stripped = tollgate_identity::authenticate::k8s_proxy::strip_query(Some(raw)).unwrap_or_default();
     for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
-        assert_ne!(name, tollgate_identity::authenticate::agent::AGENT_PARAMETER);
-        assert_ne!(name, tollgate_identity::authenticate::agent::CSRF_PARAMETER);
+        assert_ne!(name, tollgate_identity::authenticate::k8s_proxy::AGENT_PARAMETER);
+        assert_ne!(name, tollgate_identity::authenticate::k8s_proxy::CSRF_PARAMETER);
     }
     assert_eq!(
-        tollgate_identity::authenticate::agent::strip_query(Some(&stripped)).unwrap_or_default(),
+        tollgate_identity::authenticate::k8s_proxy::strip_query(Some(&stripped)).unwrap_or_default(),
         stripped
     );
 }
@@ -186,13 +186,13 @@ fn grpc_seeds() -> Vec<Vec<u8>> {
 }
 
 /// The tables of the gRPC API, made once for all inputs.
-fn api() -> Option<&'static MessageCodec> {
-    static API: std::sync::LazyLock<Option<MessageCodec>> = std::sync::LazyLock::new(|| MessageCodec::new().ok());
+fn codec() -> Option<&'static MessageCodec> {
+    static API: std::sync::LazyLock<Option<MessageCodec>> = std::sync::LazyLock::new(|| MessageCodec::try_new().ok());
     API.as_ref()
 }
 
 fn grpc(data: &[u8]) {
-    let Some(api) = api() else { return };
+    let Some(codec) = codec() else { return };
     let Some(([method, transport], content)) = data.split_first_chunk::<2>() else {
         return;
     };
@@ -210,7 +210,7 @@ fn grpc(data: &[u8]) {
         transport,
         deadline: None,
     };
-    if let Ok(message) = api.read(&call, &bytes::Bytes::copy_from_slice(content)) {
+    if let Ok(message) = codec.decode(&call, &bytes::Bytes::copy_from_slice(content)) {
         drop(request(method, message));
     }
 }

@@ -1,6 +1,6 @@
 //! Decides which pages of other origins may call (CORS:
-//! <https://fetch.spec.whatwg.org/#http-cors-protocol>), and makes [`Cors`], the fields that
-//! every answer gets. Other origins get 403.
+//! <https://fetch.spec.whatwg.org/#http-cors-protocol>), and makes [`Cors`], the header fields
+//! that every response gets. Other origins get 403.
 //!
 //! Security: an origin must equal an allowed one. `Access-Control-*` fields of the cluster are
 //! not passed on.
@@ -14,13 +14,13 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
-use tollgate_identity::authenticate::agent;
+use tollgate_identity::authenticate::k8s_proxy;
 
-/// Methods pages may use (GitLab's agent server answers the same).
+/// Methods that pages may use (GitLab's agent server allows the same).
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
-/// Seconds for which a browser caches the answer to a preflight.
+/// Seconds for which a browser caches the response to a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
-/// Response fields that scripts may read: who answered a 401, the ids of the request in both audit
+/// Response fields that scripts may read: who sent a 401, the ids of the request in both audit
 /// logs, warnings of the cluster, and when to retry.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Audit-Id, Gitlab-Unauthorized, Retry-After, Tollgate-Decision-Id, Warning");
@@ -48,12 +48,12 @@ pub enum Forbidden {
     NoOrigin,
 }
 
-/// The CORS fields of an answer.
+/// The CORS fields of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     /// The allowed origin that sent the request, if any.
     origin: Option<HeaderValue>,
-    /// Whether answers differ by origin at all.
+    /// Whether responses differ by origin at all.
     varies: bool,
 }
 
@@ -79,7 +79,7 @@ pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     }
     let varies = !allowed.is_empty();
     let Some(origin) = origin else {
-        let rides_on_cookie = agent::is_websocket(&head.headers) && agent::has_cookie(&head.headers);
+        let rides_on_cookie = k8s_proxy::is_websocket(&head.headers) && k8s_proxy::has_cookie(&head.headers);
         return if rides_on_cookie {
             Err(Forbidden::NoOrigin)
         } else {
@@ -103,8 +103,8 @@ pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
 }
 
 impl Cors {
-    /// The complete answer to `OPTIONS`, which the gateway gives without a credential, CORS fields
-    /// included. `None` for other methods.
+    /// The complete response to `OPTIONS`, which the gateway sends without a credential, CORS
+    /// fields included. `None` for other methods.
     pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         if head.method != Method::OPTIONS {
             return None;
@@ -113,7 +113,7 @@ impl Cors {
         let fields = response.headers_mut();
         self.apply(fields);
         if self.origin.is_some() {
-            // In a preflight answer there is nothing for a script to read.
+            // In a preflight response there is nothing for a script to read.
             fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
             fields.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
             fields.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
@@ -124,8 +124,8 @@ impl Cors {
         Some(response)
     }
 
-    /// Writes the CORS fields of any answer, refusals included. They replace those of the cluster.
-    /// Adds `Origin` to `Vary`.
+    /// Writes the CORS fields of any response, refusals included. They replace those of the
+    /// cluster. Adds `Origin` to `Vary`.
     pub fn apply(&self, fields: &mut HeaderMap) {
         let foreign: Vec<HeaderName> = fields
             .keys()

@@ -1,5 +1,5 @@
-//! Decides whether the policy lets a request into an agent's cluster, from
-//! [`tollgate_identity::access::AccessGrant`] and what the request asks of Kubernetes. The result is a
+//! Decides whether the policy permits a request to an agent's cluster, from its
+//! [`tollgate_identity::access::AccessGrant`] and its [`Attributes`]. The result is a
 //! [`KubernetesPermit`], which only this file makes, or 403.
 //!
 //! Security: the verb is determined exactly as kube-apiserver determines it.
@@ -20,9 +20,9 @@ pub(crate) mod status_message;
 #[cfg(test)]
 mod tests;
 
-/// KiB of what was made of accesses that is remembered at once, roughly.
+/// Size of the cache of identities in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;
-/// How long it is; an access itself is not remembered longer.
+/// Time to live of a cached identity. An access itself is not cached longer.
 const CACHE_TTL: Duration = Duration::from_secs(300);
 
 /// Bundle and mapping of the Kubernetes front, compiled, tested and ready.
@@ -31,11 +31,11 @@ pub struct KubernetesPolicy {
     bundle: Bundle,
     mapping: ImpersonationMapping,
     digest: Arc<str>,
-    /// By the address of their access.
+    /// Identities by the address of their access.
     identities: moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>,
 }
 
-/// What follows from an access alone.
+/// The identity that follows from an access alone.
 #[derive(Debug)]
 struct CachedIdentity {
     access: Arc<AccessGrant>,
@@ -47,7 +47,7 @@ struct CachedIdentity {
 /// Its fields are private and only [`KubernetesPolicy::authorize`] makes it:
 ///
 /// ```compile_fail,E0451
-/// fn forge(access: std::sync::Arc<tollgate_identity::access::Access>) {
+/// fn forge(access: std::sync::Arc<tollgate_identity::access::AccessGrant>) {
 ///     let _ = tollgate_gateway::kubernetes::permit::KubernetesPermit { access, ..unreachable!() };
 /// }
 /// ```
@@ -59,7 +59,7 @@ pub struct KubernetesPermit {
     notes: BTreeMap<String, String>,
 }
 
-/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
+/// Why a request is refused. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The policy denied the request.
@@ -109,17 +109,17 @@ impl KubernetesPolicy {
             bundle,
             mapping,
             identities: moka::sync::Cache::builder()
-                .weigher(|_, cached_identity: &Arc<CachedIdentity>| cached_identity.heap_size())
+                .weigher(|_, cached_identity: &Arc<CachedIdentity>| cached_identity.size_kib())
                 .max_capacity(CACHE_KIB)
                 .time_to_live(CACHE_TTL)
                 .build_with_hasher(rustc_hash::FxBuildHasher),
         }
     }
 
-    /// Judges one request of `access`.
+    /// Authorizes one request of `access`.
     ///
-    /// Takes some microseconds. What follows from the access alone is computed once and cached
-    /// with the policy.
+    /// Takes some microseconds. The identity follows from the access alone, and is computed once
+    /// and cached with the policy.
     ///
     /// # Errors
     /// [`Error`]; each one means the request does not pass.
@@ -185,12 +185,12 @@ impl KubernetesPolicy {
         {
             return cached_identity;
         }
-        let known = AccessInput::of(access.facts());
+        let input = AccessInput::from_facts(access.facts());
         let outcome = self
             .mapping
-            .apply_with_input(access.facts(), &known)
+            .apply_with_input(access.facts(), &input)
             .map(|impersonation| {
-                let facts = KubernetesFacts::new(known, &impersonation);
+                let facts = KubernetesFacts::new(input, &impersonation);
                 (Arc::new(impersonation), facts)
             });
         let cached_identity = Arc::new(CachedIdentity {
@@ -204,7 +204,7 @@ impl KubernetesPolicy {
 
 impl CachedIdentity {
     /// Memory it holds, approximately, in KiB.
-    fn heap_size(&self) -> u32 {
+    fn size_kib(&self) -> u32 {
         let texts = match &self.outcome {
             Ok((impersonation, _)) => match &**impersonation {
                 Impersonation::Nobody => 0,
@@ -225,12 +225,12 @@ impl KubernetesPermit {
         &self.access
     }
 
-    /// What is asked of the cluster.
+    /// The attributes of the request.
     pub fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
     }
 
-    /// The identity that acts there.
+    /// The identity that the request has in the cluster.
     pub fn impersonation(&self) -> &Arc<Impersonation> {
         &self.impersonation
     }

@@ -6,8 +6,8 @@ use http::Uri;
 
 use tollgate_proxy::target::{Error, check_path};
 
-/// Where people reach the API servers of agents. The agent is in the credential.
-pub const KUBERNETES: &str = "/k8s-proxy/";
+/// Prefix under which people reach the API servers of agents. The credential names the agent.
+pub const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
 
 /// The pieces of a path into an agent's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub struct KubernetesPath<'a> {
     pub query: Option<&'a str>,
 }
 
-/// Whether a path is the Kubernetes front's, well-formed or not.
+/// Whether a path is one of the Kubernetes front, even if it is malformed.
 pub fn is_kubernetes(path: &str) -> bool {
-    path.starts_with(KUBERNETES)
+    path.starts_with(KUBERNETES_PREFIX)
 }
 
 /// Splits such a path. `None` if the path is not one.
@@ -32,7 +32,7 @@ pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error>
     let path = uri.path();
     // The slash before the rest stays with it.
     let rest = path
-        .strip_prefix(KUBERNETES.trim_end_matches('/'))
+        .strip_prefix(KUBERNETES_PREFIX.trim_end_matches('/'))
         .filter(|rest| rest.starts_with('/'));
     let Some(rest) = rest else { return Ok(None) };
     check_path(rest)?;

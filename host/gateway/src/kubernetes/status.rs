@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// Tells a page that the gateway, not the cluster, refused its credential.
 pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
-/// A refusal of this front.
+/// The response of a refusal.
 ///
 /// Fields: JSON, `nosniff`, `no-store`; on 401 the marker and `WWW-Authenticate`.
 ///

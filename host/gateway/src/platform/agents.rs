@@ -7,19 +7,19 @@ use http::Response;
 
 use crate::platform::api::query::{OwnerFilter, Query};
 use crate::platform::api::{AgentView, Error};
-use crate::platform::permit::{PlatformPermission, each, object};
-use crate::platform::{Desk, items};
+use crate::platform::permit::{PlatformPermission, check_each, object};
+use crate::platform::{PlatformHandler, items};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
-/// A caller who has one of these rights for all users of an agent administers it.
+/// A caller who has one of these permissions for all users of an agent administers it.
 const ADMINISTERS: [PlatformPermission; 3] = [
     PlatformPermission::GetTokens,
     PlatformPermission::GetSessions,
     PlatformPermission::GetAudit,
 ];
 
-impl Desk<'_> {
+impl PlatformHandler<'_> {
     /// Lists the agents shared with the caller or with somebody else, or all that the caller
     /// administers.
     pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
@@ -80,8 +80,8 @@ impl Desk<'_> {
             .map(|agent| object(Some(&agent.name), user))
             .collect();
         let mut any = vec![false; objects.len()];
-        for right in ADMINISTERS {
-            let allowed = each(self.snapshot, &self.caller, right, &objects);
+        for permission in ADMINISTERS {
+            let allowed = check_each(self.snapshot, &self.caller, permission, &objects);
             for (any, allowed) in any.iter_mut().zip(allowed) {
                 *any |= allowed;
             }

@@ -1,7 +1,7 @@
-//! What is specific to the API for tokens, sessions, agents and audit: decodes queries and
-//! content, and encodes rows of the store as JSON. It decides nothing.
+//! Decodes queries and content of the API for tokens, sessions, agents and audit, and encodes rows
+//! of the store as JSON. It decides nothing.
 //!
-//! Security: an answer contains no secret except the one that was just made, once.
+//! Security: a response contains no secret except one that was just created.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub struct RoleView {
 /// What a kubeconfig needs besides a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KubeconfigView {
-    /// URL of the Kubernetes front, where the settings say it.
+    /// URL of the Kubernetes front, if the settings have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Suggested name of the context.
@@ -93,9 +93,9 @@ pub enum State {
 pub struct TokenView {
     /// Its number.
     pub id: Uuid,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
     pub name: String,
-    /// Whose it is.
+    /// Its owner.
     pub user: User,
     /// The one agent it is for.
     pub agent: AgentRef,
@@ -121,7 +121,7 @@ pub struct TokenView {
 pub struct SessionView {
     /// Text form of its id.
     pub id: String,
-    /// Whose it is.
+    /// Its owner.
     pub user: User,
     /// The agent it was used for; absent for browser sessions not used yet.
     #[serde(skip_serializing_if = "Option::is_none")]

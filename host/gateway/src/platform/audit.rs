@@ -6,52 +6,52 @@ use http::Response;
 
 use crate::platform::api::query::OwnerFilter;
 use crate::platform::api::{AuditView, Error};
-use crate::platform::permit::{PlatformPermission, each, object};
-use crate::platform::{Desk, ListRequest, items};
+use crate::platform::permit::{PlatformPermission, check_each, object};
+use crate::platform::{ListRequest, PlatformHandler, items};
 use tollgate_core::agent::AgentId;
 use tollgate_identity::store::{AuditEvent, AuditFilter};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
-impl Desk<'_> {
+impl PlatformHandler<'_> {
     pub(super) async fn list_audit(
         &self,
-        wish: &ListRequest,
+        list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let agents = self.readable(wish, checks)?;
-        let named = match &wish.query.owner {
+        let agents = self.readable(list, checks)?;
+        let user_id = match &list.query.owner {
             // A person who is not in the directory has no number to search for.
-            OwnerFilter::User(name) if wish.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
-            OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => wish.user,
+            OwnerFilter::User(name) if list.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
+            OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => list.user,
         };
         let filter = AuditFilter {
-            user_id: named,
+            user_id,
             agents,
-            action: wish.query.action.clone(),
-            before: wish.query.before,
-            limit: wish.query.event_limit(),
+            action: list.query.action.clone(),
+            before: list.query.before,
+            limit: list.query.event_limit(),
         };
-        let events = self.services.store.audit(&filter).await?;
+        let events = self.front_state.store.audit(&filter).await?;
         let views: Vec<AuditView> = events.into_iter().map(|event| self.event(event)).collect();
         Ok(items(&views))
     }
 
     /// The agents whose events are shown. `None` means that agents make no difference.
-    fn readable(&self, wish: &ListRequest, checks: &mut Vec<CheckRecord>) -> Result<Option<Vec<AgentId>>, Error> {
-        let asked = wish.query.agent.is_some().then(|| Vec::from_iter(wish.agent));
-        if wish.is_mine {
-            return Ok(asked);
+    fn readable(&self, list: &ListRequest, checks: &mut Vec<CheckRecord>) -> Result<Option<Vec<AgentId>>, Error> {
+        let requested = list.query.agent.is_some().then(|| Vec::from_iter(list.agent));
+        if list.is_mine {
+            return Ok(requested);
         }
-        let user = match &wish.query.owner {
+        let user = match &list.query.owner {
             OwnerFilter::User(name) => Some(name.as_str()),
             OwnerFilter::Mine | OwnerFilter::All => None,
         };
-        if asked.is_some() {
-            let agent = wish.agent.and_then(|id| self.agent(id).name);
-            let agent = agent.as_deref().or(wish.query.agent.as_deref());
+        if requested.is_some() {
+            let agent = list.agent.and_then(|id| self.agent(id).name);
+            let agent = agent.as_deref().or(list.query.agent.as_deref());
             self.require(PlatformPermission::GetAudit, object(agent, user), checks)?;
-            return Ok(asked);
+            return Ok(requested);
         }
         let objects: Vec<String> = self
             .agents
@@ -62,7 +62,7 @@ impl Desk<'_> {
         if everywhere.is_ok() {
             return Ok(None);
         }
-        let allowed = each(self.snapshot, &self.caller, PlatformPermission::GetAudit, &objects);
+        let allowed = check_each(self.snapshot, &self.caller, PlatformPermission::GetAudit, &objects);
         let readable: Vec<AgentId> = self
             .agents
             .agents()

@@ -1,17 +1,17 @@
-//! Builds one page of a list whose rows RBAC judges one by one.
+//! Builds one page of a list whose rows RBAC authorizes one by one.
 //!
-//! Invariant: a page asks the store at most [`MAX_QUERIES`] times, and its cursor names only the
-//! last item of the page.
+//! Invariant: a page queries the store at most [`MAX_QUERIES`] times, and its cursor names only
+//! the last item of the page.
 
 use crate::platform::api::Error;
 
-/// Rows of one query to the store.
+/// Most rows of one query to the store.
 pub(super) const ROWS: u32 = 1_000;
 
-/// Queries to the store for one page.
+/// Most queries to the store for one page.
 const MAX_QUERIES: u32 = 10;
 
-/// The last row of an answer of the store, if more may follow.
+/// The last row of a query's result, if more rows may follow.
 pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
     let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
     rows.last().filter(|_| is_full)
@@ -22,29 +22,29 @@ pub(super) struct PageBuilder<T, P> {
     /// The items the caller may see. One more than fits on the page means that another page
     /// follows.
     items: Vec<(P, T)>,
-    most: usize,
+    max_items: usize,
     /// Position after which the next query begins.
     after: Option<P>,
-    questions: u32,
+    queries: u32,
     is_complete: bool,
 }
 
 impl<T, P: Clone> PageBuilder<T, P> {
     /// - `after`: position after which the page begins.
-    /// - `most`: most items of the page.
-    pub(super) fn new(after: Option<P>, most: u32) -> Self {
+    /// - `max_items`: most items of the page.
+    pub(super) fn new(after: Option<P>, max_items: u32) -> Self {
         Self {
             items: Vec::new(),
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            max_items: usize::try_from(max_items).unwrap_or(usize::MAX),
             after,
-            questions: 0,
+            queries: 0,
             is_complete: false,
         }
     }
 
     /// Whether to query the store once more.
     pub(super) fn needs_query(&self) -> bool {
-        !self.is_complete && self.items.len() <= self.most && self.questions < MAX_QUERIES
+        !self.is_complete && self.items.len() <= self.max_items && self.queries < MAX_QUERIES
     }
 
     /// Position after which to query.
@@ -52,11 +52,11 @@ impl<T, P: Clone> PageBuilder<T, P> {
         self.after.clone()
     }
 
-    /// Adds the items of one answer of the store that the caller may see.
+    /// Adds the items of one query's result that the caller may see.
     ///
-    /// - `end`: last position of the answer. `None` if nothing follows.
+    /// - `end`: last position of the result. `None` if nothing follows.
     pub(super) fn add_rows(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
-        self.questions = self.questions.saturating_add(1);
+        self.queries = self.queries.saturating_add(1);
         self.items.extend(visible);
         self.is_complete = end.is_none();
         self.after = end;
@@ -68,8 +68,8 @@ impl<T, P: Clone> PageBuilder<T, P> {
     /// # Errors
     /// [`Error::Query`]: the rows that one page may read held nothing to show.
     pub(super) fn finish(mut self) -> Result<(Vec<T>, Option<P>), Error> {
-        let is_last = self.is_complete && self.items.len() <= self.most;
-        self.items.truncate(self.most);
+        let is_last = self.is_complete && self.items.len() <= self.max_items;
+        self.items.truncate(self.max_items);
         let last = self.items.last().map(|(position, _)| position.clone());
         if last.is_none() && !is_last {
             return Err(Error::Query {
@@ -89,10 +89,10 @@ mod tests {
     use super::*;
 
     /// Rows 1 to 11, of which the caller may see the even ones, three at a time.
-    fn pages(most: u32) -> Vec<Vec<u32>> {
+    fn pages(max_items: u32) -> Vec<Vec<u32>> {
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
-            let mut page = PageBuilder::new(after, most);
+            let mut page = PageBuilder::new(after, max_items);
             while page.needs_query() {
                 let first = page.after().map_or(1, |after: u32| after + 1);
                 let rows = (first..first + 3).filter(|row| *row <= 11 && row % 2 == 0);

@@ -1,7 +1,7 @@
 //! Decides whether the caller may manage other people's tokens, sessions and audit: yes or 403,
-//! with the check for the record. It is not asked about a caller's own.
+//! with the check for the record. A caller's own need no permission.
 //!
-//! Argo CD's RBAC decides alone, by resources only the gateway has. The object is
+//! Argo CD's RBAC decides alone, by resources that only the gateway has. The object is
 //! `<agent>/<username>`. `*` stands for the agent of a browser session, and for whatever a list
 //! does not narrow, so that only a row for all matches it. No built-in role has any of these
 //! resources.
@@ -11,7 +11,7 @@ use crate::extensions::facts::Lookup;
 use crate::snapshot::Snapshot;
 use tollgate_proxy::record::CheckRecord;
 
-/// A right on other people's tokens, sessions or audit events.
+/// A permission on other people's tokens, sessions or audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlatformPermission {
     /// List tokens.
@@ -42,7 +42,7 @@ impl PlatformPermission {
     }
 }
 
-/// The RBAC object of somebody's things at one agent.
+/// The RBAC object of somebody's tokens, sessions or events at one agent.
 ///
 /// - `agent`: `None` if it is not about a single agent.
 /// - `user`: `None` if it is about everybody.
@@ -50,20 +50,27 @@ pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
     format!("{}/{}", agent.unwrap_or("*"), user.unwrap_or("*"))
 }
 
-/// Looks up one right.
-pub fn check(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, object: String) -> CheckRecord {
-    Lookup::of(&snapshot.rbac, caller, right.resource_and_action(), object).into_check()
+/// Looks up one permission.
+pub fn check(snapshot: &Snapshot, caller: &Caller, permission: PlatformPermission, object: String) -> CheckRecord {
+    Lookup::of(&snapshot.rbac, caller, permission.resource_and_action(), object).into_check()
 }
 
-/// Whether the caller could have the right to any object with this prefix. It may return true if
-/// they have none, but never false if they have one.
-pub fn could(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, prefix: &str) -> bool {
-    snapshot.rbac.could(&caller.roles, right.resource_and_action(), prefix)
+/// Whether the caller could have the permission on any object with this prefix. It may return true
+/// if they have none, but never false if they have one.
+pub fn may_allow_prefix(snapshot: &Snapshot, caller: &Caller, permission: PlatformPermission, prefix: &str) -> bool {
+    snapshot
+        .rbac
+        .may_allow_prefix(&caller.roles, permission.resource_and_action(), prefix)
 }
 
-/// For each object, whether the caller has the right.
-pub fn each(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, objects: &[String]) -> Vec<bool> {
-    let [resource, action] = right.resource_and_action();
+/// For each object, whether the caller has the permission.
+pub fn check_each(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    permission: PlatformPermission,
+    objects: &[String],
+) -> Vec<bool> {
+    let [resource, action] = permission.resource_and_action();
     let texts = objects.iter().map(String::as_str);
     let verdicts = snapshot.rbac.decide_each(&caller.roles, resource, action, texts);
     verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()

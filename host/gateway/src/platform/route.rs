@@ -19,15 +19,15 @@ pub enum PlatformRoute {
     Agents,
     /// Tokens, without their secrets.
     Tokens,
-    /// A new token.
+    /// Creates a token.
     CreateToken,
-    /// The end of a token.
+    /// Revokes a token.
     RevokeToken(Uuid),
     /// Sessions that are active or could be.
     Sessions,
-    /// A new browser session.
+    /// Creates a browser session.
     CreateSession,
-    /// The end of a session of any kind.
+    /// Ends a session of any kind.
     RevokeSession(SessionId),
     /// The audit log.
     Audit,

@@ -1,4 +1,4 @@
-//! Lists and ends sessions of every kind, and makes those of browsers. A new browser session
+//! Lists and ends sessions of every kind, and creates those of browsers. A new browser session
 //! returns its cookie and its CSRF token once.
 //!
 //! Security: only those a session concerns can end it.
@@ -15,13 +15,13 @@ use crate::platform::api::query::encode_cursor;
 use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::PlatformPermission;
-use crate::platform::{Desk, ListPage, ListRequest, answer, too_many};
+use crate::platform::{ListPage, ListRequest, PlatformHandler, answer, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_identity::access::secret;
 use tollgate_identity::store::{
-    ActiveSessionCursor, BrowserSession, CreationCursor, Owned, Page, SecretHash, SessionOwner,
+    ActiveSessionCursor, BrowserSession, CreationCursor, CredentialFilter, Page, SecretHash, SessionOwner,
 };
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
@@ -39,21 +39,22 @@ pub(super) struct Revoked {
     note: Option<&'static str>,
 }
 
-/// For ID tokens that do not identify their sign-in.
-const ONE_TOKEN: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the issuer's next \
-                         token of this person is let in; block the user in the directory to end that too";
+/// The note for ID tokens that do not identify their sign-in.
+const SINGLE_TOKEN_NOTE: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the \
+                                 issuer's next token of this person is let in; block the user in the directory to end \
+                                 that too";
 
 impl Revoked {
     pub(super) fn of(session: &SessionId, closed: u32) -> Self {
         Self {
             revoked: session.to_string(),
             closed,
-            note: session.is_single_token().then_some(ONE_TOKEN),
+            note: session.is_single_token().then_some(SINGLE_TOKEN_NOTE),
         }
     }
 }
 
-/// A new browser session. Its cookie is in the header of the answer.
+/// A new browser session. Its cookie is in a header of the response.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CreatedSession<'a> {
@@ -62,32 +63,32 @@ struct CreatedSession<'a> {
     expires_at: jiff::Timestamp,
 }
 
-impl Desk<'_> {
+impl PlatformHandler<'_> {
     pub(super) async fn list_sessions(
         &self,
-        wish: &ListRequest,
+        list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let owned = self.row_filter(PlatformPermission::GetSessions, wish, checks)?;
+        let filter = self.row_filter(PlatformPermission::GetSessions, list, checks)?;
         // Browser sessions that were not used are valid for all agents.
         let has_unused =
-            wish.query.agent.is_none() && (wish.is_mine || self.could_see(PlatformPermission::GetSessions, None, wish));
-        let mut page = PageBuilder::new(wish.query.position(Position::is_sound)?, wish.query.row_limit());
+            list.query.agent.is_none() && (list.is_mine || self.could_see(PlatformPermission::GetSessions, None, list));
+        let mut page = PageBuilder::new(list.query.decode_cursor(Position::is_sound)?, list.query.row_limit());
         while page.needs_query() {
             let (rows, end) = match page.after() {
-                None => self.at_work(&owned, None).await?,
-                Some(Position::AtWork(after)) => self.at_work(&owned, Some(after)).await?,
-                Some(Position::Unused(after)) if has_unused => self.unused(&owned, after).await?,
+                None => self.active_sessions(&filter, None).await?,
+                Some(Position::AtWork(after)) => self.active_sessions(&filter, Some(after)).await?,
+                Some(Position::Unused(after)) if has_unused => self.unused_sessions(&filter, after).await?,
                 Some(Position::Unused(_)) => (Vec::new(), None),
             };
             let of = rows.iter().map(|(_, view)| of_session(view));
-            let visible = self.visible(PlatformPermission::GetSessions, wish, of);
+            let visible = self.visible(PlatformPermission::GetSessions, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             page.add_rows(rows.map(|(row, _)| row), end);
         }
         let (mut views, next) = page.finish()?;
         if views.is_empty() {
-            self.check_empty_list(PlatformPermission::GetSessions, wish, checks)?;
+            self.check_empty_list(PlatformPermission::GetSessions, list, checks)?;
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         let listed = ListPage {
@@ -100,10 +101,10 @@ impl Desk<'_> {
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
         self.require_embedded_authorizer()?;
         let me = self.require_user()?;
-        let (value, csrf) = (secret::session()?, secret::session()?);
+        let (value, csrf) = (secret::generate_session_secret()?, secret::generate_session_secret()?);
         let field = cookie::set_cookie(&value, self.settings, self.transport)?;
-        let life = self.settings.cookie_lifetime;
-        let expires_at = self.now.checked_add(life).unwrap_or(self.now);
+        let lifetime = self.settings.cookie_lifetime;
+        let expires_at = self.now.checked_add(lifetime).unwrap_or(self.now);
         let session = BrowserSession {
             id: Uuid::now_v7(),
             user: me.clone(),
@@ -112,17 +113,17 @@ impl Desk<'_> {
             expires_at,
             revoked_at: None,
         };
-        self.services
+        self.front_state
             .store
             .create_session(&session, SecretHash::of(&value), &self.actor())
             .await
             .map_err(|error| too_many(error, me))?;
-        let made = CreatedSession {
+        let created = CreatedSession {
             id: browser(session.id).to_string(),
             csrf_token: csrf.expose_secret(),
             expires_at,
         };
-        let mut response = answer(StatusCode::CREATED, &made);
+        let mut response = answer(StatusCode::CREATED, &created);
         response.headers_mut().append(SET_COOKIE, field);
         Ok(response)
     }
@@ -137,63 +138,72 @@ impl Desk<'_> {
         if !uses.iter().all(|one| self.may_end(one, checks)) {
             return Err(Error::UnknownSession);
         }
-        let about = SessionOwner {
+        let session_owner = SessionOwner {
             user: first.user.clone(),
             agent_id: first.agent_id.filter(|_| uses.len() == 1),
         };
-        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        let closed = self
+            .front_state
+            .sessions
+            .revoke(&session, &session_owner, &self.actor())
+            .await?;
         Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
     /// Whether the caller may end a session with this use: at this agent, or anywhere for its
     /// person.
-    fn may_end(&self, about: &SessionOwner, checks: &mut Vec<CheckRecord>) -> bool {
+    fn may_end(&self, session_owner: &SessionOwner, checks: &mut Vec<CheckRecord>) -> bool {
         let mut may = |agent| {
-            let object = self.object(agent, &about.user.username);
+            let object = self.object(agent, &session_owner.user.username);
             self.may(PlatformPermission::DeleteSessions, object, checks)
         };
-        self.is_mine(&about.user) || may(about.agent_id) || (about.agent_id.is_some() && may(None))
+        self.is_mine(&session_owner.user)
+            || may(session_owner.agent_id)
+            || (session_owner.agent_id.is_some() && may(None))
     }
 
-    /// Returns whose a session is, for each agent, with the session's canonical spelling. Of
-    /// credentials that were made elsewhere only their use is known.
+    /// Returns the owners of a session, one for each agent, with the session's canonical spelling.
+    /// Of credentials that were made elsewhere only their use is known.
     async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<SessionOwner>), Error> {
-        let services = self.services;
-        let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
-            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| {
-                let about = SessionOwner {
+        let front_state = self.front_state;
+        let stored = match (session.access_type(), Uuid::try_parse(session.id())) {
+            (AccessType::PersonalAccessToken, Ok(id)) => front_state.store.token(id).await?.map(|token| {
+                let session_owner = SessionOwner {
                     user: token.user,
                     agent_id: Some(token.agent_id),
                 };
-                (token.id, about)
+                (token.id, session_owner)
             }),
-            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| {
-                let about = SessionOwner {
+            (AccessType::SessionCookie, Ok(id)) => front_state.store.browser_session(id).await?.map(|session| {
+                let session_owner = SessionOwner {
                     user: session.user,
                     agent_id: None,
                 };
-                (session.id, about)
+                (session.id, session_owner)
             }),
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
-        match kept {
+        match stored {
             // SECURITY: later requests are identified by this spelling of the number. Revoking
             // another spelling would lock nobody out.
-            Some((id, about)) => Ok((SessionId::new(session.access_type(), id.to_string()), vec![about])),
-            None => Ok((session.clone(), services.sessions.owners_of(session).await?)),
+            Some((id, session_owner)) => Ok((
+                SessionId::new(session.access_type(), id.to_string()),
+                vec![session_owner],
+            )),
+            None => Ok((session.clone(), front_state.sessions.owners_of(session).await?)),
         }
     }
 
     /// Lists sessions seen in use, one row for each agent regardless of the replica. Unused
     /// browser sessions follow the last of them.
-    async fn at_work(
+    async fn active_sessions(
         &self,
-        owned: &Owned,
+        filter: &CredentialFilter,
         after: Option<ActiveSessionCursor>,
     ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
-        let wanted = Page { after, limit: ROWS };
-        let (rows, end) = self.services.sessions.page(owned, &wanted).await?;
+        let page_request = Page { after, limit: ROWS };
+        let (rows, end) = self.front_state.sessions.page(filter, &page_request).await?;
         let views = rows.into_iter().map(|row| {
             let at = Position::AtWork((row.session.clone(), row.agent_id));
             let agent = self.agent(row.agent_id);
@@ -204,18 +214,18 @@ impl Desk<'_> {
     }
 
     /// Lists browser sessions that were not used lately.
-    async fn unused(
+    async fn unused_sessions(
         &self,
-        owned: &Owned,
+        filter: &CredentialFilter,
         after: Option<CreationCursor>,
     ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
-        let wanted = Page { after, limit: ROWS };
-        let store = &self.services.store;
-        let rows = store.browser_sessions(owned, Some(self.now), &wanted).await?;
+        let page_request = Page { after, limit: ROWS };
+        let store = &self.front_state.store;
+        let rows = store.browser_sessions(filter, Some(self.now), &page_request).await?;
         let position = |row: &BrowserSession| Position::Unused(Some((row.created_at, row.id)));
         let end = last_of_full(&rows).map(position);
         let texts: Vec<_> = rows.iter().map(|row| browser(row.id).to_string()).collect();
-        let used = self.services.sessions.at_work(&texts).await?;
+        let used = self.front_state.sessions.active_among(&texts).await?;
         let rows = rows.into_iter().zip(texts).filter(|(_, text)| !used.contains(text));
         let views = rows.map(|(row, text)| (position(&row), SessionView::unused(text, row)));
         Ok((views.collect(), end))

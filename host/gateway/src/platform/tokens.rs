@@ -1,7 +1,7 @@
-//! Makes, lists and revokes personal access tokens. A token's secret is shown once, when it is
-//! made.
+//! Creates, lists and revokes personal access tokens. A token's secret is shown once, when it is
+//! created.
 //!
-//! Security: a token is only made for an agent that is shared with its owner.
+//! Security: a token is only created for an agent that is shared with its owner.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{PlatformPermission, object};
 use crate::platform::sessions::Revoked;
-use crate::platform::{Desk, ListPage, ListRequest, Person, answer, too_many, unblocked};
+use crate::platform::{CallerUser, ListPage, ListRequest, PlatformHandler, answer, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -27,7 +27,7 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::agent::AccessMode;
 
-/// The one scope of tokens made here.
+/// The one scope of tokens created here.
 const SCOPE: &str = "k8s_proxy";
 
 /// A new token with its secret, which is shown this once.
@@ -38,29 +38,29 @@ struct CreatedToken<'a> {
     bearer: &'a str,
 }
 
-impl Desk<'_> {
+impl PlatformHandler<'_> {
     pub(super) async fn list_tokens(
         &self,
-        wish: &ListRequest,
+        list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let owned = self.row_filter(PlatformPermission::GetTokens, wish, checks)?;
-        let mut page = PageBuilder::new(wish.query.position(|_| true)?, wish.query.row_limit());
+        let filter = self.row_filter(PlatformPermission::GetTokens, list, checks)?;
+        let mut page = PageBuilder::new(list.query.decode_cursor(|_| true)?, list.query.row_limit());
         while page.needs_query() {
-            let wanted = Page {
+            let page_request = Page {
                 after: page.after(),
                 limit: ROWS,
             };
-            let rows = self.services.store.tokens(&owned, &wanted).await?;
+            let rows = self.front_state.store.tokens(&filter, &page_request).await?;
             let end = last_of_full(&rows).map(position);
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
-            let visible = self.visible(PlatformPermission::GetTokens, wish, of);
+            let visible = self.visible(PlatformPermission::GetTokens, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             page.add_rows(rows.map(|(token, _)| (position(&token), token)), end);
         }
         let (tokens, next) = page.finish()?;
         if tokens.is_empty() {
-            self.check_empty_list(PlatformPermission::GetTokens, wish, checks)?;
+            self.check_empty_list(PlatformPermission::GetTokens, list, checks)?;
         }
         let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
         let listed = ListPage {
@@ -72,15 +72,15 @@ impl Desk<'_> {
 
     pub(super) async fn create_token(
         &self,
-        asked: &NewToken,
+        new_token: &NewToken,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         self.require_embedded_authorizer()?;
-        let name = asked.name()?.to_owned();
-        let expires_at = asked.expiry(self.now, self.settings.longest_token)?;
-        let wanted = asked.agent.to_string();
-        let user = self.owner(asked, &wanted, checks)?;
-        let agent = self.shared(&wanted, &user)?;
+        let name = new_token.name()?.to_owned();
+        let expires_at = new_token.expiry(self.now, self.settings.longest_token)?;
+        let agent_name = new_token.agent.to_string();
+        let user = self.owner(new_token, &agent_name, checks)?;
+        let agent = self.shared(&agent_name, &user)?;
         let token = Token {
             id: Uuid::now_v7(),
             name,
@@ -93,42 +93,46 @@ impl Desk<'_> {
             revoked_at: None,
             last_used_at: None,
         };
-        let secret = secret::token()?;
-        self.services
+        let secret = secret::generate_token()?;
+        self.front_state
             .store
             .create_token(&token, SecretHash::of(&secret), &self.actor())
             .await
             .map_err(|error| too_many(error, &token.user))?;
         let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
-        let made = CreatedToken {
+        let created = CreatedToken {
             token: self.view(token),
             secret: secret.expose_secret(),
             bearer: &bearer,
         };
-        Ok(answer(StatusCode::CREATED, &made))
+        Ok(answer(StatusCode::CREATED, &created))
     }
 
     pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
-        let token = self.services.store.token(id).await?.ok_or(Error::UnknownToken)?;
+        let token = self.front_state.store.token(id).await?.ok_or(Error::UnknownToken)?;
         let object = self.object(Some(token.agent_id), &token.user.username);
         if !self.is_mine(&token.user) && !self.may(PlatformPermission::DeleteTokens, object, checks) {
             return Err(Error::UnknownToken);
         }
         let session = SessionId::new(AccessType::PersonalAccessToken, id.to_string());
-        let about = SessionOwner {
+        let session_owner = SessionOwner {
             user: token.user,
             agent_id: Some(token.agent_id),
         };
-        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        let closed = self
+            .front_state
+            .sessions
+            .revoke(&session, &session_owner, &self.actor())
+            .await?;
         Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
-    /// The person a token is made for: the caller, or somebody they may make it for.
-    fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<CheckRecord>) -> Result<User, Error> {
-        let name = match (&asked.user, &self.person) {
+    /// The owner of a new token: the caller, or somebody they may create it for.
+    fn owner(&self, new_token: &NewToken, agent: &str, checks: &mut Vec<CheckRecord>) -> Result<User, Error> {
+        let name = match (&new_token.user, &self.user) {
             (None, _) => return self.require_user().cloned(),
-            (Some(name), Person::Linked(me)) if me.username == *name => return Ok(me.clone()),
-            (Some(name), Person::Linked(_) | Person::Unlinked) => name,
+            (Some(name), CallerUser::Linked(me)) if me.username == *name => return Ok(me.clone()),
+            (Some(name), CallerUser::Linked(_) | CallerUser::Unlinked) => name,
         };
         let agent = self.find_agent(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(

@@ -11,7 +11,7 @@ use crate::extensions::facts::Lookup;
 use crate::snapshot::Snapshot;
 use tollgate_proxy::record::CheckRecord;
 
-/// A right on a project.
+/// A permission on a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectPermission {
     /// To see it.
@@ -30,9 +30,15 @@ impl ProjectPermission {
     }
 }
 
-/// Looks up one right.
-pub fn check(snapshot: &Snapshot, caller: &Caller, right: ProjectPermission, name: &str) -> CheckRecord {
-    Lookup::of(&snapshot.rbac, caller, ["projects", right.action()], name.to_owned()).into_check()
+/// Looks up one permission.
+pub fn check(snapshot: &Snapshot, caller: &Caller, permission: ProjectPermission, name: &str) -> CheckRecord {
+    Lookup::of(
+        &snapshot.rbac,
+        caller,
+        ["projects", permission.action()],
+        name.to_owned(),
+    )
+    .into_check()
 }
 
 /// For each name, whether the caller may see the project.

@@ -1,7 +1,7 @@
-//! What is specific to the API for AppProjects: decodes the content of a PUT, and gives each
-//! refusal a status, a reason and a sentence.
+//! Decodes the content of a PUT of the API for AppProjects, and maps each refusal to a status, a
+//! reason and a message.
 //!
-//! Security: no sentence shows a path of the gateway's machine.
+//! Security: no message shows a path of the gateway's machine.
 
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ pub enum Error {
         "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed"
     )]
     NoVersion,
-    /// What is sent cannot be stored. (400)
+    /// The object that was sent cannot be stored. (400)
     #[error(transparent)]
     Change(#[from] change::Error),
     /// The store of the state refused.
@@ -78,17 +78,17 @@ impl Update {
         key: &write::ObjectKey,
         semantics: ServiceAccountSemantics,
     ) -> Result<Value, Error> {
-        let based_on = self.base_version()?;
-        if based_on != stored.version {
+        let expected_version = self.base_version()?;
+        if expected_version != stored.version {
             return Err(Error::State(write::Error::Conflict {
                 key: key.clone(),
-                based_on: based_on.as_str().to_owned(),
+                expected_version: expected_version.as_str().to_owned(),
                 found: stored.version.as_str().to_owned(),
             }));
         }
-        let wanted = change::with_replaced_entries(&stored.object, &self.project)?;
-        change::validate(&wanted, semantics)?;
-        Ok(wanted)
+        let updated = change::with_replaced_entries(&stored.object, &self.project)?;
+        change::validate(&updated, semantics)?;
+        Ok(updated)
     }
 }
 
@@ -128,7 +128,7 @@ impl Error {
 pub fn state_status(error: &write::Error) -> StatusCode {
     match error {
         write::Error::NotFound(_) => StatusCode::NOT_FOUND,
-        write::Error::Exists(_)
+        write::Error::AlreadyExists(_)
         | write::Error::Conflict { .. }
         | write::Error::ManagedElsewhere { .. }
         | write::Error::DefinedTwice { .. }
@@ -150,7 +150,7 @@ pub fn state_status(error: &write::Error) -> StatusCode {
 /// machine.
 pub fn state_text(error: &write::Error) -> Cow<'static, str> {
     match error {
-        write::Error::NotFound(_) | write::Error::Exists(_) | write::Error::ManagedElsewhere { .. } => {
+        write::Error::NotFound(_) | write::Error::AlreadyExists(_) | write::Error::ManagedElsewhere { .. } => {
             error.to_string().into()
         }
         write::Error::Conflict { key, .. } => {
@@ -170,7 +170,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
             let finding = finding.unwrap_or("it has mistakes");
             format!("the state would not load with this change: {finding}").into()
         }
-        // The caller may read what the cluster says about the object they sent.
+        // The caller may read the cluster's message about the object they sent.
         write::Error::Cluster {
             status: 400 | 413 | 422,
             message,
@@ -187,7 +187,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
 pub fn state_code(error: &write::Error) -> &'static str {
     match error {
         write::Error::NotFound(_) => "project_not_found",
-        write::Error::Exists(_) => "exists",
+        write::Error::AlreadyExists(_) => "exists",
         write::Error::Conflict { .. } => "conflict",
         write::Error::ManagedElsewhere { .. } => "managed_elsewhere",
         write::Error::DefinedTwice { .. }

@@ -1,6 +1,6 @@
-//! Maps the errors of the Kubernetes front's stages to answers.
+//! Maps the errors of the Kubernetes front's stages to responses.
 //!
-//! Security: every 401 has the same text, so that nobody learns which agents or tokens exist.
+//! Security: every 401 has the same text, so that it does not reveal which agents or tokens exist.
 
 use http::StatusCode;
 
@@ -8,17 +8,17 @@ use super::ErrorResponse;
 use crate::discovery;
 use crate::{applications, kubernetes};
 use tollgate_identity::access;
-use tollgate_identity::authenticate::agent;
+use tollgate_identity::authenticate::k8s_proxy;
 use tollgate_identity::sessions::EndReason;
 
 /// The text of every 401.
 const UNAUTHORIZED: &str = "Unauthorized";
 
-pub(super) fn agent_credential_error(error: &agent::Error) -> ErrorResponse {
-    use agent::Error;
+pub(super) fn agent_credential_error(error: &k8s_proxy::Error) -> ErrorResponse {
+    use k8s_proxy::Error;
     match error {
-        Error::None => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
-        Error::Unknown => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "unknown_credential", UNAUTHORIZED),
+        Error::NoCredential => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
+        Error::UnknownKind => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "unknown_credential", UNAUTHORIZED),
         Error::Malformed(_) => {
             ErrorResponse::denied(StatusCode::BAD_REQUEST, "malformed_credential", error.to_string())
         }
@@ -76,7 +76,8 @@ pub(super) fn discovery_error(error: &discovery::Error) -> ErrorResponse {
     }
 }
 
-/// It cannot be determined whether the caller was revoked. Another replica may know.
+/// The response when it cannot be determined whether the caller was revoked. Another replica may
+/// know.
 pub(super) fn store_unavailable() -> ErrorResponse {
     ErrorResponse {
         retry_after: Some(1),

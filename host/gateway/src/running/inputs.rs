@@ -27,17 +27,17 @@ const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// The first bytes of an SQLite database file.
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
-/// Returns the problems of all inputs, each at the place in the settings that names the input.
-pub async fn findings(config: &Config, places: &SettingLocations, clock: &Clock) -> Vec<Diagnostic> {
+/// Returns the problems of all inputs, each with the location in the settings that names the input.
+pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clock) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(tls) = &config.tls {
-        certificates(tls, places, clock, &mut found);
+        certificates(tls, locations, clock, &mut found);
     }
     if let Some(file) = &config.decisions.file
         && let Err(error) = appendable(file)
     {
         let text = format!("`decisions.file`: `{}` cannot be written: {error}", file.display());
-        found.push(refused(places.of("decisions.file"), text, &error));
+        found.push(file_error(locations.locate("decisions.file"), text, &error));
     }
     if let Some(path) = &config.extensions.assertion_key {
         let key = std::fs::read_to_string(path).map_err(|error| error.to_string());
@@ -47,23 +47,23 @@ pub async fn findings(config: &Config, places: &SettingLocations, clock: &Clock)
         });
         if let Err(error) = signer {
             let text = format!("`extensions.assertion.key`: `{}`: {error}", path.display());
-            found.push(Diagnostic::error(places.of("extensions.assertion.key"), text));
+            found.push(Diagnostic::error(locations.locate("extensions.assertion.key"), text));
         }
     }
     if let Some(settings) = &config.kubernetes {
         if let Err(error) = PlatformEndpoint::new(settings, clock.clone()) {
             let key = "kubernetes.platformSecretFile";
             let text = format!("`{key}`: {}", with_causes(&error));
-            found.push(Diagnostic::error(places.of(key), text));
+            found.push(Diagnostic::error(locations.locate(key), text));
         }
-        store(&config.store.url, places, &mut found).await;
+        store(&config.store.url, locations, &mut found).await;
     }
     found
 }
 
-/// An error, with a hint if a folder or a permission is missing.
-fn refused(place: Location, text: String, error: &std::io::Error) -> Diagnostic {
-    let finding = Diagnostic::error(place, text);
+/// An error about a file, with a hint if a folder or a permission is missing.
+fn file_error(location: Location, text: String, error: &std::io::Error) -> Diagnostic {
+    let finding = Diagnostic::error(location, text);
     match error.kind() {
         std::io::ErrorKind::NotFound => finding.with_hint("make the folder first"),
         std::io::ErrorKind::PermissionDenied => finding.with_hint("the gateway's account needs to write there"),
@@ -71,7 +71,7 @@ fn refused(place: Location, text: String, error: &std::io::Error) -> Diagnostic 
     }
 }
 
-fn certificates(tls: &Tls, places: &SettingLocations, clock: &Clock, found: &mut Vec<Diagnostic>) {
+fn certificates(tls: &Tls, locations: &SettingLocations, clock: &Clock, found: &mut Vec<Diagnostic>) {
     let (certificate, key) = ("tls.certificate", "tls.key");
     let chain = match Certificates::load(tls.clone()) {
         Ok(certificates) => certificates.chain(),
@@ -81,7 +81,7 @@ fn certificates(tls: &Tls, places: &SettingLocations, clock: &Clock, found: &mut
                 TlsError::File { .. } | TlsError::Empty { .. } | TlsError::Rustls(_) => key,
             };
             let text = format!("`{at}`: {}", with_causes(&error));
-            found.push(Diagnostic::error(places.of(at), text));
+            found.push(Diagnostic::error(locations.locate(at), text));
             return;
         }
     };
@@ -95,7 +95,7 @@ fn certificates(tls: &Tls, places: &SettingLocations, clock: &Clock, found: &mut
                 "a certificate of its chain"
             };
             let text = format!("`{certificate}`: {which} {text}");
-            let finding = Diagnostic::warning(places.of(certificate), text);
+            let finding = Diagnostic::warning(locations.locate(certificate), text);
             found.push(finding.with_hint("renew it; a new file is taken up without a restart"));
         }
     }
@@ -105,7 +105,7 @@ fn certificates(tls: &Tls, places: &SettingLocations, clock: &Clock, found: &mut
 fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-    let judged_at = |time: Timestamp| {
+    let verify_at = |time: Timestamp| {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
         // Validity is checked before the signer, so an empty set of trusted roots is enough.
         let roots = RootCertStore::empty();
@@ -115,11 +115,11 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         Timestamp::from_second(seconds).map_or_else(|_| "never".to_owned(), |time| time.to_string())
     };
-    let said = |judged| match judged {
+    let certificate_error = |verified| match verified {
         Err(rustls::Error::InvalidCertificate(error)) => Some(error),
         Ok(()) | Err(_) => None,
     };
-    match said(judged_at(now)) {
+    match certificate_error(verify_at(now)) {
         Some(CertificateError::ExpiredContext { not_after, .. }) => {
             return Some(format!("expired on {}", day(not_after)));
         }
@@ -128,36 +128,36 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
         }
         Some(_) | None => {}
     }
-    match said(judged_at(now.checked_add(RENEWAL).ok()?)) {
+    match certificate_error(verify_at(now.checked_add(RENEWAL).ok()?)) {
         Some(CertificateError::ExpiredContext { not_after, .. }) => Some(format!("expires on {}", day(not_after))),
         Some(_) | None => None,
     }
 }
 
-async fn store(url: &StoreUrl, places: &SettingLocations, found: &mut Vec<Diagnostic>) {
+async fn store(url: &StoreUrl, locations: &SettingLocations, found: &mut Vec<Diagnostic>) {
     let url = match url {
         StoreUrl::Text(url) => url.clone(),
         StoreUrl::File(path) => match std::fs::read_to_string(path) {
             Ok(text) => SecretString::from(text.lines().next().unwrap_or_default().trim()),
             Err(error) => {
                 let text = format!("`store.urlFile`: `{}`: {error}", path.display());
-                found.push(Diagnostic::error(places.of("store.urlFile"), text));
+                found.push(Diagnostic::error(locations.locate("store.urlFile"), text));
                 return;
             }
         },
     };
-    let place = places.of("store.url");
+    let location = locations.locate("store.url");
     match url.expose_secret().strip_prefix("sqlite:") {
         Some(path) => {
             let path = Path::new(path);
             if let Err(error) = appendable(path).and_then(|()| database(path)) {
                 let text = format!("`store`: `{}`: {error}", path.display());
-                found.push(refused(place, text, &error));
+                found.push(file_error(location, text, &error));
             }
         }
         None => {
             if let Err(error) = Store::probe(&url).await {
-                found.push(Diagnostic::error(place, format!("`store`: {error}")));
+                found.push(Diagnostic::error(location, format!("`store`: {error}")));
             }
         }
     }
@@ -168,7 +168,7 @@ fn appendable(path: &Path) -> std::io::Result<()> {
     match std::fs::OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            // The file has no name, so that nobody sees it.
+            // The file has no name, so that no other process sees it.
             tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
         }
         opened => opened.map(drop),

@@ -1,5 +1,5 @@
-//! Determines as which service accounts Applications act in each cluster: the [`NeededAccounts`] of that
-//! cluster.
+//! Determines the service accounts that Applications act as in each cluster: the [`NeededAccounts`]
+//! of that cluster.
 //!
 //! Accounts that no Application acts as are left out, and so are those of Applications that are
 //! refused anyway: the Application has no project or no cluster, or its project does not permit
@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tollgate_policy::applications::Applications;
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::Cluster;
 use tollgate_state::destination::CompiledDestinations;
 
@@ -22,13 +22,13 @@ pub struct NeededAccounts {
     /// The cluster.
     pub cluster: Arc<Cluster>,
     /// The accounts, in order.
-    pub accounts: BTreeMap<Account, ActingApplications>,
+    pub accounts: BTreeMap<ServiceAccountName, ActingApplications>,
 }
 
 /// Which Applications act as an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActingApplications {
-    /// How many.
+    /// Number of Applications.
     pub count: usize,
     /// The first few in order, as `namespace/name`.
     pub first: Vec<String>,
@@ -38,7 +38,7 @@ impl ActingApplications {
     fn add(&mut self, namespace: &str, name: &str) {
         self.count = self.count.saturating_add(1);
         let text = format!("{namespace}/{name}");
-        let at = self.first.partition_point(|known| *known < text);
+        let at = self.first.partition_point(|other| *other < text);
         if at < MAX_NAMED {
             self.first.insert(at, text);
             self.first.truncate(MAX_NAMED);
@@ -46,43 +46,46 @@ impl ActingApplications {
     }
 }
 
-/// The needs of each cluster, by its server. Takes some milliseconds for thousands of
+/// The accounts needed in each cluster, by its server. Takes some milliseconds for thousands of
 /// Applications, so it must not run in requests.
 ///
 /// - `clusters`: all clusters, for projects that permit only their own.
-pub fn by_cluster(applications: &Applications, clusters: &[Cluster]) -> BTreeMap<String, NeededAccounts> {
+pub fn by_cluster(applications: &ApplicationIndex, clusters: &[Cluster]) -> BTreeMap<String, NeededAccounts> {
     let mut needed: BTreeMap<String, NeededAccounts> = BTreeMap::new();
-    let mut places: HashMap<&str, CompiledDestinations> = HashMap::new();
+    let mut compiled: HashMap<&str, CompiledDestinations> = HashMap::new();
     for governed in applications.iter() {
-        let (Some(project), Ok(cluster), Ok(acting)) = (&governed.project, &governed.destination, &governed.acting)
+        let (Some(project), Ok(cluster), Ok(derived)) =
+            (&governed.project, &governed.destination, &governed.derived_account)
         else {
             continue;
         };
-        let Some(account) = &acting.account else { continue };
+        let Some(account) = &derived.account else { continue };
         // SECURITY: whoever creates Applications chooses their destinations. Without this check
         // they could choose, through the account that acts there, what the gateway is granted.
-        let permitted = places
+        let permitted = compiled
             .entry(&project.name)
             .or_insert_with(|| CompiledDestinations::of(project));
         if !permitted.permit(cluster, &governed.application.destination.namespace, clusters) {
             continue;
         }
         if !needed.contains_key(&cluster.server) {
-            let needs = NeededAccounts {
+            let accounts = NeededAccounts {
                 cluster: Arc::clone(cluster),
                 accounts: BTreeMap::new(),
             };
-            needed.insert(cluster.server.clone(), needs);
+            needed.insert(cluster.server.clone(), accounts);
         }
-        let Some(needs) = needed.get_mut(&cluster.server) else {
+        let Some(in_cluster) = needed.get_mut(&cluster.server) else {
             continue;
         };
-        if !needs.accounts.contains_key(account) {
-            needs.accounts.insert(account.clone(), ActingApplications::default());
+        if !in_cluster.accounts.contains_key(account) {
+            in_cluster
+                .accounts
+                .insert(account.clone(), ActingApplications::default());
         }
-        if let Some(uses) = needs.accounts.get_mut(account) {
+        if let Some(acting) = in_cluster.accounts.get_mut(account) {
             let name = &governed.application.name;
-            uses.add(&name.namespace, &name.name);
+            acting.add(&name.namespace, &name.name);
         }
     }
     needed
@@ -94,11 +97,14 @@ mod tests {
 
     #[test]
     fn the_first_applications_are_named_and_the_others_counted() {
-        let mut uses = ActingApplications::default();
+        let mut acting = ActingApplications::default();
         for name in ["g", "c", "a", "f", "b", "e", "d"] {
-            uses.add("argocd", name);
+            acting.add("argocd", name);
         }
-        assert_eq!(uses.count, 7);
-        assert_eq!(uses.first, ["argocd/a", "argocd/b", "argocd/c", "argocd/d", "argocd/e"]);
+        assert_eq!(acting.count, 7);
+        assert_eq!(
+            acting.first,
+            ["argocd/a", "argocd/b", "argocd/c", "argocd/d", "argocd/e"]
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! Tells which keys of `extra` a cluster takes at present: [`ExtraGrants`], which requests read
-//! without a lock and without asking the cluster.
+//! Holds which keys of `extra` each cluster accepts at present: [`ExtraGrants`], which requests
+//! read without a lock and without asking the cluster.
 //!
-//! Security: a key is not sent if nothing is known of it.
+//! Security: a key is sent only if the cluster grants it.
 //!
 //! Source: KEP-5284 and kube-apiserver, `endpoints/filters/impersonation`: a service
-//! account with `extra` is impersonated in the classic way alone, so each key needs
-//! the verb `impersonate` on `userextras/<key>`, and the account it too.
+//! account with `extra` can only be impersonated in the classic way, so both each
+//! `userextras/<key>` and the account need the verb `impersonate`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,44 +13,44 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
-/// Most doubts that wait to be checked. More are dropped.
+/// Most reports of a 403 that wait for a recheck. More are dropped.
 const MAX_QUEUED_REPORTS: usize = 64;
 
-/// Which keys may be sent to which cluster. Clones share the state.
+/// The keys of `extra` that may be sent to each cluster. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct ExtraGrants {
     by_server: Arc<ArcSwap<ByServer>>,
-    doubts: mpsc::Sender<ForbiddenExtra>,
+    reports: mpsc::Sender<ForbiddenExtra>,
 }
 
-type ByServer = BTreeMap<String, Arc<Granted>>;
+type ByServer = BTreeMap<String, Arc<ClusterExtraGrants>>;
 
 /// A request with `extra` that a cluster forbade.
 #[derive(Debug)]
 pub(super) struct ForbiddenExtra {
     pub(super) server: String,
-    pub(super) account: Account,
+    pub(super) account: ServiceAccountName,
 }
 
-/// What one cluster accepts with its service accounts.
+/// The keys of `extra` that one cluster grants, and for which service accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct ClusterExtraGrants {
     pub(super) keys: BTreeSet<String>,
-    pub(super) accounts: Accounts,
+    pub(super) accounts: GrantedAccounts,
 }
 
 /// The accounts that may be impersonated with `extra`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Accounts {
+pub(super) enum GrantedAccounts {
     /// All accounts of the cluster.
     All,
     /// Only these accounts.
-    These(BTreeSet<Account>),
+    These(BTreeSet<ServiceAccountName>),
 }
 
-impl Granted {
+impl ClusterExtraGrants {
     /// Whether a key may be sent, whatever its values.
     ///
     /// - `key`: in lower case, as it is in `Impersonate-Extra-…` before it is encoded.
@@ -58,69 +58,69 @@ impl Granted {
         self.keys.contains(key)
     }
 
-    fn covers(&self, account: &Account) -> bool {
+    fn covers(&self, account: &ServiceAccountName) -> bool {
         !self.keys.is_empty()
             && match &self.accounts {
-                Accounts::All => true,
-                Accounts::These(accounts) => accounts.contains(account),
+                GrantedAccounts::All => true,
+                GrantedAccounts::These(accounts) => accounts.contains(account),
             }
     }
 }
 
 impl ExtraGrants {
-    /// Nothing is known of any cluster. Doubts arrive at the receiver.
+    /// Starts without grants. Reports of a 403 arrive at the receiver.
     pub(super) fn new() -> (Self, mpsc::Receiver<ForbiddenExtra>) {
-        let (doubts, doubted) = mpsc::channel(MAX_QUEUED_REPORTS);
+        let (reports, receiver) = mpsc::channel(MAX_QUEUED_REPORTS);
         let by_server = Arc::default();
-        (Self { by_server, doubts }, doubted)
+        (Self { by_server, reports }, receiver)
     }
 
-    /// What may be sent along with an account. `None` if nothing may: no key is granted, or
-    /// nothing is known.
+    /// Returns what may be sent with an account. `None` if nothing may be sent, because no key is
+    /// granted or the cluster has not answered.
     ///
     /// - `server`: the cluster's API server, as in its Secret.
     ///
     /// Takes no lock and does not wait.
-    pub fn granted(&self, server: &str, account: &Account) -> Option<Arc<Granted>> {
-        let known = self.by_server.load();
-        let granted = known.get(server.trim_end_matches('/'))?;
+    pub fn granted(&self, server: &str, account: &ServiceAccountName) -> Option<Arc<ClusterExtraGrants>> {
+        let by_server = self.by_server.load();
+        let granted = by_server.get(server.trim_end_matches('/'))?;
         granted.covers(account).then(|| Arc::clone(granted))
     }
 
-    /// Reports that a cluster answered 403 to a request with `extra`. It may no longer accept
-    /// them, so it is asked again soon. Because a 403 can have other reasons, the grants stay in
-    /// force until then, and the cluster is asked at most now and then.
+    /// Reports that a cluster answered 403 to a request with `extra`. It may no longer accept them,
+    /// so it is rechecked soon. Because a 403 can have other reasons, the grants stay in force
+    /// until then, and the cluster is rechecked only now and then.
     ///
     /// Takes no lock and does not wait.
-    pub fn report_forbidden(&self, server: &str, account: &Account) {
+    pub fn report_forbidden(&self, server: &str, account: &ServiceAccountName) {
         let server = server.trim_end_matches('/');
         if self.by_server.load().contains_key(server) {
-            // If there is no room, other doubts are checked first, and the next 403 reports this
-            // one again.
-            drop(self.doubts.try_send(ForbiddenExtra {
+            // If the queue is full, other reports are checked first, and the next 403 is reported
+            // again.
+            drop(self.reports.try_send(ForbiddenExtra {
                 server: server.to_owned(),
                 account: account.clone(),
             }));
         }
     }
 
-    /// Replaces what is known.
-    pub(super) fn set(&self, known: impl IntoIterator<Item = (String, Granted)>) {
-        let known = known.into_iter().filter(|(_, granted)| !granted.keys.is_empty());
-        let known = known.map(|(server, granted)| (server.trim_end_matches('/').to_owned(), Arc::new(granted)));
-        self.by_server.store(Arc::new(known.collect()));
+    /// Replaces the grants of all clusters.
+    pub(super) fn set(&self, grants: impl IntoIterator<Item = (String, ClusterExtraGrants)>) {
+        let grants = grants.into_iter().filter(|(_, granted)| !granted.keys.is_empty());
+        let grants = grants.map(|(server, granted)| (server.trim_end_matches('/').to_owned(), Arc::new(granted)));
+        self.by_server.store(Arc::new(grants.collect()));
     }
 
-    /// What is known of one cluster.
-    pub(super) fn of(&self, server: &str) -> Option<Arc<Granted>> {
+    /// The grants of one cluster.
+    pub(super) fn of(&self, server: &str) -> Option<Arc<ClusterExtraGrants>> {
         self.by_server.load().get(server.trim_end_matches('/')).map(Arc::clone)
     }
 
-    /// Forgets what is known of a cluster.
+    /// Removes the grants of a cluster.
     pub(super) fn forget(&self, server: &str) {
-        let mut known = ByServer::clone(&self.by_server.load());
-        known.remove(server.trim_end_matches('/'));
-        self.by_server.store(Arc::new(known));
+        let mut by_server = ByServer::clone(&self.by_server.load());
+        by_server.remove(server.trim_end_matches('/'));
+        self.by_server.store(Arc::new(by_server));
     }
 }
 
@@ -128,60 +128,60 @@ impl ExtraGrants {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Accounts, ExtraGrants, Granted};
-    use tollgate_policy::impersonate::service_account::Account;
+    use super::{ClusterExtraGrants, ExtraGrants, GrantedAccounts};
+    use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
     const SERVER: &str = "https://one.example";
 
-    fn account(name: &str) -> Account {
-        Account {
+    fn account(name: &str) -> ServiceAccountName {
+        ServiceAccountName {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
         }
     }
 
-    fn granted(keys: &[&str], accounts: Accounts) -> (String, Granted) {
+    fn granted(keys: &[&str], accounts: GrantedAccounts) -> (String, ClusterExtraGrants) {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        (SERVER.to_owned(), Granted { keys, accounts })
+        (SERVER.to_owned(), ClusterExtraGrants { keys, accounts })
     }
 
     #[test]
     fn nothing_is_sent_unless_it_is_known_to_be_taken() {
-        let (grants, _doubted) = ExtraGrants::new();
+        let (grants, _reports) = ExtraGrants::new();
         assert_eq!(grants.granted(SERVER, &account("a")), None);
 
-        let these = Accounts::These(BTreeSet::from([account("a")]));
+        let these = GrantedAccounts::These(BTreeSet::from([account("a")]));
         grants.set([granted(&["t/user"], these)]);
         let found = grants.granted("https://one.example/", &account("a")).unwrap();
         assert!(found.has("t/user"));
         assert!(!found.has("t/other") && !found.has("T/user"));
-        // Its account may be constrained, which allows no `extra` at all.
+        // The other account may be constrained, which allows no `extra`.
         assert_eq!(grants.granted(SERVER, &account("b")), None);
         assert_eq!(grants.granted("https://two.example", &account("a")), None);
 
-        grants.set([granted(&["t/user"], Accounts::All)]);
+        grants.set([granted(&["t/user"], GrantedAccounts::All)]);
         assert!(grants.granted(SERVER, &account("b")).is_some());
-        grants.set([granted(&[], Accounts::All)]);
+        grants.set([granted(&[], GrantedAccounts::All)]);
         assert_eq!(grants.granted(SERVER, &account("b")), None);
     }
 
     #[test]
     fn doubts_are_of_clusters_that_are_believed_and_bounded() {
-        let (grants, mut doubted) = ExtraGrants::new();
+        let (grants, mut reports) = ExtraGrants::new();
         grants.report_forbidden(SERVER, &account("a"));
-        assert!(doubted.try_recv().is_err(), "nothing was sent there");
+        assert!(reports.try_recv().is_err(), "nothing was sent there");
 
-        grants.set([granted(&["t/user"], Accounts::All)]);
+        grants.set([granted(&["t/user"], GrantedAccounts::All)]);
         for _ in 0..1_000 {
             grants.report_forbidden(SERVER, &account("a"));
         }
         let mut count = 0;
-        while let Ok(doubt) = doubted.try_recv() {
-            assert_eq!((doubt.server.as_str(), doubt.account), (SERVER, account("a")));
+        while let Ok(report) = reports.try_recv() {
+            assert_eq!((report.server.as_str(), report.account), (SERVER, account("a")));
             count += 1;
         }
         assert_eq!(count, super::MAX_QUEUED_REPORTS);
-        // Until the doubt is checked, the grants stay in force.
+        // Until the recheck, the grants stay in force.
         assert!(grants.granted(SERVER, &account("a")).is_some());
         grants.forget(SERVER);
         assert_eq!(grants.granted(SERVER, &account("a")), None);

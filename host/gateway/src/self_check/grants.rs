@@ -1,8 +1,8 @@
-//! Determines the [`ImpersonationGrants`] the gateway's identity needs in a cluster, so that people act there
-//! under their own names. They follow from the agents, the names of the mapping policy and the
+//! Determines the [`ImpersonationGrants`] that the gateway's identity needs in a cluster to
+//! impersonate people there. They follow from the agents, the names of the mapping policy and the
 //! issuers' claim mappings.
 //!
-//! Security: every grant is one that a configured agent can use, and none is for service
+//! Security: only grants that a configured agent can use are included, and none for service
 //! accounts.
 //!
 //! Source: kube-apiserver, `endpoints/filters/impersonation` (one check for each
@@ -16,7 +16,7 @@ use tollgate_config::Authorizer;
 use tollgate_policy::impersonate::ImpersonationMapping;
 use tollgate_state::agent::{AccessMode, AgentObject, Sharing};
 
-/// One kind of name that may be impersonated.
+/// A kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImpersonationGrant {
     /// Users.
@@ -97,25 +97,25 @@ pub struct ImpersonationGrants(BTreeSet<ImpersonationGrant>);
 
 /// Sources of the names that agents can use.
 #[derive(Clone, Copy, Debug)]
-pub struct Names<'a> {
-    /// Settings that say which agent acts as whom, and the issuers with claim mappings.
+pub struct NameSources<'a> {
+    /// Settings of the Kubernetes front, with the issuers and their claim mappings.
     pub settings: &'a tollgate_config::Kubernetes,
-    /// Names of people and jobs.
+    /// The mapping policy, with the names of people and jobs.
     pub mapping: &'a ImpersonationMapping,
 }
 
 impl ImpersonationGrants {
-    /// The grants one agent can use. None for agents that act as themselves, and for those that
-    /// are shared with nobody.
+    /// The grants that one agent can use. Empty for agents that act as themselves, and for those
+    /// that are shared with nobody.
     ///
     /// An agent whose configuration has mistakes may run on its last valid one, which is assumed
     /// to need everything that people need.
-    pub fn of(agent: &AgentObject, names: Names<'_>) -> Self {
+    pub fn of(agent: &AgentObject, names: NameSources<'_>) -> Self {
         match (&names.settings.authorizer, &agent.sharing) {
             // The agent's configuration on the remote platform is not known here.
             (Authorizer::Remote { .. }, _) => Self::of_people(&names.mapping.names()),
             (Authorizer::Embedded, Sharing::Nobody) => Self::default(),
-            (Authorizer::Embedded, Sharing::Broken) => Self::of_people(&names.mapping.names_for_users()),
+            (Authorizer::Embedded, Sharing::Invalid) => Self::of_people(&names.mapping.names_for_users()),
             (Authorizer::Embedded, Sharing::People(access)) => match access.access_mode {
                 AccessMode::Agent => Self::default(),
                 AccessMode::User => Self::of_people(&names.mapping.names_for_users()),
@@ -124,7 +124,7 @@ impl ImpersonationGrants {
         }
     }
 
-    fn of_people(names: &tollgate_policy::impersonate::Names) -> Self {
+    fn of_people(names: &tollgate_policy::impersonate::PossibleNames) -> Self {
         let mut grants = Self([ImpersonationGrant::Users, ImpersonationGrant::Groups].into());
         if names.uid {
             grants.0.insert(ImpersonationGrant::Uids);
@@ -158,7 +158,7 @@ impl ImpersonationGrants {
         self
     }
 
-    /// Whether nobody is impersonated.
+    /// Whether there are no grants, because nobody is impersonated.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -187,7 +187,7 @@ impl ImpersonationGrants {
     }
 }
 
-/// The arguments of a command that name agents.
+/// The command that prints the roles of these agents.
 pub(super) fn command<'a>(agents: impl Iterator<Item = &'a str>) -> String {
     let mut command = Cow::Borrowed("tollgate rbac manifest");
     for agent in agents {

@@ -1,8 +1,8 @@
-//! Builds the RBAC objects, as YAML, that give a gateway's identity its [`ImpersonationGrants`] in a cluster,
+//! Builds the RBAC objects that give a gateway's identity its [`ImpersonationGrants`] in a cluster,
 //! and nothing else.
 //!
-//! Security: service accounts are only those spelled out, and there is no wildcard where the
-//! names are known.
+//! Security: service accounts are granted by name only, and there is no wildcard where the names
+//! are known.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub enum Subject {
     Group(String),
 }
 
-/// What may be done as others under constrained impersonation.
+/// What may be done under constrained impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstrainedPermissions {
     /// Verbs of requests, such as `get`.
@@ -64,33 +64,37 @@ pub fn classic(grants: &ImpersonationGrants, subject: &Subject) -> Vec<Value> {
 }
 
 /// Role and binding for constrained impersonation.
-pub fn constrained(grants: &ImpersonationGrants, reach: &ConstrainedPermissions, subject: &Subject) -> Vec<Value> {
+pub fn constrained(
+    grants: &ImpersonationGrants,
+    permissions: &ConstrainedPermissions,
+    subject: &Subject,
+) -> Vec<Value> {
     let mut rules = name_rules(grants, ImpersonationKind::Constrained);
-    rules.extend(constrained_rules(reach, "user-info"));
+    rules.extend(constrained_rules(permissions, "user-info"));
     vec![
         cluster_role(CONSTRAINED_ROLE, &rules),
         cluster_role_binding(CONSTRAINED_ROLE, subject),
     ]
 }
 
-/// Rules for what may be done as others.
+/// The rules of constrained permissions.
 ///
 /// - `kind`: kind of constrained impersonation, `user-info` or `serviceaccount`.
-fn constrained_rules(reach: &ConstrainedPermissions, kind: &str) -> Vec<Value> {
+fn constrained_rules(permissions: &ConstrainedPermissions, kind: &str) -> Vec<Value> {
     let on = |verb: &String| format!("impersonate-on:{kind}:{verb}");
-    let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
+    let verbs: Vec<String> = permissions.verbs.iter().map(on).collect();
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for resource in &reach.resources {
+    for resource in &permissions.resources {
         let (group, name) = group_and_resource(resource);
-        match groups.iter_mut().find(|(known, _)| *known == group) {
+        match groups.iter_mut().find(|(other, _)| *other == group) {
             Some((_, names)) => names.push(name),
             None => groups.push((group, vec![name])),
         }
     }
     let rule = |(group, names)| json!({"apiGroups": [group], "resources": names, "verbs": verbs});
     let mut rules: Vec<Value> = groups.into_iter().map(rule).collect();
-    if !reach.urls.is_empty() {
-        rules.push(json!({"nonResourceURLs": reach.urls, "verbs": [on(&"get".to_owned())]}));
+    if !permissions.urls.is_empty() {
+        rules.push(json!({"nonResourceURLs": permissions.urls, "verbs": [on(&"get".to_owned())]}));
     }
     rules
 }

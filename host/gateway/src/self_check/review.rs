@@ -1,5 +1,6 @@
-//! Asks a cluster what the gateway's identity may do there. The result is a [`ImpersonationVerdict`]. The
-//! questions are about nobody else and change nothing in the cluster.
+//! Asks a cluster which impersonation grants the gateway's identity has there. The result is an
+//! [`ImpersonationVerdict`]. The reviews are about no other identity and change nothing in the
+//! cluster.
 //!
 //! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, which every
 //! authenticated identity may create (`system:basic-user`).
@@ -11,13 +12,13 @@ use tokio::time::timeout;
 
 use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 use crate::cluster_access::ClusterAccess;
-use crate::question::review::ReviewStatus;
-use crate::question::{self, ClusterClient, Question};
+use crate::cluster_query::review::ReviewStatus;
+use crate::cluster_query::{self, ClusterClient, ClusterQuery};
 
 /// Longest wait for all answers of one cluster; a credential may take 15 s of it.
-const ALL_WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a cluster lets the gateway's identity do.
+/// Whether a cluster grants what the gateway needs to impersonate people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationVerdict {
     /// Everything that is needed, in this mode.
@@ -39,39 +40,39 @@ pub(super) enum CheckError {
     #[error("there is no such cluster, or several have its name")]
     NoCluster,
     #[error(transparent)]
-    Request(#[from] question::Error),
+    Request(#[from] cluster_query::Error),
     #[error("it answered something else than a review")]
     Answer,
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
 }
 
-/// Asks for each grant. Constrained impersonation is asked for only if the classic one is not
+/// Reviews each grant. Constrained impersonation is reviewed only if the classic one is not
 /// granted, because a cluster accepts either.
 ///
-/// Waits at most [`ALL_WITHIN`]. Cancel safe.
+/// Waits at most [`TIMEOUT`]. Cancel safe.
 pub(super) async fn review(access: &ClusterAccess, grants: &ImpersonationGrants) -> ImpersonationVerdict {
-    match timeout(ALL_WITHIN, ask_all(access, grants)).await {
+    match timeout(TIMEOUT, ask_all(access, grants)).await {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(problem)) => ImpersonationVerdict::Unknown(problem),
-        Err(_) => ImpersonationVerdict::Unknown(CheckError::Time(ALL_WITHIN)),
+        Err(_) => ImpersonationVerdict::Unknown(CheckError::Time(TIMEOUT)),
     }
 }
 
 async fn ask_all(access: &ClusterAccess, grants: &ImpersonationGrants) -> Result<ImpersonationVerdict, CheckError> {
-    let mut asking = ClusterClient::acquire(access).await?;
+    let mut client = ClusterClient::acquire(access).await?;
     let mut fewest: Option<(ImpersonationKind, Vec<ImpersonationGrant>)> = None;
     for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
         let mut missing = Vec::new();
         for grant in grants.iter() {
-            if !is_allowed(&mut asking, grant, mode).await? {
+            if !is_allowed(&mut client, grant, mode).await? {
                 missing.push(grant.clone());
             }
         }
         if missing.is_empty() {
             return Ok(ImpersonationVerdict::Granted(mode));
         }
-        if fewest.as_ref().is_none_or(|(_, known)| missing.len() < known.len()) {
+        if fewest.as_ref().is_none_or(|(_, other)| missing.len() < other.len()) {
             fewest = Some((mode, missing));
         }
     }
@@ -80,7 +81,7 @@ async fn ask_all(access: &ClusterAccess, grants: &ImpersonationGrants) -> Result
 }
 
 async fn is_allowed(
-    asking: &mut ClusterClient<'_>,
+    client: &mut ClusterClient<'_>,
     grant: &ImpersonationGrant,
     mode: ImpersonationKind,
 ) -> Result<bool, CheckError> {
@@ -91,10 +92,10 @@ async fn is_allowed(
         "subresource": subresource.unwrap_or_default(),
         "verb": mode.verb(),
     }});
-    parse_allowed(&asking.send(&Question::review(&spec)).await?)
+    parse_allowed(&client.send(&ClusterQuery::review(&spec)).await?)
 }
 
-/// Whether the review says yes.
+/// The `allowed` field of a review's response.
 pub(super) fn parse_allowed(content: &[u8]) -> Result<bool, CheckError> {
     let review = ReviewStatus::parse(content).ok_or(CheckError::Answer)?;
     Ok(review.allowed)

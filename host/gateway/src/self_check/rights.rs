@@ -1,8 +1,8 @@
-//! The [`Question`]s a cluster can be asked about the service accounts of Applications and their
-//! keys of `extra`. All are about the gateway's own rights.
+//! The [`AccessCheck`]s that a cluster is asked to review, about the service accounts of
+//! Applications and their keys of `extra`. All are about the gateway's own rights.
 //!
-//! Source: kube-apiserver, `endpoints/filters/impersonation/mode.go`: the attributes
-//! it looks impersonation up by.
+//! Source: kube-apiserver, `endpoints/filters/impersonation/mode.go`: the attributes by which it
+//! authorizes impersonation.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
 use super::review::CheckError;
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// A right the gateway's identity may have on service accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub(super) enum AccountRight {
     Get,
 }
 
-/// The service accounts a question is about.
+/// The service accounts a check is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AccountScope<'a> {
     /// All accounts of the cluster.
@@ -29,12 +29,12 @@ pub(super) enum AccountScope<'a> {
     /// The accounts of a namespace.
     Namespace(&'a str),
     /// This account.
-    One(&'a Account),
+    One(&'a ServiceAccountName),
 }
 
-/// One question about a right.
+/// A right of the gateway's identity that a cluster reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Question<'a> {
+pub(super) enum AccessCheck<'a> {
     /// Whether service accounts may be impersonated or read.
     Accounts(AccountRight, AccountScope<'a>),
     /// Whether a key of `extra` may be sent with any value. Constrained impersonation of service
@@ -42,19 +42,19 @@ pub(super) enum Question<'a> {
     Extra(&'a str),
 }
 
-/// A cluster that answers questions.
+/// A cluster that reviews the rights of the gateway's identity.
 pub(super) trait AccessReviewer: Sync {
-    /// Whether the gateway's identity has this right.
+    /// Whether the gateway's identity has a right.
     ///
     /// # Errors
     /// [`CheckError`]: the cluster did not answer.
-    fn is_allowed(&self, question: Question<'_>) -> impl Future<Output = Result<bool, CheckError>> + Send;
+    fn is_allowed(&self, check: AccessCheck<'_>) -> impl Future<Output = Result<bool, CheckError>> + Send;
 
-    /// Whether an account exists. Asked only if the identity may read it.
+    /// Whether an account exists. Called only if the gateway's identity may read it.
     ///
     /// # Errors
     /// [`CheckError`]: the cluster did not answer.
-    fn exists(&self, account: &Account) -> impl Future<Output = Result<bool, CheckError>> + Send;
+    fn exists(&self, account: &ServiceAccountName) -> impl Future<Output = Result<bool, CheckError>> + Send;
 }
 
 impl AccountRight {
@@ -74,22 +74,22 @@ impl AccountRight {
     }
 }
 
-impl Question<'_> {
+impl AccessCheck<'_> {
     /// The `spec` of the review.
     pub(super) fn spec(self) -> Value {
         let attributes = match self {
-            Question::Accounts(right, about) => {
-                let (namespace, name) = match about {
+            AccessCheck::Accounts(right, scope) => {
+                let (namespace, name) = match scope {
                     AccountScope::All => ("", ""),
                     AccountScope::Namespace(namespace) => (namespace, ""),
-                    AccountScope::One(Account { namespace, name }) => (namespace.as_str(), name.as_str()),
+                    AccountScope::One(ServiceAccountName { namespace, name }) => (namespace.as_str(), name.as_str()),
                 };
                 json!({
                     "group": right.api_group(), "resource": "serviceaccounts", "verb": right.verb(),
                     "namespace": namespace, "name": name,
                 })
             }
-            Question::Extra(key) => json!({
+            AccessCheck::Extra(key) => json!({
                 "group": AUTHENTICATION_GROUP, "resource": "userextras", "subresource": key, "verb": ImpersonationKind::Classic.verb(),
             }),
         };
@@ -101,17 +101,17 @@ impl Question<'_> {
 mod tests {
     use serde_json::json;
 
-    use super::{AccountRight, AccountScope, Question};
+    use super::{AccessCheck, AccountRight, AccountScope};
     use crate::self_check::grants::ImpersonationKind;
-    use tollgate_policy::impersonate::service_account::Account;
+    use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
     #[test]
     fn questions_are_as_the_api_server_looks_impersonation_up() {
-        let account = Account {
+        let account = ServiceAccountName {
             namespace: "shop".to_owned(),
             name: "deployer".to_owned(),
         };
-        let attributes = |question: Question<'_>| question.spec()["resourceAttributes"].clone();
+        let attributes = |check: AccessCheck<'_>| check.spec()["resourceAttributes"].clone();
         let accounts = |group: &str, verb: &str, namespace: &str, name: &str| {
             json!({
                 "group": group, "resource": "serviceaccounts", "verb": verb, "namespace": namespace, "name": name,
@@ -119,26 +119,26 @@ mod tests {
         };
         let classic = AccountRight::Impersonate(ImpersonationKind::Classic);
         assert_eq!(
-            attributes(Question::Accounts(classic, AccountScope::One(&account))),
+            attributes(AccessCheck::Accounts(classic, AccountScope::One(&account))),
             accounts("", "impersonate", "shop", "deployer")
         );
         assert_eq!(
-            attributes(Question::Accounts(classic, AccountScope::All)),
+            attributes(AccessCheck::Accounts(classic, AccountScope::All)),
             accounts("", "impersonate", "", "")
         );
         assert_eq!(
-            attributes(Question::Accounts(
+            attributes(AccessCheck::Accounts(
                 AccountRight::Impersonate(ImpersonationKind::Constrained),
                 AccountScope::Namespace("shop")
             )),
             accounts("authentication.k8s.io", "impersonate:serviceaccount", "shop", "")
         );
         assert_eq!(
-            attributes(Question::Accounts(AccountRight::Get, AccountScope::One(&account))),
+            attributes(AccessCheck::Accounts(AccountRight::Get, AccountScope::One(&account))),
             accounts("", "get", "shop", "deployer")
         );
         assert_eq!(
-            attributes(Question::Extra("t.example/user")),
+            attributes(AccessCheck::Extra("t.example/user")),
             json!({
                 "group": "authentication.k8s.io", "resource": "userextras", "subresource": "t.example/user",
                 "verb": "impersonate",

@@ -1,4 +1,4 @@
-//! What operators are told of agents.
+//! What operators see of agents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ fn plan() -> AgentPlan {
         },
         label: label.cloned(),
     };
-    let asked = ClusterGrants { access: None, grants };
+    let cluster = ClusterGrants { access: None, grants };
     AgentPlan {
         agents: vec![
             agent(1, "a", Some(&label)),
             agent(2, "b", Some(&label)),
             agent(3, "robot", None),
         ],
-        clusters: BTreeMap::from([(label, asked)]),
+        clusters: BTreeMap::from([(label, cluster)]),
     }
 }
 
@@ -47,14 +47,14 @@ fn check(verdict: ImpersonationVerdict, report: &serde_json::Value, counts: [usi
     assert_eq!(verdict.counts(&plan, "one"), counts);
     let verdicts = BTreeMap::from([("one".into(), verdict)]);
     let reports = serde_json::to_value(plan.reports(&verdicts)).unwrap();
-    let about = |id: i64, name: &str, said: &serde_json::Value| {
+    let agent_report = |id: i64, name: &str, impersonation: &serde_json::Value| {
         let configuration = if name == "b" { "broken" } else { "good" };
-        json!({"id": id, "name": name, "cluster": "one", "configuration": configuration, "impersonation": said})
+        json!({"id": id, "name": name, "cluster": "one", "configuration": configuration, "impersonation": impersonation})
     };
     let expected = json!([
-        about(1, "a", report),
-        about(2, "b", report),
-        about(3, "robot", &json!({"state": "not_needed"})),
+        agent_report(1, "a", report),
+        agent_report(2, "b", report),
+        agent_report(3, "robot", &json!({"state": "not_needed"})),
     ]);
     assert_eq!(reports, expected);
 }
@@ -97,15 +97,15 @@ fn a_plan_changes_with_its_agents_and_what_they_need() {
     renamed.agents[0].name = "c".to_owned();
     assert_ne!(renamed, plan());
     let mut more = plan();
-    for asked in more.clusters.values_mut() {
-        asked.grants = std::mem::take(&mut asked.grants).union([ImpersonationGrant::Uids].into_iter().collect());
+    for cluster in more.clusters.values_mut() {
+        cluster.grants = std::mem::take(&mut cluster.grants).union([ImpersonationGrant::Uids].into_iter().collect());
     }
     assert_ne!(more, plan());
 }
 
 #[test]
 fn grants_are_looked_up_where_each_mode_has_them() {
-    let places = |grant: &ImpersonationGrant| {
+    let looked_up = |grant: &ImpersonationGrant| {
         [ImpersonationKind::Classic, ImpersonationKind::Constrained]
             .map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
     };
@@ -122,6 +122,6 @@ fn grants_are_looked_up_where_each_mode_has_them() {
     ];
     for (grant, resource, classic) in cases {
         let expected = [format!("impersonate {resource} {classic}"), constrained(resource)];
-        assert_eq!(places(&grant), expected);
+        assert_eq!(looked_up(&grant), expected);
     }
 }

@@ -40,27 +40,29 @@ impl StateParts {
 pub(super) enum StateLoad {
     /// It may take effect.
     Good(StateParts),
-    /// It has mistakes. Contains what the load would be with each faulty part as it was before,
-    /// if that is known; this tells which permissions are withdrawn.
+    /// It has mistakes. Contains its parts, with earlier versions in place of faulty ones, if there
+    /// are any: these say which permissions are withdrawn.
     Refused(Option<StateParts>),
 }
 
-/// Makes [`StateParts`] and keeps the last good one with its findings.
+/// Loads the objects, makes [`StateParts`] of them, and keeps the last good ones with their
+/// findings.
 #[derive(Debug)]
 pub(super) struct StateLoader {
     pub(super) source: Arc<dyn Source>,
-    last: Mutex<Option<LastGood>>,
+    last_good: Mutex<Option<LastGood>>,
 }
 
+/// The last good parts with the findings about each.
 #[derive(Debug)]
 struct LastGood {
-    made: StateParts,
+    parts: StateParts,
     rbac: Vec<Diagnostic>,
     authenticator: Vec<Diagnostic>,
     extensions: Vec<Diagnostic>,
 }
 
-/// Which objects are unchanged since last time.
+/// Which objects are unchanged since the last good load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
 struct Unchanged {
@@ -76,12 +78,12 @@ impl StateLoader {
     pub(super) fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
-            last: Mutex::default(),
+            last_good: Mutex::default(),
         }
     }
 
     /// Loads the objects and makes the parts that depend on them. Blocks.
-    pub(super) fn make(
+    pub(super) fn load(
         &self,
         config: &Config,
         (earlier, narrower): (Option<&StateParts>, Option<&StateParts>),
@@ -90,20 +92,20 @@ impl StateLoader {
         let loaded = take(self.source.load(), findings);
         // A broken watch is reported, and the known objects stay in force.
         findings.extend(self.source.health());
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let readable = narrower.or(earlier);
+        let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        let replacement = narrower.or(earlier);
         let Some(resources) = loaded else {
             let parts = self.source.last_known_good().map(|resources| {
-                let known = (last.as_ref(), earlier);
-                // The load itself reports them.
-                make((config, &resources), known, &mut Vec::new()).or_earlier(readable, resources)
+                let known = (last_good.as_ref(), earlier);
+                // Only the findings of the load itself are reported.
+                make((config, &resources), known, &mut Vec::new()).or_earlier(replacement, resources)
             });
             return StateLoad::Refused(parts.flatten());
         };
-        let parts = make((config, &resources), (last.as_ref(), earlier), findings);
-        match parts.whole(resources) {
-            Ok(made) => StateLoad::Good(last.insert(*made).made.clone()),
-            Err((parts, resources)) => StateLoad::Refused(parts.or_earlier(readable, resources)),
+        let parts = make((config, &resources), (last_good.as_ref(), earlier), findings);
+        match parts.complete(resources) {
+            Ok(complete) => StateLoad::Good(last_good.insert(*complete).parts.clone()),
+            Err((parts, resources)) => StateLoad::Refused(parts.or_earlier(replacement, resources)),
         }
     }
 }
@@ -117,13 +119,13 @@ struct PartResults {
 
 impl PartResults {
     /// Returns all parts if every one could be made.
-    fn whole(self, resources: Arc<Resources>) -> Result<Box<LastGood>, (Self, Arc<Resources>)> {
+    fn complete(self, resources: Arc<Resources>) -> Result<Box<LastGood>, (Self, Arc<Resources>)> {
         let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
         let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
             return Err((self, resources));
         };
         Ok(Box::new(LastGood {
-            made: StateParts {
+            parts: StateParts {
                 resources,
                 rbac: Arc::clone(rbac),
                 authenticator: Arc::clone(authenticator),
@@ -150,26 +152,26 @@ impl PartResults {
 /// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
     (config, resources): (&Config, &Arc<Resources>),
-    (last, earlier): (Option<&LastGood>, Option<&StateParts>),
+    (last_good, earlier): (Option<&LastGood>, Option<&StateParts>),
     findings: &mut Vec<Diagnostic>,
 ) -> PartResults {
-    let same = last.map(|last| Unchanged::of(&last.made.resources, resources));
-    let kept = |is: fn(&Unchanged) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
-    let rbac = match kept(|same| same.argocd_cm && same.rbac_cm && same.projects) {
-        Some(last) => PartResult::kept(&last.made.rbac, &last.rbac),
+    let unchanged = last_good.map(|last| Unchanged::of(&last.parts.resources, resources));
+    let reusable = |is: fn(&Unchanged) -> bool| last_good.filter(|_| unchanged.as_ref().is_some_and(is));
+    let rbac = match reusable(|same| same.argocd_cm && same.rbac_cm && same.projects) {
+        Some(last) => PartResult::reused(&last.parts.rbac, &last.rbac),
         None => PartResult::new(rbac(config, resources)),
     };
-    let extensions = match kept(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
-        Some(last) => PartResult::kept(&last.made.extensions, &last.extensions),
+    let extensions = match reusable(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
+        Some(last) => PartResult::reused(&last.parts.extensions, &last.extensions),
         None => PartResult::new(extensions(config, resources, earlier)),
     };
     findings.extend_from_slice(&rbac.findings);
     findings.extend_from_slice(&extensions.findings);
     let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
-    let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == scopes);
-    let authenticator = match kept(|same| same.argocd_cm && same.secrets && same.projects) {
-        Some(last) if same_scopes => PartResult::kept(&last.made.authenticator, &last.authenticator),
+    let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
+    let authenticator = match reusable(|same| same.argocd_cm && same.secrets && same.projects) {
+        Some(last) if same_scopes => PartResult::reused(&last.parts.authenticator, &last.authenticator),
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
             PartResult::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
@@ -191,14 +193,14 @@ fn make(
     }
 }
 
-/// Returns the policy in force without what `narrower` does not allow; `None` if it is not a
+/// Returns the policy in force, restricted to what `narrower` allows as well; `None` if it is not a
 /// valid policy.
 pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &Arc<Rbac>) -> Option<Arc<Rbac>> {
     let compiled = rbac(config, resources).value?;
     Some(Arc::new(compiled.narrowed_by(narrower)))
 }
 
-/// A part with its findings.
+/// One part, if it could be made, with its findings.
 struct PartResult<T> {
     value: Option<Arc<T>>,
     findings: Vec<Diagnostic>,
@@ -212,7 +214,7 @@ impl<T> PartResult<T> {
         }
     }
 
-    fn kept(value: &Arc<T>, findings: &[Diagnostic]) -> Self {
+    fn reused(value: &Arc<T>, findings: &[Diagnostic]) -> Self {
         Self {
             value: Some(Arc::clone(value)),
             findings: findings.to_vec(),

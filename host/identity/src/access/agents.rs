@@ -31,7 +31,7 @@ const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
 const NOT_MAPPED: &str = "`access_as: mapped` takes ID tokens of issuers with `claimMappings`";
 
-/// Number of values made so far; it tells one from another.
+/// Generation of the next [`Agents`].
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The agents by number, with the user directory. Immutable.
@@ -82,7 +82,7 @@ pub struct AgentShare {
     pub groups: Vec<Membership>,
 }
 
-/// Who a credential stands for.
+/// Whom a credential stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialSubject<'a> {
     /// The person in the directory, if any.
@@ -91,7 +91,7 @@ pub(super) struct CredentialSubject<'a> {
     pub(super) mapped: Option<&'a Identity>,
 }
 
-/// The access an agent gives.
+/// The access an agent grants.
 #[derive(Debug)]
 pub(super) struct AgentGrant {
     pub(super) agent: Arc<Agent>,
@@ -140,11 +140,11 @@ impl Agents {
         let last_good = match &object.sharing {
             Sharing::Nobody => None,
             Sharing::People(access) => Some(Arc::clone(access)),
-            Sharing::Broken => before
+            Sharing::Invalid => before
                 .filter(|entry| entry.agent.id == id)
                 .and_then(|entry| entry.last_good.clone()),
         };
-        if object.sharing == Sharing::Broken {
+        if object.sharing == Sharing::Invalid {
             let follows = match last_good {
                 Some(_) => "its last good configuration stays in force",
                 None => "it is closed",
@@ -158,7 +158,7 @@ impl Agents {
                 access_mode: access.access_mode,
                 lists: ListedNamespaces::resolve(access, (name, &self.people), &mut self.findings),
             },
-            (None, Sharing::Broken) => SharingState::Closed(BROKEN),
+            (None, Sharing::Invalid) => SharingState::Closed(BROKEN),
             (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),
         };
         let agent = Arc::new(Agent {
@@ -168,7 +168,7 @@ impl Agents {
             cluster,
         });
         let configuration = match (&object.sharing, &object.binding) {
-            (Sharing::Broken, _) | (_, None) => ConfigurationStatus::Broken,
+            (Sharing::Invalid, _) | (_, None) => ConfigurationStatus::Broken,
             (Sharing::Nobody | Sharing::People(_), Some(_)) => ConfigurationStatus::Good,
         };
         let entry = AgentEntry {
@@ -284,7 +284,7 @@ impl Agents {
         })
     }
 
-    /// Tells one value from another within the process.
+    /// Distinguishes this value from all others of the process.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -295,9 +295,9 @@ impl Agents {
         matches!(open, Some(SharingState::Open { access_mode, .. }) if *access_mode == AccessMode::Mapped(MappedAuthorization::Claim))
     }
 
-    /// Decides what access an agent gives a claimant, who need not be in the directory.
-    pub(super) fn grant(&self, id: AgentId, claimant: CredentialSubject<'_>) -> Result<AgentGrant, AccessDenyReason> {
-        let CredentialSubject { person, mapped } = claimant;
+    /// Decides what access an agent grants a subject, who need not be in the directory.
+    pub(super) fn grant(&self, id: AgentId, subject: CredentialSubject<'_>) -> Result<AgentGrant, AccessDenyReason> {
+        let CredentialSubject { person, mapped } = subject;
         if person.is_some_and(|person| person.state == PersonState::Blocked) {
             return Err(AccessDenyReason::Blocked);
         }

@@ -1,6 +1,6 @@
-//! Asks the platform whether a person may use an agent, and remembers the answer for a while.
+//! Asks the platform whether a person may use an agent, and caches the answer for a while.
 //!
-//! Security: a remembered answer gives no access once its session is known to be revoked or has
+//! Security: a cached answer gives no access once its session is known to be revoked or has
 //! expired.
 
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use secrecy::ExposeSecret as _;
 
 use super::agents::Agents;
 use super::cache::{AccessCache, AccessResult};
-use super::embedded::Embedded;
+use super::embedded::EmbeddedPlatform;
 use super::owned_query::OwnedAccessQuery;
-use super::remote::{Remote, SetupError};
+use super::remote::{RemotePlatform, SetupError};
 use super::secret::is_malformed_token;
-use super::{AccessDenyReason, AccessGrant, AccessKey, CredentialOwner, Error, Question};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
 use crate::store::Store;
@@ -27,11 +27,11 @@ pub struct Authorizer {
     clock: Clock,
 }
 
-/// Who decides.
+/// The platform that decides.
 #[derive(Clone, Debug)]
 enum Platform {
-    Embedded(Embedded),
-    Remote(Arc<Remote>),
+    Embedded(EmbeddedPlatform),
+    Remote(Arc<RemotePlatform>),
 }
 
 impl Authorizer {
@@ -46,7 +46,7 @@ impl Authorizer {
         sessions: Arc<SessionRegistry>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
-        let embedded = Embedded::new(store, &config.users, clock.clone());
+        let embedded = EmbeddedPlatform::new(store, &config.users, clock.clone());
         let (platform, success) = match &config.authorizer {
             tollgate_config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
             tollgate_config::Authorizer::Remote {
@@ -57,9 +57,9 @@ impl Authorizer {
             } => {
                 let authority = certificate_authority.as_deref();
                 let times = (clock.clone(), *stream_lifetime);
-                let remote = Remote::new((url, authority), secret, embedded, times)?;
-                // A remembered answer must leave time for a stream, so that nobody is refused
-                // because it ends before the question is asked again.
+                let remote = RemotePlatform::new((url, authority), secret, embedded, times)?;
+                // A cached answer must leave time for a stream, so that nobody is refused because it
+                // ends before the platform is asked again.
                 let success = config.success_ttl.min(*stream_lifetime / 2);
                 (Platform::Remote(Arc::new(remote)), success)
             }
@@ -75,45 +75,43 @@ impl Authorizer {
 
     /// Whether the person with this credential may use the agent, and as whom.
     ///
-    /// Takes some microseconds for a remembered answer. Otherwise it reads the store or asks the
+    /// Takes some microseconds for a cached answer. Otherwise it reads the store or asks the
     /// platform, for at most 15 s. Cancel safe.
     ///
     /// # Errors
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
     /// `Unavailable`.
-    pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> AccessResult {
-        if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
+    pub async fn authorize(&self, agents: &Arc<Agents>, query: &AccessQuery<'_>) -> AccessResult {
+        if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &query.key)
             && is_malformed_token(token.expose_secret())
         {
-            // The answer is that for any unknown token, but neither the store nor the memory is
-            // used for it.
+            // The answer is that for any unknown token, but neither the store nor the cache is used
+            // for it.
             return Err(AccessDenyReason::UnknownKey.into());
         }
-        // INVARIANT: no remembered answer lets anybody in while revocations are unknown.
+        // INVARIANT: no cached answer lets anybody in while revocations are unknown.
         if self.sessions.is_store_unavailable() {
             return Err(Error::Unavailable {
                 detail: "the store is unavailable".to_owned(),
             });
         }
         let key = match &self.platform {
-            Platform::Embedded(_) => self.cache.key(question, &[&agents.generation().to_le_bytes()]),
-            // The key includes the agent's state, so that a reload counts at once.
-            Platform::Remote(_) => match agents.agent(question.agent) {
+            Platform::Embedded(_) => self.cache.key(query, &[&agents.generation().to_le_bytes()]),
+            // The key includes the agent's state, so that a reload takes effect at once.
+            Platform::Remote(_) => match agents.agent(query.agent) {
                 Some(agent) => {
                     let project = agent.config_project.to_le_bytes();
                     let by_claim = [u8::from(agents.is_granted_by_claim(agent.id))];
-                    let world: [&[u8]; 4] = [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
-                    self.cache.key(question, &world)
+                    let dependencies: [&[u8]; 4] =
+                        [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
+                    self.cache.key(query, &dependencies)
                 }
-                None => self.cache.key(question, &[]),
+                None => self.cache.key(query, &[]),
             },
         };
         let ask = || {
-            let (platform, agents, owned_query) = (
-                self.platform.clone(),
-                Arc::clone(agents),
-                OwnedAccessQuery::from(question),
-            );
+            let (platform, agents, owned_query) =
+                (self.platform.clone(), Arc::clone(agents), OwnedAccessQuery::from(query));
             async move {
                 let access = match &platform {
                     Platform::Embedded(embedded) => embedded.evaluate(&agents, &owned_query).await,
@@ -123,16 +121,16 @@ impl Authorizer {
             }
         };
         let access = self.cache.answer(key, ask).await?;
-        // INVARIANT: this is checked on every request, so that no remembered answer outlives a
+        // INVARIANT: this is checked on every request, so that no cached answer outlives a
         // revocation.
-        let refusal = if self.sessions.is_revoked(access.session()) {
+        let reason = if self.sessions.is_revoked(access.session()) {
             AccessDenyReason::Revoked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
             AccessDenyReason::Expired
         } else {
             return Ok(access);
         };
-        Err(refusal.of(CredentialOwner {
+        Err(reason.with_owner(CredentialOwner {
             user: access.user().clone(),
             session: access.session().clone(),
         }))

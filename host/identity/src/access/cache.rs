@@ -1,7 +1,6 @@
-//! A cache of recent access decisions, which also merges concurrent questions with the same key.
+//! A cache of recent access decisions, which also merges concurrent queries with the same key.
 //!
-//! Invariant: at most one question per key is under way, and a question nobody could answer is
-//! not remembered.
+//! Invariant: at most one query per key is in flight, and [`Error::Unavailable`] is not cached.
 //!
 //! Security: the key covers the agent, the credential and the CSRF token. The credential itself
 //! is not kept.
@@ -17,54 +16,54 @@ use rustc_hash::FxBuildHasher;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, watch};
 
-use super::{AccessGrant, AccessKey, Error, Question};
+use super::{AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use tollgate_core::session::AccessType;
 
-/// Most answers remembered at once.
+/// Most results cached at once.
 const MAX_ENTRIES: u64 = 20_000;
-/// Most questions asked at once; further ones wait.
+/// Most queries in flight at once; further ones wait.
 const MAX_CONCURRENT_QUERIES: usize = 256;
-/// Time limit of one question, including the wait for its turn.
+/// Time limit of one query, including the wait for a permit.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// An answer that is not used for this long is dropped; longer than any answer counts.
+/// A result that is not used for this long is dropped; longer than any result stays fresh.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// An answer.
+/// Access, or why it was not granted.
 pub(super) type AccessResult = Result<Arc<AccessGrant>, Error>;
 
-/// Names a question without holding its credential.
+/// Identifies a query without containing its credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key([u8; 32]);
+pub(super) struct CacheKey([u8; 32]);
 
-/// Answers by key.
+/// Results by key.
 #[derive(Debug)]
 pub(super) struct AccessCache {
-    slots: Cache<Key, Slot, FxBuildHasher>,
-    /// Random for each process, so that keys say nothing of credentials.
+    slots: Cache<CacheKey, Slot, FxBuildHasher>,
+    /// Random for each process, so that keys reveal nothing of credentials.
     secret: hmac::Key,
     permits: Arc<Semaphore>,
     clock: Clock,
     success_ttl: Duration,
     refusal_ttl: Duration,
-    /// Time limit of one question.
-    budget: Duration,
+    /// Time limit of one query.
+    query_timeout: Duration,
 }
 
-/// An answer, or the promise of one. The task that asks holds the other end.
+/// A result, or one that is awaited. The task that runs the query holds the other end.
 type Slot = watch::Receiver<Option<CachedResult>>;
 
 #[derive(Clone, Debug)]
 struct CachedResult {
-    verdict: AccessResult,
-    /// Running time of the process from which it no longer counts.
+    result: AccessResult,
+    /// Uptime from which it is no longer fresh.
     until: Duration,
 }
 
 impl AccessCache {
-    /// Makes an empty memory.
+    /// Makes an empty cache.
     ///
-    /// - `success`, `refusal`: how long each kind of answer is remembered.
+    /// - `success_ttl`, `refusal_ttl`: how long each kind of result is cached.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -83,14 +82,14 @@ impl AccessCache {
             clock,
             success_ttl,
             refusal_ttl,
-            budget: QUERY_TIMEOUT,
+            query_timeout: QUERY_TIMEOUT,
         })
     }
 
-    /// The key of a question. It covers the agent, the kind, the whole credential, the CSRF token
-    /// and `world`, which is whatever else the answer depends on.
-    pub(super) fn key(&self, question: &Question<'_>, world: &[&[u8]]) -> Key {
-        let (kind, credential, csrf_token) = match &question.key {
+    /// The key of a query. It covers the agent, the kind, the whole credential, the CSRF token and
+    /// `dependencies`: whatever else the result depends on.
+    pub(super) fn key(&self, query: &AccessQuery<'_>, dependencies: &[&[u8]]) -> CacheKey {
+        let (kind, credential, csrf_token) = match &query.key {
             AccessKey::PersonalAccessToken(token) => (AccessType::PersonalAccessToken, *token, None),
             AccessKey::OidcIdToken(token) => (AccessType::OidcIdToken, &token.token, None),
             AccessKey::SessionCookie { cookie, csrf_token } => (AccessType::SessionCookie, *cookie, Some(*csrf_token)),
@@ -102,41 +101,38 @@ impl AccessCache {
             context.update(&bytes.len().to_le_bytes());
             context.update(bytes);
         };
-        part(&question.agent.get().to_le_bytes());
+        part(&query.agent.get().to_le_bytes());
         part(kind.as_str().as_bytes());
         part(credential.expose_secret().as_bytes());
         part(csrf_token.map_or("", |token| token.expose_secret()).as_bytes());
-        for bytes in world {
+        for bytes in dependencies {
             part(bytes);
         }
         let mut key = [0; 32];
         key.copy_from_slice(context.sign().as_ref());
-        Key(key)
+        CacheKey(key)
     }
 
-    /// Returns the answer under `key`, and asks for it if there is none that counts. Callers who
-    /// come meanwhile wait for the same answer. A task asks, and goes on if the callers go away.
-    /// Cancel safe.
-    pub(super) async fn answer<F, A>(&self, key: Key, ask: F) -> AccessResult
+    /// Returns the result under `key`, and runs the query if none is fresh. Concurrent callers wait
+    /// for the same result. The query runs in a task of its own, which goes on if the callers go
+    /// away. Cancel safe.
+    pub(super) async fn answer<F, A>(&self, key: CacheKey, ask: F) -> AccessResult
     where
         F: FnOnce() -> A,
         A: Future<Output = AccessResult> + Send + 'static,
     {
-        let remembered = self.slots.get(&key).filter(|slot| self.is_fresh(slot));
-        let mut slot = match remembered {
+        let cached = self.slots.get(&key).filter(|slot| self.is_fresh(slot));
+        let mut slot = match cached {
             Some(slot) => slot,
             None => self.begin(key, ask),
         };
         let answer = slot.wait_for(Option::is_some).await;
-        // The task ended without an answer: it panicked, or the gateway stops.
+        // The task ended without a result: it panicked, or the gateway stops.
         let answer = answer.ok().and_then(|answer| answer.clone());
-        answer.map_or_else(
-            || Err(unavailable("the question was given up")),
-            |answer| answer.verdict,
-        )
+        answer.map_or_else(|| Err(unavailable("the question was given up")), |answer| answer.result)
     }
 
-    fn begin<F, A>(&self, key: Key, ask: F) -> Slot
+    fn begin<F, A>(&self, key: CacheKey, ask: F) -> Slot
     where
         F: FnOnce() -> A,
         A: Future<Output = AccessResult> + Send + 'static,
@@ -155,21 +151,21 @@ impl AccessCache {
         }
     }
 
-    fn spawn_query<A>(&self, asked: A) -> Slot
+    fn spawn_query<A>(&self, query: A) -> Slot
     where
         A: Future<Output = AccessResult> + Send + 'static,
     {
         let (sender, receiver) = watch::channel(None);
         let (permits, clock) = (Arc::clone(&self.permits), self.clock.clone());
-        let (success_ttl, refusal_ttl, budget) = (self.success_ttl, self.refusal_ttl, self.budget);
+        let (success_ttl, refusal_ttl, query_timeout) = (self.success_ttl, self.refusal_ttl, self.query_timeout);
         tokio::spawn(async move {
-            let turn = async {
-                let _turn = permits.acquire_owned().await;
-                asked.await
+            let permitted = async {
+                let _permit = permits.acquire_owned().await;
+                query.await
             };
-            let verdict = tokio::time::timeout(budget, turn).await;
-            let verdict = verdict.unwrap_or_else(|_| Err(unavailable("no answer in time")));
-            let good_for = match &verdict {
+            let result = tokio::time::timeout(query_timeout, permitted).await;
+            let result = result.unwrap_or_else(|_| Err(unavailable("no answer in time")));
+            let good_for = match &result {
                 Ok(access) => access.expires_at.map_or(success_ttl, |end| {
                     let left = end.duration_since(clock.now());
                     Duration::try_from(left).unwrap_or_default().min(success_ttl)
@@ -178,12 +174,12 @@ impl AccessCache {
                 Err(Error::Unavailable { .. }) => Duration::ZERO,
             };
             let until = clock.uptime().saturating_add(good_for);
-            sender.send_replace(Some(CachedResult { verdict, until }));
+            sender.send_replace(Some(CachedResult { result, until }));
         });
         receiver
     }
 
-    /// Whether there is an answer that still counts, or one is awaited.
+    /// Whether the result is still fresh or is awaited.
     fn is_fresh(&self, slot: &Slot) -> bool {
         match &*slot.borrow() {
             Some(answer) => self.clock.uptime() < answer.until,

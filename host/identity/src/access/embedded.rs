@@ -29,9 +29,9 @@ const SCOPE: &str = "k8s_proxy";
 /// Precision of `last_used_at`.
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
 
-/// Decides by the store and the state.
+/// The gateway as its own platform.
 #[derive(Clone, Debug)]
-pub(super) struct Embedded {
+pub(super) struct EmbeddedPlatform {
     store: Arc<Store>,
     links: Arc<[UserClaimMapping]>,
     clock: Clock,
@@ -39,12 +39,12 @@ pub(super) struct Embedded {
 
 /// A credential found in the store, valid or not.
 struct StoredCredential {
-    bearer: CredentialOwner,
+    owner: CredentialOwner,
     revoked_at: Option<Timestamp>,
     expires_at: Timestamp,
 }
 
-impl Embedded {
+impl EmbeddedPlatform {
     /// Builds it on a store; `links` find the person an ID token stands for.
     pub(super) fn new(store: Arc<Store>, links: &[UserClaimMapping], clock: Clock) -> Self {
         Self {
@@ -54,14 +54,14 @@ impl Embedded {
         }
     }
 
-    /// Answers one question.
-    pub(super) async fn evaluate(&self, agents: &Agents, owned_query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
-        match &owned_query.key {
-            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, owned_query.agent, secret).await,
+    /// Answers one query.
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+        match &query.key {
+            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
             OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
-                self.cookie(agents, owned_query.agent, (cookie, csrf_token)).await
+                self.cookie(agents, query.agent, (cookie, csrf_token)).await
             }
-            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, owned_query.agent, token),
+            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
             // Only a platform that runs jobs knows them.
             OwnedAccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
         }
@@ -71,7 +71,7 @@ impl Embedded {
         let token = self.store.find_token(SecretHash::of(secret)).await;
         let token = token.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
         let found = StoredCredential {
-            bearer: CredentialOwner {
+            owner: CredentialOwner {
                 session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
                 user: token.user.clone(),
             },
@@ -106,7 +106,7 @@ impl Embedded {
         let session = self.store.find_session(SecretHash::of(cookie)).await;
         let session = session.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
         let found = StoredCredential {
-            bearer: CredentialOwner {
+            owner: CredentialOwner {
                 session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
                 user: session.user,
             },
@@ -122,7 +122,7 @@ impl Embedded {
         })
     }
 
-    /// Gives access to the holder of a credential of the store.
+    /// Gives access to the owner of a stored credential.
     ///
     /// - `more`: further checks for this kind of credential.
     fn grant_to_owner(
@@ -131,49 +131,49 @@ impl Embedded {
         found: StoredCredential,
         more: impl FnOnce() -> Result<(), AccessDenyReason>,
     ) -> Result<AccessGrant, Error> {
-        let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
+        let result = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
-            let person = agents.user(found.bearer.user.id).ok_or(AccessDenyReason::UnknownUser)?;
+            let person = agents.user(found.owner.user.id).ok_or(AccessDenyReason::UnknownUser)?;
             // SECURITY: as for agents, a number may be assigned to another person.
-            if person.user.username != found.bearer.user.username {
+            if person.user.username != found.owner.user.username {
                 return Err(AccessDenyReason::FormerUser);
             }
-            let claimant = CredentialSubject {
+            let subject = CredentialSubject {
                 person: Some(person),
                 mapped: None,
             };
-            agents.grant(agent, claimant)
+            agents.grant(agent, subject)
         });
-        match judged {
-            Ok(granted) => Ok(granted.access(found.bearer.session, found.expires_at)),
-            Err(refusal) => Err(refusal.of(found.bearer)),
+        match result {
+            Ok(grant) => Ok(grant.access(found.owner.session, found.expires_at)),
+            Err(reason) => Err(reason.with_owner(found.owner)),
         }
     }
 
     fn id_token(&self, agents: &Agents, agent: AgentId, token: &IdToken) -> Result<AccessGrant, Error> {
-        let claimant = CredentialSubject {
+        let subject = CredentialSubject {
             person: agents.user_of(&self.links, &token.issuer, &token.claims),
             mapped: token.mapped.as_ref(),
         };
-        let judged = self.check(None, token.expires_at).and_then(|()| {
+        let result = self.check(None, token.expires_at).and_then(|()| {
             if token.agent != agent {
                 return Err(AccessDenyReason::OtherAgent);
             }
-            agents.grant(agent, claimant)
+            agents.grant(agent, subject)
         });
         let session = token.session.clone();
-        let user = claimant.person.map(|person| person.user.clone());
-        let user = user.or_else(|| claimant.mapped.map(issuer_only_user));
-        match (judged, user) {
-            (Ok(granted), _) => {
-                let access = granted.access(session, token.expires_at);
+        let user = subject.person.map(|person| person.user.clone());
+        let user = user.or_else(|| subject.mapped.map(issuer_only_user));
+        match (result, user) {
+            (Ok(grant), _) => {
+                let access = grant.access(session, token.expires_at);
                 Ok(AccessGrant {
                     linked: Some(Arc::new(self.linked(token))),
                     ..access
                 })
             }
-            (Err(refusal), Some(user)) => Err(refusal.of(CredentialOwner { user, session })),
-            (Err(refusal), None) => Err(refusal.into()),
+            (Err(reason), Some(user)) => Err(reason.with_owner(CredentialOwner { user, session })),
+            (Err(reason), None) => Err(reason.into()),
         }
     }
 
@@ -201,8 +201,8 @@ impl Embedded {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let granted = agents.grant(access.agent().id, CredentialSubject { person, mapped });
-        granted.ok()?.reauthorize(access)
+        let grant = agents.grant(access.agent().id, CredentialSubject { person, mapped });
+        grant.ok()?.reauthorize(access)
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), AccessDenyReason> {

@@ -1,8 +1,8 @@
 //! `POST /api/v4/internal/kubernetes/authorize_proxy_user`: this gateway as the platform of
 //! other gateways.
 //!
-//! A gateway that has the shared secret asks, and gets the answer as JSON. Errors are 400, 401
-//! without the secret, 401 with a different body for an invalid credential, 403, 404 and 500. CI
+//! A gateway that has the shared secret sends a query and gets the answer as JSON. Errors are 400,
+//! 401 without the secret, 401 with a different body for an invalid credential, 403, 404 and 500. CI
 //! jobs are not supported.
 //!
 //! Security: the secret is checked before anything else is read. The answer never says why a
@@ -22,14 +22,14 @@ use super::agents::Agents;
 use super::authorizer::Authorizer;
 use super::gateway_token::SharedSecret;
 use super::remote::{INVALID_KEY, SetupError, WireId};
-use super::{AccessDenyReason, AccessGrant, AccessKey, Error, IdToken, Question};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, Membership, Role};
 
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
-/// Most bytes of one question: the longest ID token and a little more.
+/// Most bytes of one query: the longest ID token and a little more.
 pub const MAX_BODY_BYTES: usize = 128 * 1024;
 /// Header field with which a gateway authenticates.
 pub const AUTH_HEADER: http::HeaderName = super::gateway_token::HEADER_NAME;
@@ -41,9 +41,9 @@ pub struct PlatformEndpoint {
     clock: Clock,
 }
 
-/// A question as received.
+/// A query as received.
 #[derive(Deserialize)]
-struct WireQuestion {
+struct WireAccessQuery {
     agent_id: WireId,
     access_type: WireAccessType,
     access_key: SecretString,
@@ -76,7 +76,7 @@ impl PlatformEndpoint {
         }
     }
 
-    /// Answers one question.
+    /// Answers one query.
     ///
     /// - `field`: value of `Gitlab-Kas-Api-Request`, if there is exactly one.
     /// - `body`: at most [`MAX_BODY_BYTES`]; the caller bounds it.
@@ -100,7 +100,7 @@ impl PlatformEndpoint {
                 "the gateway's own token is missing or not valid",
             );
         }
-        let Ok(wire) = serde_json::from_slice::<WireQuestion>(body) else {
+        let Ok(wire) = serde_json::from_slice::<WireAccessQuery>(body) else {
             return message(StatusCode::BAD_REQUEST, "the body is not a question");
         };
         let Some(agent) = wire.agent_id.number().and_then(AgentId::new) else {
@@ -124,7 +124,7 @@ impl PlatformEndpoint {
                 None => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
             },
         };
-        match authorizer.authorize(agents, &Question { agent, key }).await {
+        match authorizer.authorize(agents, &AccessQuery { agent, key }).await {
             Ok(access) => granted(&access),
             Err(error) => refused(&error),
         }
@@ -161,7 +161,7 @@ fn memberships(of: &[Membership]) -> Vec<Value> {
 
 fn refused(error: &Error) -> Response<Bytes> {
     match error {
-        Error::Refused { refusal, .. } => match refusal {
+        Error::Refused { reason, .. } => match reason {
             AccessDenyReason::UnknownKey
             | AccessDenyReason::Expired
             | AccessDenyReason::Revoked

@@ -29,8 +29,8 @@ const LIFETIME_SECONDS: i64 = 30;
 const MAX_LIFETIME_SECONDS: i64 = 5 * 60;
 /// Seconds by which two clocks may differ; applies to `nbf` only.
 const LEEWAY: i64 = 30;
-/// Least bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
-const SECRET_BYTES: usize = 32;
+/// Fewest bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
+const MIN_SECRET_BYTES: usize = 32;
 
 /// The secret shared by gateway and platform.
 pub(super) struct SharedSecret {
@@ -77,8 +77,8 @@ impl SharedSecret {
             file: file.clone(),
             reason: "it is not base64".to_owned(),
         })?;
-        if bytes.len() < SECRET_BYTES {
-            let reason = format!("it has {} bytes, at least {SECRET_BYTES} are allowed", bytes.len());
+        if bytes.len() < MIN_SECRET_BYTES {
+            let reason = format!("it has {} bytes, at least {MIN_SECRET_BYTES} are allowed", bytes.len());
             return Err(SetupError::SecretFile { file, reason });
         }
         Ok(Self {

@@ -1,7 +1,7 @@
 //! Computes the roles a person has in the groups and projects of an agent's `user_access`.
 //!
-//! [`ListedNamespaces`] holds the members of every listed group or project, including those inherited from
-//! its ancestors.
+//! [`ListedNamespaces`] holds the members of every listed group or project, including those inherited
+//! from its ancestors.
 //!
 //! Invariant: a group below a listed group gives no role, and neither does a role under developer.
 
@@ -100,6 +100,6 @@ impl ListedNamespace {
 
 /// The roles reported for an effective role: from reporter up to it.
 fn reported_roles(effective: Role) -> Vec<Role> {
-    let told = |role: &Role| (Role::Reporter..=effective).contains(role);
-    Role::ALL.into_iter().filter(told).collect()
+    let is_reported = |role: &Role| (Role::Reporter..=effective).contains(role);
+    Role::ALL.into_iter().filter(is_reported).collect()
 }

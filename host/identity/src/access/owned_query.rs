@@ -1,13 +1,13 @@
-//! An owned copy of a [`Question`], for a task that outlives the request.
+//! An owned copy of an [`AccessQuery`], for a task that outlives the request.
 //!
-//! Invariant: no copy is made when the answer is already remembered.
+//! Invariant: no copy is made when the answer is already cached.
 
 use secrecy::SecretString;
 
-use super::{AccessKey, IdToken, Question};
+use super::{AccessKey, AccessQuery, IdToken};
 use tollgate_core::agent::AgentId;
 
-/// An owned [`Question`].
+/// An owned [`AccessQuery`].
 #[derive(Debug)]
 pub(super) struct OwnedAccessQuery {
     pub(super) agent: AgentId,
@@ -26,9 +26,9 @@ pub(super) enum OwnedAccessKey {
     CiJobToken(SecretString),
 }
 
-impl From<&Question<'_>> for OwnedAccessQuery {
-    fn from(question: &Question<'_>) -> Self {
-        let key = match question.key {
+impl From<&AccessQuery<'_>> for OwnedAccessQuery {
+    fn from(query: &AccessQuery<'_>) -> Self {
+        let key = match query.key {
             AccessKey::PersonalAccessToken(token) => OwnedAccessKey::PersonalAccessToken(token.clone()),
             AccessKey::OidcIdToken(token) => OwnedAccessKey::OidcIdToken(Box::new(token.clone())),
             AccessKey::SessionCookie { cookie, csrf_token } => OwnedAccessKey::SessionCookie {
@@ -38,7 +38,7 @@ impl From<&Question<'_>> for OwnedAccessQuery {
             AccessKey::CiJobToken(token) => OwnedAccessKey::CiJobToken(token.clone()),
         };
         Self {
-            agent: question.agent,
+            agent: query.agent,
             key,
         }
     }

@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde_json::Value;
 use url::Url;
 
-/// What came in.
+/// A request that the stub received.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedRequest {
     pub(super) line: String,

@@ -21,7 +21,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agents::Agents;
-use super::embedded::Embedded;
+use super::embedded::EmbeddedPlatform;
 use super::gateway_token::{self, SharedSecret};
 use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
 use super::{AccessDenyReason, AccessGrant, Error, IdToken};
@@ -35,7 +35,7 @@ mod job;
 mod person;
 
 /// Most bytes of one answer; 1,000 entries take a tenth of it.
-const ANSWER_BYTES: usize = 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one request, its body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,21 +67,21 @@ pub enum SetupError {
     Randomness,
 }
 
-/// Asks a remote platform.
+/// A remote platform.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(super) struct RemotePlatform {
     http: Client,
     person_url: Url,
     job_url: Url,
     secret: SharedSecret,
     /// For access that the issuer alone grants; no platform is asked.
-    embedded: Embedded,
+    embedded: EmbeddedPlatform,
     clock: Clock,
-    /// How long an answer counts for open exchanges.
+    /// How long open exchanges may last after the answer that let them in.
     stream_lifetime: Duration,
 }
 
-impl Remote {
+impl RemotePlatform {
     /// Builds it from the base URL, the PEM of its authorities and the file of the secret.
     /// Blocks.
     ///
@@ -89,7 +89,7 @@ impl Remote {
     pub(super) fn new(
         (base, authority): (&Url, Option<&str>),
         secret: &Path,
-        embedded: Embedded,
+        embedded: EmbeddedPlatform,
         (clock, stream_lifetime): (Clock, Duration),
     ) -> Result<Self, SetupError> {
         Ok(Self {
@@ -103,35 +103,32 @@ impl Remote {
         })
     }
 
-    /// Answers one question.
+    /// Answers one query.
     ///
     /// The platform is also asked about agents the state does not have. Otherwise, while it is
     /// unreachable, the answer would tell which agents exist.
     ///
     /// The platform reports neither when a credential expires nor revocations. Access by its
-    /// answer, and everything open by it, therefore ends after `stream_lifetime`; whoever
-    /// continues asks again.
-    pub(super) async fn evaluate(&self, agents: &Agents, owned_query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
-        let access = match &owned_query.key {
+    /// answer, and everything open by it, therefore ends after `stream_lifetime`; to continue, the
+    /// client must be authorized again.
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+        let access = match &query.key {
             OwnedAccessKey::PersonalAccessToken(token) => {
                 let person = PersonCredential::new(AccessType::PersonalAccessToken, token, None);
-                self.person(agents, owned_query.agent, person).await
+                self.person(agents, query.agent, person).await
             }
             OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
                 let person = PersonCredential::new(AccessType::SessionCookie, cookie, Some(csrf_token));
-                self.person(agents, owned_query.agent, person).await
+                self.person(agents, query.agent, person).await
             }
-            OwnedAccessKey::OidcIdToken(token) if token.agent != owned_query.agent => {
+            OwnedAccessKey::OidcIdToken(token) if token.agent != query.agent => {
                 Err(AccessDenyReason::OtherAgent.into())
             }
-            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(owned_query.agent) => {
-                return self.embedded.evaluate(agents, owned_query).await;
+            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(query.agent) => {
+                return self.embedded.evaluate(agents, query).await;
             }
-            OwnedAccessKey::OidcIdToken(token) => {
-                self.person(agents, owned_query.agent, PersonCredential::of(token))
-                    .await
-            }
-            OwnedAccessKey::CiJobToken(token) => self.job(agents, owned_query.agent, token).await,
+            OwnedAccessKey::OidcIdToken(token) => self.person(agents, query.agent, PersonCredential::of(token)).await,
+            OwnedAccessKey::CiJobToken(token) => self.job(agents, query.agent, token).await,
         }?;
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);
@@ -141,8 +138,8 @@ impl Remote {
         })
     }
 
-    /// As [`Embedded::reauthorize`]. For access the platform gave, checks that the agent still has the
-    /// same name and cluster.
+    /// As [`EmbeddedPlatform::reauthorize`]. For access the platform gave, checks that the agent
+    /// still has the same name and cluster.
     pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
@@ -159,13 +156,13 @@ impl Remote {
     }
 
     async fn person(&self, agents: &Agents, id: AgentId, person: PersonCredential<'_>) -> Result<AccessGrant, Error> {
-        let question = WireQuestion {
+        let query = WireAccessQuery {
             agent_id: id.get(),
             access_type: person.access_type,
             access_key: person.credential.expose_secret(),
             csrf_token: person.csrf_token.map(|token| token.expose_secret()),
         };
-        let body = serde_json::to_vec(&question).map(Zeroizing::new);
+        let body = serde_json::to_vec(&query).map(Zeroizing::new);
         let body = body.map_err(|_| unavailable("the question cannot be written as JSON"))?;
         let proof = self.secret.token(self.clock.unix_seconds());
         let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
@@ -212,13 +209,13 @@ impl Remote {
             }
             other => return Err(unexpected_status(other)),
         }
-        let granted = job::read(&body, id)?;
+        let grant = job::read(&body, id)?;
         let agent = agents.agent(id).ok_or(AccessDenyReason::UnknownAgent)?;
         Ok(AccessGrant {
             facts: AccessFacts {
-                agent: with_reported_project(agent, granted.config_project),
-                user: granted.user,
-                access_as: granted.access_as,
+                agent: with_reported_project(agent, grant.config_project),
+                user: grant.user,
+                access_as: grant.access_as,
                 session: session(AccessType::CiJobToken, token),
             },
             expires_at: None,
@@ -236,8 +233,8 @@ impl Remote {
         let mut response = request.send().await.map_err(failed)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len().saturating_add(chunk.len()) > ANSWER_BYTES {
-                let detail = format!("the platform answered more than {ANSWER_BYTES} bytes");
+            if body.len().saturating_add(chunk.len()) > MAX_RESPONSE_BYTES {
+                let detail = format!("the platform answered more than {MAX_RESPONSE_BYTES} bytes");
                 return Err(unavailable(&detail));
             }
             body.extend_from_slice(&chunk);
@@ -279,7 +276,7 @@ impl<'a> PersonCredential<'a> {
 
 /// The body of `authorize_proxy_user`.
 #[derive(Serialize)]
-struct WireQuestion<'a> {
+struct WireAccessQuery<'a> {
     agent_id: i64,
     access_type: AccessType,
     access_key: &'a str,

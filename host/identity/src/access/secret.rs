@@ -55,7 +55,7 @@ fn checksum(text: &str) -> String {
 ///
 /// # Errors
 /// [`RandomError`].
-pub fn token() -> Result<SecretString, RandomError> {
+pub fn generate_token() -> Result<SecretString, RandomError> {
     let random = random()?;
     let mut text = Zeroizing::new(String::with_capacity(64));
     text.push_str(TOKEN_PREFIX);
@@ -69,7 +69,7 @@ pub fn token() -> Result<SecretString, RandomError> {
 ///
 /// # Errors
 /// [`RandomError`].
-pub fn session() -> Result<SecretString, RandomError> {
+pub fn generate_session_secret() -> Result<SecretString, RandomError> {
     Ok(SecretString::from(random()?.as_str()))
 }
 
@@ -83,11 +83,11 @@ fn random() -> Result<Zeroizing<String>, RandomError> {
 mod tests {
     use secrecy::ExposeSecret as _;
 
-    use super::{is_token, session, token};
+    use super::{generate_session_secret, generate_token, is_token};
 
     #[test]
     fn tokens_are_random_and_can_be_found() {
-        let [one, two] = [token().unwrap(), token().unwrap()];
+        let [one, two] = [generate_token().unwrap(), generate_token().unwrap()];
         let [one, two] = [one.expose_secret(), two.expose_secret()];
         assert_ne!(one, two);
         for text in [one, two] {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn cookies_are_random() {
-        let [one, two] = [session().unwrap(), session().unwrap()];
+        let [one, two] = [generate_session_secret().unwrap(), generate_session_secret().unwrap()];
         assert_ne!(one.expose_secret(), two.expose_secret());
         assert_eq!(one.expose_secret().len(), 43);
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{AccessDenyReason, AccessGrant, AccessKey, Agents, Authorizer, Error, IdToken, Question};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Agents, Authorizer, Error, IdToken};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
@@ -239,31 +239,31 @@ impl World {
 
     pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<AccessGrant>, Error> {
         let secret = SecretString::from(secret);
-        let question = Question {
+        let query = AccessQuery {
             agent: id(agent),
             key: AccessKey::PersonalAccessToken(&secret),
         };
-        self.authorizer.authorize(&self.agents, &question).await
+        self.authorizer.authorize(&self.agents, &query).await
     }
 
     pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<AccessGrant>, Error> {
         let (cookie, csrf_token) = (SecretString::from(cookie), SecretString::from(csrf_token));
-        let question = Question {
+        let query = AccessQuery {
             agent: id(agent),
             key: AccessKey::SessionCookie {
                 cookie: &cookie,
                 csrf_token: &csrf_token,
             },
         };
-        self.authorizer.authorize(&self.agents, &question).await
+        self.authorizer.authorize(&self.agents, &query).await
     }
 
     pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<AccessGrant>, Error> {
-        let question = Question {
+        let query = AccessQuery {
             agent: token.agent,
             key: AccessKey::OidcIdToken(token),
         };
-        self.authorizer.authorize(&self.agents, &question).await
+        self.authorizer.authorize(&self.agents, &query).await
     }
 
     /// A verified ID token of a person by `sub`.
@@ -322,7 +322,7 @@ pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
 #[track_caller]
 pub(super) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReason {
     match answer {
-        Err(Error::Refused { refusal, .. }) => refusal,
+        Err(Error::Refused { reason, .. }) => reason,
         other => panic!("not refused: {other:?}"),
     }
 }

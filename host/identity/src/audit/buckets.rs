@@ -1,7 +1,7 @@
-//! Counts entries of one kind in time buckets, and gives out one event per key and bucket.
+//! Counts entries of one kind in time buckets, and emits one event per key and bucket.
 //!
-//! Invariant: a count is kept until it was given out, a bucket counts as stored only once it is,
-//! and no lock is held across an await.
+//! Invariant: a count is kept until it was emitted, a bucket counts as stored only once it is, and
+//! no lock is held across an await.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -29,38 +29,38 @@ pub(super) struct AggregationKey {
     /// Who makes the entries: a session, or the address of an unknown caller.
     pub(super) owner: String,
     /// What distinguishes the owner's entries.
-    pub(super) what: String,
+    pub(super) discriminator: String,
 }
 
 /// How many keys may be open at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyLimits {
-    pub(super) all: usize,
+    pub(super) total: usize,
     /// For one owner.
     pub(super) per_owner: usize,
 }
 
-/// The most keys are open already.
+/// No further key may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyKeys;
 
-/// A place in a bucket.
+/// An entry that is counted in a bucket.
 #[derive(Debug)]
 pub(super) struct BucketEntry {
     key: AggregationKey,
     id: Uuid,
     /// Set once the bucket's row is in the store.
-    pub(super) opened: Arc<OnceCell<()>>,
+    pub(super) stored: Arc<OnceCell<()>>,
 }
 
 #[derive(Debug)]
 struct Bucket {
     /// The event in its current state.
     event: AuditEvent,
-    /// The count that was given out last.
+    /// The count in the event that was emitted last.
     emitted_count: u64,
     ends: Timestamp,
-    opened: Arc<OnceCell<()>>,
+    stored: Arc<OnceCell<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ struct Shard {
     buckets: HashMap<AggregationKey, Bucket>,
     /// Open keys of each owner.
     open_keys: HashMap<String, usize>,
-    /// Buckets that ended, with counts that were not given out.
+    /// Events of buckets that ended, with counts that were not emitted.
     ended: Vec<AuditEvent>,
 }
 
@@ -104,7 +104,7 @@ impl Buckets {
         {
             let shard = self.shard(&key.owner);
             let open_keys = shard.open_keys.get(&key.owner).copied().unwrap_or_default();
-            let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.all;
+            let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.total;
             if is_full && !shard.buckets.contains_key(&key) {
                 return Err(TooManyKeys);
             }
@@ -127,13 +127,13 @@ impl Buckets {
         } = &mut *shard;
         if let Some(bucket) = buckets.get_mut(&key) {
             // A bucket that is not in the store yet takes every entry.
-            if !bucket.is_over(now, self.length) || !bucket.opened.initialized() {
+            if !bucket.is_over(now, self.length) || !bucket.stored.initialized() {
                 bucket.event.count = bucket.event.count.saturating_add(1);
                 bucket.event.last_at = now.max(bucket.event.last_at);
-                return bucket.ticket(key);
+                return bucket.entry(key);
             }
             if let Some(bucket) = buckets.remove(&key) {
-                self.closed(open_keys, &key.owner);
+                self.decrement_open(open_keys, &key.owner);
                 ended.extend((bucket.event.count > bucket.emitted_count).then_some(bucket.event));
             }
         }
@@ -141,20 +141,20 @@ impl Buckets {
             event: first(),
             emitted_count: 0,
             ends: now.checked_add(self.length).unwrap_or(Timestamp::MAX),
-            opened: Arc::default(),
+            stored: Arc::default(),
         };
-        let ticket = bucket.ticket(key.clone());
+        let entry = bucket.entry(key.clone());
         match open_keys.get_mut(&key.owner) {
             Some(open_keys) => *open_keys = open_keys.saturating_add(1),
             None => drop(open_keys.insert(key.owner.clone(), 1)),
         }
         buckets.insert(key, bucket);
         self.open.fetch_add(1, Ordering::Relaxed);
-        ticket
+        entry
     }
 
-    /// Counts one bucket less as open.
-    fn closed(&self, open_keys: &mut HashMap<String, usize>, owner: &str) {
+    /// Counts one bucket fewer as open.
+    fn decrement_open(&self, open_keys: &mut HashMap<String, usize>, owner: &str) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(left) = open_keys.get_mut(owner) {
             *left = left.saturating_sub(1);
@@ -165,34 +165,34 @@ impl Buckets {
     }
 
     /// The event to store when a bucket is opened; `None` if the bucket is gone.
-    pub(super) fn open(&self, ticket: &BucketEntry) -> Option<AuditEvent> {
-        let mut shard = self.shard(&ticket.key.owner);
-        let bucket = shard.buckets.get_mut(&ticket.key);
-        let bucket = bucket.filter(|bucket| bucket.event.id == ticket.id)?;
+    pub(super) fn opening_event(&self, entry: &BucketEntry) -> Option<AuditEvent> {
+        let mut shard = self.shard(&entry.key.owner);
+        let bucket = shard.buckets.get_mut(&entry.key);
+        let bucket = bucket.filter(|bucket| bucket.event.id == entry.id)?;
         bucket.emitted_count = bucket.event.count;
         Some(bucket.event.clone())
     }
 
     /// Takes an entry back, because the store did not take the bucket's row.
-    pub(super) fn undo_count(&self, ticket: &BucketEntry) {
-        let mut shard = self.shard(&ticket.key.owner);
+    pub(super) fn undo_count(&self, entry: &BucketEntry) {
+        let mut shard = self.shard(&entry.key.owner);
         let Shard { buckets, open_keys, .. } = &mut *shard;
-        let bucket = buckets.get_mut(&ticket.key);
-        let Some(bucket) = bucket.filter(|bucket| bucket.event.id == ticket.id) else {
+        let bucket = buckets.get_mut(&entry.key);
+        let Some(bucket) = bucket.filter(|bucket| bucket.event.id == entry.id) else {
             return;
         };
         bucket.event.count = bucket.event.count.saturating_sub(1);
-        if !bucket.opened.initialized() {
+        if !bucket.stored.initialized() {
             bucket.emitted_count = 0;
         }
         if bucket.event.count == 0 {
-            buckets.remove(&ticket.key);
-            self.closed(open_keys, &ticket.key.owner);
+            buckets.remove(&entry.key);
+            self.decrement_open(open_keys, &entry.key.owner);
         }
     }
 
     /// Returns every event whose count grew, and forgets buckets that ended.
-    pub(super) fn collect(&self, now: Timestamp) -> Vec<AuditEvent> {
+    pub(super) fn drain_changed(&self, now: Timestamp) -> Vec<AuditEvent> {
         let mut events = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -204,10 +204,10 @@ impl Buckets {
             events.append(ended);
             buckets.retain(|key, bucket| {
                 let is_over = bucket.is_over(now, self.length);
-                if !bucket.opened.initialized() {
+                if !bucket.stored.initialized() {
                     // INVARIANT: the caller who waits for the row writes it first, so that no
                     // older state follows a newer one, and nobody passes before it is stored.
-                    if Arc::strong_count(&bucket.opened) > 1 || !is_over {
+                    if Arc::strong_count(&bucket.stored) > 1 || !is_over {
                         return true;
                     }
                     // The callers who waited went away, perhaps before the store had the row, and
@@ -219,7 +219,7 @@ impl Buckets {
                     events.push(bucket.event.clone());
                 }
                 if is_over {
-                    self.closed(open_keys, &key.owner);
+                    self.decrement_open(open_keys, &key.owner);
                 }
                 !is_over
             });
@@ -245,11 +245,11 @@ impl Bucket {
         self.ends <= now || self.ends > latest.checked_add(SKEW).unwrap_or(Timestamp::MAX)
     }
 
-    fn ticket(&self, key: AggregationKey) -> BucketEntry {
+    fn entry(&self, key: AggregationKey) -> BucketEntry {
         BucketEntry {
             key,
             id: self.event.id,
-            opened: self.opened.clone(),
+            stored: self.stored.clone(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Turns audit entries into rows, and chooses how each is written: alone or counted.
+//! Turns audit entries into rows, and chooses how each is written: individually or counted with
+//! others.
 //!
 //! Security: a row contains no query, no content and no text of unbounded length.
 
@@ -21,8 +22,8 @@ use tollgate_core::attributes::Attributes;
 /// Longest text from a caller, in bytes; Kubernetes names have at most 253.
 const TEXT_BYTES: usize = 256;
 
-/// How often an entry is written.
-pub(super) enum Counting {
+/// How an entry is written.
+pub(super) enum Aggregation {
     /// A row of its own.
     Individual,
     /// Counted with others of this key.
@@ -34,15 +35,15 @@ pub(super) enum Counting {
     UnknownCaller(AggregationKey),
 }
 
-/// How often an entry is written, by its kind.
-pub(super) fn aggregation(entry: &AccessEntry<'_>) -> Counting {
+/// Chooses how an entry is written, by its kind.
+pub(super) fn aggregation(entry: &AccessEntry<'_>) -> Aggregation {
     match (&entry.holder, entry.outcome, entry.attributes) {
-        (None, _, _) => Counting::UnknownCaller(unknown_caller_key(entry)),
-        (Some(holder), AccessOutcome::Denied, _) => Counting::Refusal(refusal_key(holder, entry.reason)),
+        (None, _, _) => Aggregation::UnknownCaller(unknown_caller_key(entry)),
+        (Some(holder), AccessOutcome::Denied, _) => Aggregation::Refusal(refusal_key(holder, entry.reason)),
         (Some(holder), AccessOutcome::Allowed, Some(attributes)) if is_read(attributes) => {
-            Counting::Read(read_key(holder, entry, attributes))
+            Aggregation::Read(read_key(holder, entry, attributes))
         }
-        (Some(_), AccessOutcome::Allowed, _) => Counting::Individual,
+        (Some(_), AccessOutcome::Allowed, _) => Aggregation::Individual,
     }
 }
 
@@ -59,26 +60,26 @@ fn is_read(attributes: &Attributes) -> bool {
 }
 
 fn read_key(holder: &SessionHolder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> AggregationKey {
-    let mut what = String::with_capacity(192);
+    let mut discriminator = String::with_capacity(192);
     // Writing to a string cannot fail.
-    let _written = write!(what, "{}@{}", holder.user.id, holder.agent);
-    push_component(&mut what, entry.impersonated);
-    push_component(&mut what, Some(&attributes.verb));
-    push_component(&mut what, Some(&attributes.api_group));
-    push_component(&mut what, attributes.resource.as_deref());
-    push_component(&mut what, attributes.subresource.as_deref());
-    push_component(&mut what, attributes.namespace.as_deref());
-    push_component(&mut what, Some(entry.reason));
+    let _written = write!(discriminator, "{}@{}", holder.user.id, holder.agent);
+    push_component(&mut discriminator, entry.impersonated);
+    push_component(&mut discriminator, Some(&attributes.verb));
+    push_component(&mut discriminator, Some(&attributes.api_group));
+    push_component(&mut discriminator, attributes.resource.as_deref());
+    push_component(&mut discriminator, attributes.subresource.as_deref());
+    push_component(&mut discriminator, attributes.namespace.as_deref());
+    push_component(&mut discriminator, Some(entry.reason));
     AggregationKey {
         owner: holder.session.to_string(),
-        what,
+        discriminator,
     }
 }
 
 fn refusal_key(holder: &SessionHolder<'_>, reason: &str) -> AggregationKey {
     AggregationKey {
         owner: holder.session.to_string(),
-        what: format!("{} {reason}", holder.agent),
+        discriminator: format!("{} {reason}", holder.agent),
     }
 }
 
@@ -86,7 +87,7 @@ fn refusal_key(holder: &SessionHolder<'_>, reason: &str) -> AggregationKey {
 fn unknown_caller_key(entry: &AccessEntry<'_>) -> AggregationKey {
     AggregationKey {
         owner: entry.client.to_canonical().to_string(),
-        what: format!("{:?} {}", entry.outcome, entry.reason),
+        discriminator: format!("{:?} {}", entry.outcome, entry.reason),
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) fn overflow_key(entry: &AccessEntry<'_>) -> AggregationKey {
             .holder
             .map(|holder| holder.session.to_string())
             .unwrap_or_default(),
-        what: format!("rest {:?} {agent} {}", entry.outcome, entry.reason),
+        discriminator: format!("rest {:?} {agent} {}", entry.outcome, entry.reason),
     }
 }
 
@@ -111,8 +112,8 @@ fn overflow_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
     }
 }
 
-/// Appends a piece preceded by its length, so that pieces cannot run together. A long piece is
-/// replaced by a digest, so that keys stay short.
+/// Appends a component preceded by its length, so that components cannot run together. A long
+/// component is replaced by a digest, so that keys stay short.
 fn push_component(key: &mut String, text: Option<&str>) {
     let Some(text) = text else {
         key.push('-');
@@ -126,8 +127,8 @@ fn push_component(key: &mut String, text: Option<&str>) {
     };
 }
 
-/// A row of its own.
-pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+/// The event of an entry with a row of its own.
+pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
@@ -142,7 +143,7 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 }
 
 /// The event for the first of the entries that are counted together.
-pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     match (&entry.holder, entry.outcome) {
         (Some(_), AccessOutcome::Allowed) => {
@@ -204,21 +205,21 @@ fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 }
 
 /// The event of a stream that was ended.
-pub(super) fn closed(closed: &ClosedStream) -> AuditEvent {
+pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
     let ClosedStream {
         session,
         user,
         agent,
         kind,
-        target,
+        attributes,
         decision,
         opened_at,
         closed_at,
-        ending,
-    } = closed;
+        reason,
+    } = stream;
     let mut details = Map::new();
-    put_attributes(&mut details, target);
-    put(&mut details, "reason", Some(ending.as_str()));
+    put_attributes(&mut details, attributes);
+    put(&mut details, "reason", Some(reason.as_str()));
     put(&mut details, "kind", Some(kind.as_str()));
     put(&mut details, "access_type", Some(session.access_type().as_str()));
     put(&mut details, "audit_id", Some(&decision.to_string()));
@@ -237,7 +238,7 @@ pub(super) fn closed(closed: &ClosedStream) -> AuditEvent {
     }
 }
 
-fn put_attributes(details: &mut Map<String, Value>, target: &ResourceAttributes) {
+fn put_attributes(details: &mut Map<String, Value>, attributes: &ResourceAttributes) {
     let ResourceAttributes {
         verb,
         api_group,
@@ -245,7 +246,7 @@ fn put_attributes(details: &mut Map<String, Value>, target: &ResourceAttributes)
         subresource,
         namespace,
         name,
-    } = target;
+    } = attributes;
     put(details, "verb", Some(verb));
     if resource.is_some() {
         put(details, "api_group", Some(api_group));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::buckets::AggregationKey;
 
-/// Most keys remembered at once; entries of further keys get no rows of their own.
+/// Most keys tracked at once; entries of further keys get no rows of their own.
 const KEYS: usize = 10_000;
 
 /// How many rows each key may still get.
@@ -19,16 +19,17 @@ pub(super) struct RowQuota {
     rows_per_key: u32,
 }
 
+/// The rows that a key used in its current window.
 #[derive(Debug)]
 struct QuotaWindow {
     rows: u32,
-    /// In running time, when the key gets all its rows back.
+    /// Uptime at which the key gets all its rows back.
     ends: Duration,
 }
 
 impl RowQuota {
     /// - `length`: how long rows count, from a key's first row on.
-    /// - `most`: most rows per key in that time.
+    /// - `rows_per_key`: most rows per key in that time.
     pub(super) fn new(length: Duration, rows_per_key: u32) -> Self {
         Self {
             windows: Mutex::default(),
@@ -39,8 +40,8 @@ impl RowQuota {
 
     /// Takes a row if one is left; returns whether it did.
     ///
-    /// - `now`: running time.
-    pub(super) fn take(&self, key: AggregationKey, now: Duration) -> bool {
+    /// - `now`: uptime.
+    pub(super) fn try_take(&self, key: AggregationKey, now: Duration) -> bool {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = windows.len() >= KEYS;
         let ends = now.saturating_add(self.length);

@@ -20,7 +20,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 const RETENTION_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How far this machine's clock and the database's may differ.
-const APART: Duration = Duration::from_mins(5);
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 
 /// How far time may leap from one removal to the next. A longer pause is made up for gradually.
 const LEAP: Duration = Duration::from_hours(24);
@@ -29,7 +29,7 @@ const LEAP: Duration = Duration::from_hours(24);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     /// The clocks differ; a wrong one would remove events that must be kept.
-    #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
+    #[error("this machine's clock and the database's are {apart:?} apart, allowed are {MAX_CLOCK_SKEW:?}")]
     ClockSkew { apart: Duration },
     /// The store failed.
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub(super) fn spawn(audit: &Arc<Audit>) {
 
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     let mut good = true;
-    // In running time, when the last flush began that left nothing waiting.
+    // Uptime when the last flush began that left nothing waiting.
     let mut written_at = clock.uptime();
     loop {
         if good {
@@ -63,7 +63,7 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
             written_at = begun;
         }
         let waited = clock.uptime().saturating_sub(written_at);
-        let is_stuck = written.is_err() && waited >= audit.times.grace;
+        let is_stuck = written.is_err() && waited >= audit.periods.grace;
         audit.is_stuck.store(is_stuck, Ordering::Relaxed);
         match &written {
             Ok(()) if !good => tracing::info!("audit events are written again"),
@@ -90,7 +90,7 @@ pub(super) async fn apply_retention(audit: &Audit, now: Timestamp, ran: Duration
             "this machine's clock is far ahead of what the store has seen; what is too old is removed later"
         );
     }
-    let oldest = time.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
+    let oldest = time.checked_sub(audit.periods.keep).unwrap_or(Timestamp::MIN);
     audit.store.delete_expired(oldest, time).await?;
     Ok(audit.store.advance_time_watermark(time.max(reached)).await?)
 }
@@ -112,7 +112,7 @@ fn plausible_time(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestam
 /// - `theirs`: the database's time, if it has a clock of its own.
 fn check_clock_skew(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
-    if apart > APART {
+    if apart > MAX_CLOCK_SKEW {
         return Err(Error::ClockSkew { apart });
     }
     Ok(())

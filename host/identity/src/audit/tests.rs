@@ -32,12 +32,12 @@ impl World {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let (clock, metrics) = (Clock::default(), Arc::new(Metrics::default()));
-        let times = AuditPeriods {
+        let periods = AuditPeriods {
             bucket: MINUTE,
             keep: Duration::from_hours(24 * 30),
             grace: Duration::from_secs(10),
         };
-        let audit = Audit::start(store.clone(), clock.clone(), times, metrics.clone());
+        let audit = Audit::start(store.clone(), clock.clone(), periods, metrics.clone());
         Self {
             dir,
             clock,
@@ -123,10 +123,10 @@ fn pods(verb: &str) -> Attributes {
     }
 }
 
-fn key(owner: &str, what: &str) -> AggregationKey {
+fn key(owner: &str, discriminator: &str) -> AggregationKey {
     AggregationKey {
         owner: owner.to_owned(),
-        what: what.to_owned(),
+        discriminator: discriminator.to_owned(),
     }
 }
 
@@ -143,7 +143,7 @@ async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
     let world = World::start().await;
     let version = version();
     for _ in 0..5 {
-        world.audit.access(world.entry(&version)).await.unwrap();
+        world.audit.record_access(world.entry(&version)).await.unwrap();
         world.clock.advance(Duration::from_secs(1));
     }
     let refused = AccessEntry {
@@ -152,13 +152,13 @@ async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
         detail: Some("rule 3"),
         ..world.entry(&version)
     };
-    world.audit.access(refused).await.unwrap();
+    world.audit.record_access(refused).await.unwrap();
     world.clock.advance(Duration::from_secs(61));
     world.until(&[("access.allowed", 5), ("access.denied", 1)]).await;
     let rows = world.rows().await;
     assert!(rows[0].last_at.duration_since(rows[0].first_at).as_secs() >= 4);
     // What comes later is another row.
-    world.audit.access(world.entry(&version)).await.unwrap();
+    world.audit.record_access(world.entry(&version)).await.unwrap();
     world
         .until(&[("access.allowed", 5), ("access.denied", 1), ("access.allowed", 1)])
         .await;
@@ -177,8 +177,8 @@ async fn rows_say_who_did_what() {
         impersonated: None,
         ..world.entry(&exec)
     };
-    world.audit.access(denied).await.unwrap();
-    world.audit.access(world.entry(&pods("list"))).await.unwrap();
+    world.audit.record_access(denied).await.unwrap();
+    world.audit.record_access(world.entry(&pods("list"))).await.unwrap();
     let rows = world.rows().await;
     let about = |row: &AuditEvent| (row.user.clone(), row.user_id, row.agent_id, row.session.clone());
     let bob = (
@@ -208,25 +208,25 @@ async fn rows_say_who_did_what() {
 
 #[tokio::test]
 async fn what_changes_or_runs_something_is_never_only_counted() {
-    let mut alone: Vec<_> = ["create", "update", "patch", "delete", "deletecollection", "post"]
+    let mut individual: Vec<_> = ["create", "update", "patch", "delete", "deletecollection", "post"]
         .map(pods)
         .into();
     for subresource in ["exec", "attach", "portforward", "proxy"] {
         let mut attributes = pods("get");
         attributes.subresource = Some(subresource.to_owned());
-        alone.push(attributes);
+        individual.push(attributes);
     }
     let mut upgraded = pods("get");
     upgraded.upgrade = Some("websocket");
     let mut post = version();
     post.verb = "post".to_owned();
-    alone.extend([upgraded, post]);
-    for attributes in &alone {
+    individual.extend([upgraded, post]);
+    for attributes in &individual {
         let world = World::start().await;
         for _ in 0..2 {
-            world.audit.access(world.entry(attributes)).await.unwrap();
+            world.audit.record_access(world.entry(attributes)).await.unwrap();
         }
-        // Without any other time to pass: both are on disk.
+        // Both are on disk without a flush.
         let row = || ("access.allowed".to_owned(), 1);
         assert_eq!(world.counts().await, [row(), row()], "{attributes:?}");
     }
@@ -235,7 +235,7 @@ async fn what_changes_or_runs_something_is_never_only_counted() {
     for attributes in [pods("get"), pods("list"), pods("watch"), log, version()] {
         let world = World::start().await;
         for _ in 0..2 {
-            world.audit.access(world.entry(&attributes)).await.unwrap();
+            world.audit.record_access(world.entry(&attributes)).await.unwrap();
         }
         assert_eq!(
             world.counts().await,
@@ -270,7 +270,7 @@ async fn reads_that_differ_are_counted_apart() {
     let mut named = base.clone();
     named.name = Some("web-1".to_owned());
     for attributes in others.iter().chain([&base, &named]) {
-        world.audit.access(world.entry(attributes)).await.unwrap();
+        world.audit.record_access(world.entry(attributes)).await.unwrap();
     }
     let session = SessionId::new(AccessType::OidcIdToken, "x");
     let mut other = world.entry(&base);
@@ -278,7 +278,7 @@ async fn reads_that_differ_are_counted_apart() {
         session: &session,
         ..holder
     });
-    world.audit.access(other).await.unwrap();
+    world.audit.record_access(other).await.unwrap();
     world.audit.flush().await.unwrap();
     let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
     counts.sort_unstable();
@@ -293,7 +293,7 @@ async fn pieces_of_a_key_cannot_be_shifted() {
     let mut other = pods("list");
     (other.resource, other.subresource) = (Some("a1:b".to_owned()), None);
     for attributes in [&one, &other] {
-        world.audit.access(world.entry(attributes)).await.unwrap();
+        world.audit.record_access(world.entry(attributes)).await.unwrap();
     }
     assert_eq!(world.counts().await.len(), 2);
 }
@@ -305,7 +305,7 @@ async fn readers_at_once_wait_for_one_row() {
         .map(|_| {
             let world = world.clone();
             tokio::spawn(async move {
-                world.audit.access(world.entry(&pods("list"))).await.unwrap();
+                world.audit.record_access(world.entry(&pods("list"))).await.unwrap();
                 assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
             })
         })
@@ -321,11 +321,11 @@ async fn readers_at_once_wait_for_one_row() {
 async fn counts_reach_the_store_within_a_second() {
     let world = World::start().await;
     for _ in 0..3 {
-        world.audit.access(world.entry(&version())).await.unwrap();
+        world.audit.record_access(world.entry(&version())).await.unwrap();
     }
     world.clock.advance(Duration::from_millis(1_100));
     world.until(&[("access.allowed", 3)]).await;
-    world.audit.access(world.entry(&version())).await.unwrap();
+    world.audit.record_access(world.entry(&version())).await.unwrap();
     world.clock.advance(Duration::from_millis(1_100));
     world.until(&[("access.allowed", 4)]).await;
 }
@@ -333,7 +333,7 @@ async fn counts_reach_the_store_within_a_second() {
 #[tokio::test]
 async fn strangers_are_counted_and_never_dropped() {
     let world = World::start().await;
-    let asked = pods("delete");
+    let requested = pods("delete");
     let refused = |client: u8, reason| AccessEntry {
         holder: None,
         agent: AgentId::new(1),
@@ -342,12 +342,12 @@ async fn strangers_are_counted_and_never_dropped() {
         reason,
         client: Ipv4Addr::new(198, 51, 100, client).into(),
         impersonated: None,
-        ..world.entry(&asked)
+        ..world.entry(&requested)
     };
     for _ in 0..3 {
-        world.audit.access(refused(1, "unknown_key")).await.unwrap();
+        world.audit.record_access(refused(1, "unknown_key")).await.unwrap();
     }
-    world.audit.access(refused(1, "no_credential")).await.unwrap();
+    world.audit.record_access(refused(1, "no_credential")).await.unwrap();
     world.audit.flush().await.unwrap();
     assert_eq!(
         world.counts().await,
@@ -364,18 +364,18 @@ async fn strangers_are_counted_and_never_dropped() {
             agent: AgentId::new(agent),
             ..refused(1, "no_credential")
         };
-        world.audit.access(named).await.unwrap();
+        world.audit.record_access(named).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
     assert_eq!(counts, [3, 49], "agents they name are not told apart");
 
     for client in 2..=250 {
-        world.audit.access(refused(client, "unknown_key")).await.unwrap();
+        world.audit.record_access(refused(client, "unknown_key")).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
-    assert_eq!(rows.len(), UNKNOWN_CALLER_LIMITS.all + 1, "those beyond are one row");
+    assert_eq!(rows.len(), UNKNOWN_CALLER_LIMITS.total + 1, "those beyond are one row");
     let merged = rows.last().unwrap();
     assert_eq!(
         (merged.details["clients"].as_str(), merged.details.get("client")),
@@ -384,23 +384,23 @@ async fn strangers_are_counted_and_never_dropped() {
     assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 49 + 249);
     world.clock.advance(MINUTE * 2);
     world.audit.flush().await.unwrap();
-    world.audit.access(refused(251, "unknown_key")).await.unwrap();
+    world.audit.record_access(refused(251, "unknown_key")).await.unwrap();
     assert_eq!(world.rows().await.last().unwrap().details["client"], "198.51.100.251");
 }
 
 #[tokio::test]
 async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
-    let most = KeyLimits { all: 3, per_owner: 2 };
+    let most = KeyLimits { total: 3, per_owner: 2 };
     let buckets = Buckets::new(MINUTE, most);
     let world = World::start().await;
     let now = world.clock.now();
     let list = pods("list");
-    let first = || row::counted(&world.entry(&list), now);
-    let count = |owner, what, now| buckets.count(key(owner, what), now, first).map(|_| ());
+    let first = || row::aggregated_event(&world.entry(&list), now);
+    let count = |owner, discriminator, now| buckets.count(key(owner, discriminator), now, first).map(|_| ());
     assert_eq!((count("x", "a", now), count("x", "b", now)), (Ok(()), Ok(())));
     assert_eq!((count("x", "c", now), count("x", "a", now)), (Err(TooManyKeys), Ok(())));
     assert_eq!((count("y", "a", now), count("z", "a", now)), (Ok(()), Err(TooManyKeys)));
-    buckets.collect(now + MINUTE * 2);
+    buckets.drain_changed(now + MINUTE * 2);
     assert_eq!(count("x", "c", now + MINUTE * 2), Ok(()));
     assert_eq!(count("z", "a", now + MINUTE * 2), Ok(()));
 }
@@ -411,7 +411,7 @@ async fn one_session_cannot_fill_the_disk_with_reads() {
     for number in 0..READS.per_owner + 30 {
         let mut attributes = pods("list");
         attributes.namespace = Some(format!("{number}-{}", "n".repeat(4_000)));
-        world.audit.access(world.entry(&attributes)).await.unwrap();
+        world.audit.record_access(world.entry(&attributes)).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
@@ -423,14 +423,14 @@ async fn one_session_cannot_fill_the_disk_with_reads() {
         (AgentId::new(9999), &Some(world.session.to_string()))
     );
     assert_eq!(rest.details.get("namespace"), None);
-    // Others are told apart as ever.
+    // Entries of other sessions are still counted separately.
     let (session, list) = (SessionId::new(AccessType::OidcIdToken, "x"), pods("list"));
     let mut other = world.entry(&list);
     other.holder = other.holder.map(|holder| SessionHolder {
         session: &session,
         ..holder
     });
-    world.audit.access(other).await.unwrap();
+    world.audit.record_access(other).await.unwrap();
     assert_eq!(world.rows().await.last().unwrap().details["namespace"], "default");
 }
 
@@ -440,7 +440,7 @@ async fn long_names_that_differ_are_counted_apart() {
     for end in ["a", "b", "a"] {
         let mut attributes = pods("list");
         attributes.namespace = Some("n".repeat(4_000) + end);
-        world.audit.access(world.entry(&attributes)).await.unwrap();
+        world.audit.record_access(world.entry(&attributes)).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
@@ -459,14 +459,14 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
         impersonated: None,
         ..world.entry(&exec)
     };
-    let alone = usize::try_from(REFUSAL_ROWS_PER_KEY).unwrap();
-    for _ in 0..alone + 500 {
-        world.audit.access(refused("unauthorized")).await.unwrap();
+    let individual = usize::try_from(REFUSAL_ROWS_PER_KEY).unwrap();
+    for _ in 0..individual + 500 {
+        world.audit.record_access(refused("unauthorized")).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
-    assert_eq!(rows.len(), alone + 1);
-    let (own, counted) = rows.split_at(alone);
+    assert_eq!(rows.len(), individual + 1);
+    let (own, counted) = rows.split_at(individual);
     assert!(
         own.iter()
             .all(|row| row.count == 1 && row.details["detail"] == "rule 3")
@@ -478,13 +478,13 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
     assert_eq!((counted.user.as_str(), counted.agent_id), ("bob", AgentId::new(9999)));
     assert_eq!(counted.details.get("name"), None, "one count stands for all they ask");
 
-    // Another reason, another time, and what is let through: rows of their own.
-    world.audit.access(refused("policy")).await.unwrap();
-    world.audit.access(world.entry(&exec)).await.unwrap();
+    // Entries with another reason, in another window or that are allowed get rows of their own.
+    world.audit.record_access(refused("policy")).await.unwrap();
+    world.audit.record_access(world.entry(&exec)).await.unwrap();
     world.clock.advance(MINUTE * 2);
-    world.audit.access(refused("unauthorized")).await.unwrap();
+    world.audit.record_access(refused("unauthorized")).await.unwrap();
     world.audit.flush().await.unwrap();
-    let later = world.rows().await.split_off(alone + 1);
+    let later = world.rows().await.split_off(individual + 1);
     let texts: Vec<_> = later
         .iter()
         .map(|row| (row.action.as_str(), row.details.get("counted")))
@@ -514,7 +514,7 @@ async fn a_session_that_names_many_agents_is_counted_too() {
             agent: AgentId::new(agent).unwrap(),
             ..holder
         });
-        world.audit.access(refused).await.unwrap();
+        world.audit.record_access(refused).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
@@ -534,16 +534,16 @@ async fn a_session_that_names_many_agents_is_counted_too() {
 async fn a_bucket_counts_as_stored_only_when_it_is() {
     let world = World::start().await;
     let list = pods("list");
-    // The first goes away while its row is on the way, and the store fails.
+    // The first caller goes away while its row is being written, and the store fails.
     world.sql("ALTER TABLE audit RENAME TO away").await;
-    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    assert!(world.audit.record_access(world.entry(&list)).now_or_never().is_none());
     let _failed_or_nothing_to_do = world.audit.flush().await;
     assert!(
-        world.audit.access(world.entry(&list)).await.is_err(),
+        world.audit.record_access(world.entry(&list)).await.is_err(),
         "no row, no passing"
     );
     world.sql("ALTER TABLE away RENAME TO audit").await;
-    world.audit.access(world.entry(&list)).await.unwrap();
+    world.audit.record_access(world.entry(&list)).await.unwrap();
     assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
 }
 
@@ -552,16 +552,20 @@ async fn a_bucket_whose_only_reader_went_away_is_written_when_it_ends() {
     let buckets = Buckets::new(MINUTE, READS);
     let world = World::start().await;
     let (now, list) = (world.clock.now(), pods("list"));
-    let ticket = buckets
-        .count(key("x", "a"), now, || row::counted(&world.entry(&list), now))
+    let entry = buckets
+        .count(key("x", "a"), now, || row::aggregated_event(&world.entry(&list), now))
         .unwrap();
-    // Begun, perhaps stored, perhaps not.
-    let id = buckets.open(&ticket).unwrap().id;
-    drop(ticket);
-    assert!(buckets.collect(now).is_empty());
-    let given: Vec<_> = buckets.collect(now + MINUTE).iter().map(|event| event.id).collect();
+    // The write was begun; the row may be stored or not.
+    let id = buckets.opening_event(&entry).unwrap().id;
+    drop(entry);
+    assert!(buckets.drain_changed(now).is_empty());
+    let given: Vec<_> = buckets
+        .drain_changed(now + MINUTE)
+        .iter()
+        .map(|event| event.id)
+        .collect();
     assert_eq!(given, [id]);
-    assert!(buckets.collect(now + MINUTE).is_empty());
+    assert!(buckets.drain_changed(now + MINUTE).is_empty());
 }
 
 #[tokio::test]
@@ -570,11 +574,11 @@ async fn a_clock_set_back_does_not_keep_a_bucket_open() {
     let world = World::start().await;
     let (now, list) = (world.clock.now(), pods("list"));
     let count = |at| {
-        let ticket = buckets
-            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
+        let entry = buckets
+            .count(key("x", "a"), at, || row::aggregated_event(&world.entry(&list), at))
             .unwrap();
-        let _first = ticket.opened.set(());
-        ticket.opened
+        let _first = entry.stored.set(());
+        entry.stored
     };
     let first = count(now);
     assert!(Arc::ptr_eq(&first, &count(now - Duration::from_secs(1))));
@@ -588,29 +592,29 @@ async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
     let (now, list) = (world.clock.now(), pods("list"));
     let count = |at| {
         buckets
-            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
+            .count(key("x", "a"), at, || row::aggregated_event(&world.entry(&list), at))
             .unwrap()
     };
-    let opened = |ticket: &buckets::BucketEntry| {
-        let event = buckets.open(ticket).unwrap();
-        ticket.opened.set(()).unwrap();
+    let stored = |entry: &buckets::BucketEntry| {
+        let event = buckets.opening_event(entry).unwrap();
+        entry.stored.set(()).unwrap();
         event
     };
-    let first = opened(&count(now));
+    let first = stored(&count(now));
     for second in [1, 59] {
-        assert!(count(now + Duration::from_secs(second)).opened.initialized());
+        assert!(count(now + Duration::from_secs(second)).stored.initialized());
     }
-    // Nothing was given out meanwhile, and its minute is over.
-    let second = opened(&count(now + MINUTE));
+    // No event was emitted meanwhile, and the minute of the bucket is over.
+    let second = stored(&count(now + MINUTE));
     assert_ne!(first.id, second.id);
     let given: Vec<_> = buckets
-        .collect(now + MINUTE)
+        .drain_changed(now + MINUTE)
         .iter()
         .map(|event| (event.id, event.count))
         .collect();
     assert_eq!(given, [(first.id, 3)]);
     assert!(
-        buckets.collect(now + MINUTE * 3).is_empty(),
+        buckets.drain_changed(now + MINUTE * 3).is_empty(),
         "what was given out is not given again"
     );
 }
@@ -620,11 +624,11 @@ async fn nothing_passes_whose_row_cannot_be_written() {
     let world = World::start().await;
     world.sql("ALTER TABLE audit RENAME TO away").await;
     for attributes in [pods("list"), pods("delete")] {
-        assert!(world.audit.access(world.entry(&attributes)).await.is_err());
+        assert!(world.audit.record_access(world.entry(&attributes)).await.is_err());
     }
     world.sql("ALTER TABLE away RENAME TO audit").await;
     for attributes in [pods("list"), pods("list"), pods("delete")] {
-        world.audit.access(world.entry(&attributes)).await.unwrap();
+        world.audit.record_access(world.entry(&attributes)).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let mut counts = world.counts().await;
@@ -644,7 +648,7 @@ async fn nothing_passes_whose_row_cannot_be_written() {
 async fn counts_the_store_did_not_take_are_given_again() {
     let world = World::start().await;
     for _ in 0..3 {
-        world.audit.access(world.entry(&version())).await.unwrap();
+        world.audit.record_access(world.entry(&version())).await.unwrap();
     }
     world.sql("ALTER TABLE audit RENAME TO away").await;
     world.clock.advance(MINUTE * 2);
@@ -659,9 +663,9 @@ async fn counts_the_store_did_not_take_are_given_again() {
 async fn a_request_that_goes_away_leaves_a_good_count() {
     let world = World::start().await;
     let list = pods("list");
-    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    assert!(world.audit.record_access(world.entry(&list)).now_or_never().is_none());
     world.audit.flush().await.unwrap();
-    world.audit.access(world.entry(&list)).await.unwrap();
+    world.audit.record_access(world.entry(&list)).await.unwrap();
     world.audit.flush().await.unwrap();
     assert_eq!(world.counts().await, [("access.allowed".to_owned(), 2)]);
 }
@@ -669,19 +673,19 @@ async fn a_request_that_goes_away_leaves_a_good_count() {
 #[tokio::test]
 async fn closed_streams_are_events() {
     let world = World::start().await;
-    let closed = |verb: &str, ending| ClosedStream {
+    let closed = |verb: &str, reason| ClosedStream {
         session: world.session.clone(),
         user: world.bob.clone(),
         agent: AgentId::new(9999).unwrap(),
         kind: ExchangeKind::Stream,
-        target: ResourceAttributes::from(&pods(verb)),
+        attributes: ResourceAttributes::from(&pods(verb)),
         decision: ID,
         opened_at: world.clock.now(),
         closed_at: world.clock.now(),
-        ending,
+        reason,
     };
-    world.audit.closed(&closed("watch", EndReason::Revoked));
-    world.audit.closed(&closed("get", EndReason::Expired));
+    world.audit.queue_closed_stream(&closed("watch", EndReason::Revoked));
+    world.audit.queue_closed_stream(&closed("get", EndReason::Expired));
     world.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
     let rows = world.rows().await;
     let reasons: Vec<_> = rows.iter().map(|row| row.details["reason"].as_str().unwrap()).collect();
@@ -702,10 +706,10 @@ async fn streams_that_sessions_end_are_written_once_each() {
     exec.upgrade = Some("websocket");
     let holder = world.entry(&exec).holder.unwrap();
     let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
-        let what = crate::sessions::NewExchange::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
-        sessions.register_as(holder, what).unwrap()
+        let exchange = crate::sessions::NewExchange::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
+        sessions.register_as(holder, exchange).unwrap()
     });
-    let about = store::SessionOwner {
+    let owner = store::SessionOwner {
         user: world.bob.clone(),
         agent_id: None,
     };
@@ -713,7 +717,7 @@ async fn streams_that_sessions_end_are_written_once_each() {
         user_id: None,
         name: "root".to_owned(),
     };
-    sessions.revoke(&world.session, &about, &by).await.unwrap();
+    sessions.revoke(&world.session, &owner, &by).await.unwrap();
     drop(entered);
     world
         .until(&[("token.revoked", 1), ("stream.closed", 1), ("stream.closed", 1)])
@@ -725,7 +729,7 @@ async fn texts_of_callers_are_short_and_have_no_query() {
     let world = World::start().await;
     let mut attributes = pods("delete");
     attributes.name = Some("é".repeat(4_000));
-    world.audit.access(world.entry(&attributes)).await.unwrap();
+    world.audit.record_access(world.entry(&attributes)).await.unwrap();
     let rows = world.rows().await;
     let name = rows[0].details["name"].as_str().unwrap();
     assert_eq!(name, "é".repeat(128));
@@ -734,27 +738,27 @@ async fn texts_of_callers_are_short_and_have_no_query() {
 #[tokio::test]
 async fn what_is_too_old_goes() {
     let world = World::start().await;
-    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    world.audit.record_access(world.entry(&pods("delete"))).await.unwrap();
     world.clock.advance(Duration::from_hours(24 * 29));
-    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    world.audit.record_access(world.entry(&pods("delete"))).await.unwrap();
     assert_eq!(world.counts().await.len(), 2);
     world.clock.advance(Duration::from_hours(25));
     world.until(&[("access.allowed", 1)]).await;
 }
 
-/// Removed rows do not come back when the clock is set right.
+/// Removed rows do not come back when the clock is corrected.
 #[tokio::test]
 async fn a_clock_that_is_years_ahead_removes_nothing() {
     let world = World::start().await;
     let now = world.clock.now();
     let event = |at| {
         let pods = pods("create");
-        row::alone(&world.entry(&pods), at)
+        row::individual_event(&world.entry(&pods), at)
     };
     world.store.record(&[event(now)]).await.unwrap();
     let day = Duration::from_hours(24);
     let years = now + 3_650 * day;
-    // A start, then another one, and what is written meanwhile is believed no more.
+    // Neither a second start nor the events written meanwhile make the clock plausible.
     for rows in [1, 2] {
         task::apply_retention(&world.audit, years, Duration::ZERO)
             .await
@@ -762,7 +766,7 @@ async fn a_clock_that_is_years_ahead_removes_nothing() {
         assert_eq!(world.rows().await.len(), rows);
         world.store.record(&[event(years)]).await.unwrap();
     }
-    // Time that passes does remove.
+    // Time that the process has run removes events.
     let later = now + 40 * day;
     task::apply_retention(&world.audit, later, 40 * day).await.unwrap();
     let rows = world.rows().await;
@@ -770,25 +774,25 @@ async fn a_clock_that_is_years_ahead_removes_nothing() {
     assert!(rows.iter().all(|row| row.last_at > later), "{rows:?}");
 }
 
-/// A count that nobody can write lets nobody pass for ever.
+/// Reads do not pass forever while their counts cannot be written.
 #[tokio::test]
 async fn reads_are_refused_once_their_counts_have_waited_for_the_grace_period() {
     let world = World::start().await;
     let pods = pods("list");
-    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.audit.record_access(world.entry(&pods)).await.unwrap();
     world.sql("ALTER TABLE audit RENAME TO away").await;
     // The bucket is open: its row is on disk.
-    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.audit.record_access(world.entry(&pods)).await.unwrap();
     world.clock.advance(Duration::from_secs(11));
     let refused = async {
-        while world.audit.access(world.entry(&pods)).await.is_ok() {
+        while world.audit.record_access(world.entry(&pods)).await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
     world.sql("ALTER TABLE away RENAME TO audit").await;
     let passes = async {
-        while world.audit.access(world.entry(&pods)).await.is_err() {
+        while world.audit.record_access(world.entry(&pods)).await.is_err() {
             tokio::task::yield_now().await;
         }
     };

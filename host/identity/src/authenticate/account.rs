@@ -67,7 +67,7 @@ impl Accounts {
         };
         let mut accounts = Self(BTreeMap::from([(ADMIN.to_owned(), admin)]));
         accounts.read_config_map(resources, findings);
-        if let Some(secret) = resources.secrets.get(super::argocd_token::SECRET) {
+        if let Some(secret) = resources.secrets.get(super::argocd_token::SECRET_NAME) {
             for (name, account) in &mut accounts.0 {
                 account.read_secret(name, secret, findings);
             }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
-use super::{principal::ArgocdTokenRef, principal::VerifiedIdentity, principal::text};
+use super::{principal::ArgocdTokenRef, principal::VerifiedIdentity, principal::string_claim};
 use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::principal::Kind;
@@ -25,13 +25,13 @@ use tollgate_state::{Project, Resources};
 /// `iss` of every token Argo CD signs.
 pub(super) const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
-pub(super) const SECRET: &str = "argocd-secret";
+pub(super) const SECRET_NAME: &str = "argocd-secret";
 /// The entry of the Secret that holds the signing key.
 const SIGNING_KEY: &str = "server.secretkey";
 /// A signing key with fewer bytes can be guessed.
-const SHORT_KEY_BYTES: usize = 16;
+const MIN_KEY_BYTES: usize = 16;
 
-/// Hashes keys into marks, differently in each process.
+/// Hashes signing keys into fingerprints, differently in each process.
 static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// What is needed to verify Argo CD's own tokens.
@@ -56,23 +56,23 @@ impl ArgocdTokenVerifier {
     /// Reads signing key, accounts and projects; `None`, with an error among
     /// the findings, without a signing key.
     pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        let secret = resources.secrets.get(SECRET);
+        let secret = resources.secrets.get(SECRET_NAME);
         let key = secret
             .and_then(|secret| secret.values.get(SIGNING_KEY))
             .map(ExposeSecret::expose_secret);
         let location = secret.map(|secret| secret.location.clone());
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             findings.push(
-                Diagnostic::error(location, format!("Secret `{SECRET}` has no `{SIGNING_KEY}`"))
+                Diagnostic::error(location, format!("Secret `{SECRET_NAME}` has no `{SIGNING_KEY}`"))
                     .with_hint("set `authentication.argocdSessions: false` if Argo CD's sessions are not wanted"),
             );
             return None;
         };
-        if key.len() < SHORT_KEY_BYTES {
+        if key.len() < MIN_KEY_BYTES {
             findings.push(Diagnostic::warning(
                 location,
                 format!(
-                    "`{SIGNING_KEY}` has {} bytes, at least {SHORT_KEY_BYTES} are needed to resist guessing",
+                    "`{SIGNING_KEY}` has {} bytes, at least {MIN_KEY_BYTES} are needed to resist guessing",
                     key.len()
                 ),
             ));
@@ -96,8 +96,8 @@ impl ArgocdTokenVerifier {
         claims.remove("federated_claims");
         let issued = ArgocdTokenRef {
             key: self.key_fingerprint,
-            subject: text(&claims, "sub").to_owned(),
-            id: text(&claims, "jti").to_owned(),
+            subject: string_claim(&claims, "sub").to_owned(),
+            id: string_claim(&claims, "jti").to_owned(),
             at: issued_at,
         };
         let (kind, user_id) = self.check(&issued)?;
@@ -106,7 +106,7 @@ impl ArgocdTokenVerifier {
     }
 
     /// Whether a token that was verified before would still verify and give the same identity.
-    pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
+    pub(super) fn is_still_valid(&self, known: &VerifiedIdentity) -> bool {
         let issued = known
             .issued
             .as_ref()
@@ -120,12 +120,12 @@ impl ArgocdTokenVerifier {
 
     /// Returns whom a token stands for, if the account or role it was issued for still exists.
     fn check(&self, issued: &ArgocdTokenRef) -> Result<(Kind, String), Error> {
-        match Subject::parse(&issued.subject)? {
-            Subject::ProjectRole { project, role } => {
+        match ArgocdSubject::parse(&issued.subject)? {
+            ArgocdSubject::ProjectRole { project, role } => {
                 self.check_role_token(project, role, &issued.id, issued.at)?;
                 Ok((Kind::ProjectToken, issued.subject.clone()))
             }
-            Subject::Account { name, capability } => {
+            ArgocdSubject::Account { name, capability } => {
                 if issued.id.is_empty() {
                     return Err(missing("jti").into());
                 }
@@ -183,12 +183,12 @@ fn missing(claim: &str) -> InvalidTokenReason {
 }
 
 /// The subject that `sub` names.
-enum Subject<'a> {
+enum ArgocdSubject<'a> {
     ProjectRole { project: &'a str, role: &'a str },
     Account { name: &'a str, capability: Capability },
 }
 
-impl<'a> Subject<'a> {
+impl<'a> ArgocdSubject<'a> {
     /// Reads the forms Argo CD writes; a bare name is an API key of an old version. Unlike in
     /// Argo CD, an unknown suffix is refused.
     fn parse(subject: &'a str) -> Result<Self, InvalidTokenReason> {

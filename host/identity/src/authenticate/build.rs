@@ -6,13 +6,13 @@
 
 use rustc_hash::FxBuildHasher;
 
-use super::issuer::{ASYMMETRIC, ClaimInterpretation, ValidationProfile, Verifier};
+use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, ValidationProfile, Verifier};
 use super::keys::{KeyCache, KeySource};
-use super::mapping::{Mapping, ReservedNames};
+use super::mapping::{CompiledClaimMappings, ReservedNames};
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
 use super::{
-    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Cache, Clock, CredentialTransport, Issuer, Map,
+    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Cache, Clock, CredentialTransport, Map, OidcIssuer,
     Principal, VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL, VerifiedIdentity, fetch,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
@@ -48,13 +48,13 @@ impl Authenticator {
         for (index, issuer) in config.issuers.iter().enumerate() {
             builder.add_configured(issuer, &format!("authentication.jwt[{index}]"));
         }
-        let mut sessions = None;
+        let mut argocd_tokens = None;
         if config.argocd_sessions {
-            sessions = ArgocdTokenVerifier::read(resources, scopes, &mut builder.findings);
+            argocd_tokens = ArgocdTokenVerifier::read(resources, scopes, &mut builder.findings);
             builder.add_sso(resources);
         }
         builder.warn_shared_names(config);
-        builder.finish(config, sessions)
+        builder.finish(config, argocd_tokens)
     }
 }
 
@@ -63,7 +63,7 @@ struct Builder<'a> {
     previous: Option<&'a Authenticator>,
     clock: Clock,
     findings: Vec<Diagnostic>,
-    issuers: BTreeMap<String, Issuer>,
+    issuers: BTreeMap<String, OidcIssuer>,
     accounts: Arc<BTreeSet<String>>,
 }
 
@@ -71,7 +71,7 @@ impl Builder<'_> {
     fn finish(
         self,
         config: &tollgate_config::Authentication,
-        sessions: Option<ArgocdTokenVerifier>,
+        argocd_tokens: Option<ArgocdTokenVerifier>,
     ) -> Loaded<Authenticator> {
         let mut findings = self.findings;
         if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
@@ -81,12 +81,12 @@ impl Builder<'_> {
             );
         }
         let authenticator = Authenticator {
-            sessions,
+            argocd_tokens,
             issuers: self.issuers,
             trusted_origins: config.trusted_origins.clone(),
             anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
-            remembered: Cache::builder()
-                .weigher(|_, remembered: &super::CachedPrincipal| remembered.token_bytes)
+            cache: Cache::builder()
+                .weigher(|_, cached: &super::CachedPrincipal| cached.token_bytes)
                 .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 // The cache's keys are digests already, and only of verified tokens.
@@ -128,7 +128,8 @@ impl Builder<'_> {
     }
 
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
-        let mapping = Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, path, &mut self.findings);
+        let mapping =
+            CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, path, &mut self.findings);
         let known = (self.known_keys(&issuer.url), &self.clock);
         let verifier = Verifier::build(
             (issuer, path),
@@ -144,7 +145,7 @@ impl Builder<'_> {
             return;
         };
         let name = verifier.name.clone();
-        let issuer = Issuer {
+        let issuer = OidcIssuer {
             verifier,
             interpretation: ClaimInterpretation::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
@@ -177,7 +178,7 @@ impl Builder<'_> {
         }
     }
 
-    fn sso_issuer(&self, sso: OidcConfig) -> Result<Issuer, fetch::FetchError> {
+    fn sso_issuer(&self, sso: OidcConfig) -> Result<OidcIssuer, fetch::FetchError> {
         let discovery = discovery_url(&sso.issuer);
         let keys = keys(
             (&sso.issuer, &discovery),
@@ -186,19 +187,19 @@ impl Builder<'_> {
         )?;
         let userinfo = match sso.userinfo {
             Some((path, max_age)) => {
-                let url = fetch::url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
+                let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
                 let client = fetch::client(&url, sso.authority.as_deref())?;
                 Some(UserinfoClient::new(client, url, max_age))
             }
             None => None,
         };
-        Ok(Issuer {
+        Ok(OidcIssuer {
             verifier: Verifier {
                 name: sso.issuer,
                 audiences: sso.audiences,
-                algorithms: ASYMMETRIC.to_vec(),
+                algorithms: ASYMMETRIC_ALGORITHMS.to_vec(),
                 keys,
-                rules: ValidationProfile::OpenIdConnect,
+                profile: ValidationProfile::OpenIdConnect,
             },
             interpretation: ClaimInterpretation::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
@@ -220,7 +221,7 @@ impl Verifier {
     /// - `known`: the keys it had before, and the clock for new ones.
     pub(super) fn build(
         (issuer, path): (&tollgate_config::Issuer, &str),
-        rules: ValidationProfile,
+        profile: ValidationProfile,
         known: (Option<Arc<KeyCache>>, &Clock),
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
@@ -242,7 +243,7 @@ impl Verifier {
             audiences: issuer.audiences.clone(),
             algorithms: algorithms?,
             keys,
-            rules,
+            profile,
         })
     }
 }
@@ -254,10 +255,10 @@ fn keys(
     (authority, max_age): (Option<String>, std::time::Duration),
     (known, clock): (Option<Arc<KeyCache>>, &Clock),
 ) -> Result<Arc<KeyCache>, fetch::FetchError> {
-    fetch::url(issuer)?;
+    fetch::parse_url(issuer)?;
     let source = KeySource {
         issuer: issuer.to_owned(),
-        discovery: fetch::url(discovery)?,
+        discovery: fetch::parse_url(discovery)?,
         authority,
         max_age,
     };
@@ -271,13 +272,17 @@ fn algorithms(names: &[String], path: &str, findings: &mut Vec<Diagnostic>) -> O
     let mut algorithms = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     for name in names {
-        match name.parse().ok().filter(|algorithm| ASYMMETRIC.contains(algorithm)) {
+        match name
+            .parse()
+            .ok()
+            .filter(|algorithm| ASYMMETRIC_ALGORITHMS.contains(algorithm))
+        {
             Some(algorithm) => drop(algorithms.insert(name, algorithm)),
             None => drop(unknown.insert(name.as_str())),
         }
     }
     for name in &unknown {
-        let message = format!("`{path}.algorithms`: `{name}` is not one of {ASYMMETRIC:?}");
+        let message = format!("`{path}.algorithms`: `{name}` is not one of {ASYMMETRIC_ALGORITHMS:?}");
         findings.push(Diagnostic::error(None, message));
     }
     (unknown.is_empty() && !algorithms.is_empty()).then(|| algorithms.into_values().collect())

@@ -17,7 +17,7 @@ pub enum Error {
     /// Something was sent that cannot be a credential. The caller may see the whole message,
     /// which concerns the form only.
     #[error("malformed credential: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedCredential),
     /// A well-formed token that does not verify. The caller may see that the token is invalid,
     /// but not why: the reason would help to forge one.
     #[error("invalid token: {0}")]
@@ -71,7 +71,7 @@ impl Error {
 
 /// What is wrong with the form of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedCredential {
     /// More than one `Authorization` field.
     #[error("{observed} `Authorization` fields, one is allowed")]
     SeveralAuthorizations {
@@ -122,7 +122,7 @@ pub enum Malformed {
     },
 }
 
-impl Malformed {
+impl MalformedCredential {
     fn code(&self) -> &'static str {
         match self {
             Self::SeveralAuthorizations { .. } | Self::NotBearer => "malformed_authorization",
@@ -190,24 +190,24 @@ pub enum InvalidTokenReason {
     #[error("`email_verified` is not `true`")]
     EmailNotVerified,
     /// A mapping failed or gave nothing.
-    #[error("the mapping of `{part}` gives nothing usable")]
+    #[error("the mapping of `{field}` gives nothing usable")]
     Mapping {
         /// Which part of the identity.
-        part: IdentityField,
+        field: IdentityField,
     },
     /// A name with control characters or blanks at an edge.
-    #[error("the {part} holds characters a name must not have")]
+    #[error("the {field} holds characters a name must not have")]
     Name {
         /// Which part of the identity.
-        part: IdentityField,
+        field: IdentityField,
     },
     /// A name that starts with `system:` (Kubernetes), or a username that
     /// starts with `proj:` or `role:` or is a local account's (Argo CD), and
     /// the settings do not allow it.
-    #[error("the {part} is reserved or a local account's and is not in `allowedReservedNames`")]
+    #[error("the {field} is reserved or a local account's and is not in `allowedReservedNames`")]
     ReservedName {
         /// Which part of the identity.
-        part: IdentityField,
+        field: IdentityField,
     },
     /// A rule of `userValidationRules` refused the user.
     #[error("user rule refused: {message}")]

@@ -73,7 +73,7 @@ pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, Fetc
 }
 
 /// Reads a URL keys or claims may come from.
-pub(super) fn url(text: &str) -> Result<Url, FetchError> {
+pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     let refused = || FetchError::Url { url: text.to_owned() };
     let url = Url::parse(text).map_err(|_| refused())?;
     let safe = match url.scheme() {
@@ -92,7 +92,7 @@ pub(super) fn url(text: &str) -> Result<Url, FetchError> {
 /// Gets a JSON document.
 ///
 /// - `bearer`: token sent with the request, if any.
-pub(super) async fn json<T: DeserializeOwned>(
+pub(super) async fn fetch_json<T: DeserializeOwned>(
     client: &Client,
     url: &Url,
     bearer: Option<&str>,

@@ -4,8 +4,8 @@ use http::Request;
 use http::request::Parts;
 use secrecy::ExposeSecret as _;
 
-use super::agent::{self, CiTokens, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES};
-use super::presented;
+use super::k8s_proxy::{self, CiTokenSupport, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES};
+use super::request_token;
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use tollgate_fuzz::{Target, fields, first_line, inputs, strings, text};
 
@@ -41,8 +41,8 @@ fn cookies() -> Vec<Vec<u8>> {
 /// At most one token, and no longer than the bound.
 fn session_cookie(data: &[u8]) {
     let fields = fields(data);
-    if let Ok(Some(credential)) = presented::read(&fields) {
-        assert!(credential.token.len() <= presented::MAX_TOKEN_BYTES);
+    if let Ok(Some(credential)) = request_token::read(&fields) {
+        assert!(credential.token.len() <= request_token::MAX_TOKEN_BYTES);
     }
 }
 
@@ -80,18 +80,18 @@ fn agent_credentials(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let (target, lines) = first_line(input);
     let Some(mut head) = head(target, lines) else { return };
-    for ci in [CiTokens::Accepted, CiTokens::Unknown] {
-        let Ok(presented) = agent::read(&head, ci) else {
+    for ci in [CiTokenSupport::Accepted, CiTokenSupport::Unknown] {
+        let Ok(presented) = k8s_proxy::read(&head, ci) else {
             continue;
         };
         let (secret, most) = match &presented {
-            agent::PresentedCredential::Pat { token, .. } => (token, MAX_KEY_BYTES),
-            agent::PresentedCredential::Ci { token, .. } => {
-                assert_eq!(ci, CiTokens::Accepted);
+            k8s_proxy::PresentedCredential::Pat { token, .. } => (token, MAX_KEY_BYTES),
+            k8s_proxy::PresentedCredential::Ci { token, .. } => {
+                assert_eq!(ci, CiTokenSupport::Accepted);
                 (token, MAX_KEY_BYTES)
             }
-            agent::PresentedCredential::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
-            agent::PresentedCredential::Cookie { cookie, csrf, .. } => {
+            k8s_proxy::PresentedCredential::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
+            k8s_proxy::PresentedCredential::Cookie { cookie, csrf, .. } => {
                 assert!(!csrf.expose_secret().is_empty());
                 (cookie, MAX_KEY_BYTES)
             }
@@ -101,7 +101,7 @@ fn agent_credentials(data: &[u8]) {
         // Short texts are in the names of the shown fields by chance.
         assert!(secret.len() < 16 || !format!("{presented:?}").contains(secret));
     }
-    agent::strip_subprotocols(&mut head.headers);
+    k8s_proxy::strip_subprotocols(&mut head.headers);
     let offered = head.headers.get_all(http::header::SEC_WEBSOCKET_PROTOCOL);
     let left = offered
         .iter()

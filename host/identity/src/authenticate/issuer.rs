@@ -10,18 +10,18 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use super::error::{Error, IdentityField, InvalidTokenReason, Malformed};
+use super::error::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
 use super::keys::{KeyCache, KeyError};
-use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
+use super::mapping::{CompiledClaimMappings, check_email_verified, check_unmapped_name};
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use super::userinfo::UserinfoClient;
-use super::{principal::VerifiedIdentity, principal::text};
+use super::{principal::VerifiedIdentity, principal::string_claim};
 use crate::clock::Clock;
 use tollgate_core::claims::{scope_values, user_identifier};
 use tollgate_core::principal::Kind;
 
 /// All algorithms an issuer may use. `HS*` and `none` are not among them.
-pub(super) const ASYMMETRIC: [Algorithm; 9] = [
+pub(super) const ASYMMETRIC_ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
     Algorithm::RS512,
@@ -40,7 +40,7 @@ const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "
 
 /// One issuer, ready to verify its tokens.
 #[derive(Debug)]
-pub(super) struct Issuer {
+pub(super) struct OidcIssuer {
     pub(super) verifier: Verifier,
     pub(super) interpretation: ClaimInterpretation,
     /// Claims that hold groups.
@@ -57,7 +57,7 @@ pub(super) struct Verifier {
     pub(super) audiences: Vec<String>,
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) keys: Arc<KeyCache>,
-    pub(super) rules: ValidationProfile,
+    pub(super) profile: ValidationProfile,
 }
 
 /// Which rules apply where the specification and Kubernetes differ.
@@ -81,8 +81,8 @@ impl ValidationProfile {
 /// How claims become an identity.
 #[derive(Debug)]
 pub(super) enum ClaimInterpretation {
-    /// `claimMappings` and its neighbors.
-    Mapped(Box<Mapping>),
+    /// `claimMappings`, with the rules that validate claims and users.
+    Mapped(Box<CompiledClaimMappings>),
     /// As Argo CD reads them.
     Argocd {
         /// The userinfo endpoint for additional groups.
@@ -90,7 +90,7 @@ pub(super) enum ClaimInterpretation {
     },
 }
 
-/// A verified identity and how long it may be remembered.
+/// A verified identity and how long it may be cached.
 pub(super) struct Verified {
     pub(super) identity: VerifiedIdentity,
     pub(super) fresh_for: Option<Duration>,
@@ -117,7 +117,7 @@ impl Verifier {
         let claims = token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
         // has expired.
-        let times = TokenTimes::check(&claims, clock.unix_seconds(), self.rules.leeway_seconds())?;
+        let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
         if times.expires_at.is_none() {
             return Err(InvalidTokenReason::MissingClaim {
                 claim: "exp".to_owned(),
@@ -137,7 +137,7 @@ impl Verifier {
             Some(Value::String(audience)) => vec![audience],
             Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).collect(),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
-                return Err(Malformed::Claim { claim: "aud" }.into());
+                return Err(MalformedCredential::Claim { claim: "aud" }.into());
             }
         };
         let ours = |name: &str| self.audiences.iter().any(|audience| audience == name);
@@ -145,7 +145,7 @@ impl Verifier {
             return Err(InvalidTokenReason::Audience.into());
         }
         let other_party = || claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours));
-        match self.rules {
+        match self.profile {
             ValidationProfile::OpenIdConnect if audiences.len() > 1 && other_party() => {
                 Err(InvalidTokenReason::AuthorizedParty.into())
             }
@@ -154,7 +154,7 @@ impl Verifier {
     }
 }
 
-impl Issuer {
+impl OidcIssuer {
     /// Verifies a token and returns whom it stands for.
     ///
     /// - `text`: the token itself, for the userinfo endpoint.
@@ -179,7 +179,7 @@ impl Issuer {
 
     /// Whether a token that was verified before would still be for us and give the same identity.
     /// Its signature and times are not checked.
-    pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
+    pub(super) fn is_still_valid(&self, known: &VerifiedIdentity) -> bool {
         let expires_at = known.expires_at;
         let again = match &self.interpretation {
             ClaimInterpretation::Mapped(mapping) => {
@@ -199,7 +199,7 @@ impl Issuer {
 
     fn mapped(
         &self,
-        mapping: &Mapping,
+        mapping: &CompiledClaimMappings,
         claims: Map<String, Value>,
         expires_at: Option<i64>,
     ) -> Result<VerifiedIdentity, Error> {
@@ -208,7 +208,7 @@ impl Issuer {
         // be that of a local account, such as `admin`.
         if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
             return Err(InvalidTokenReason::ReservedName {
-                part: IdentityField::Username,
+                field: IdentityField::Username,
             }
             .into());
         }
@@ -258,7 +258,7 @@ impl Issuer {
         }
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
-            if let Some(groups) = userinfo.groups(token, text(&claims, "sub")).await? {
+            if let Some(groups) = userinfo.groups(token, string_claim(&claims, "sub")).await? {
                 claims.insert("groups".to_owned(), groups);
             }
             fresh_for = Some(userinfo.max_age());
@@ -277,7 +277,7 @@ impl Issuer {
         if self.scopes.iter().any(|scope| scope == "email") {
             verified.clone()?;
         }
-        let email = text(&claims, "email");
+        let email = string_claim(&claims, "email");
         let username = if email.is_empty() || verified.is_err() {
             user_id.clone()
         } else {

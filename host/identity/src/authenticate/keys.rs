@@ -178,13 +178,13 @@ impl KeyCache {
         if trigger == Trigger::UnknownKey {
             state.forced_at = Some(now);
         }
-        let (landed, in_flight) = watch::channel(());
+        let (done, in_flight) = watch::channel(());
         state.in_flight = Some(in_flight.clone());
         drop(state);
         let cache = self.clone();
         tokio::spawn(async move {
             cache.refresh().await;
-            drop(landed);
+            drop(done);
         });
         Some(in_flight)
     }
@@ -213,7 +213,7 @@ impl KeyCache {
 
     async fn fetch(&self) -> Result<Vec<VerificationKey>, FetchError> {
         let source = &self.source;
-        let discovery: DiscoveryDocument = fetch::json(&self.client, &source.discovery, None).await?;
+        let discovery: DiscoveryDocument = fetch::fetch_json(&self.client, &source.discovery, None).await?;
         if discovery.issuer != source.issuer {
             return Err(FetchError::Issuer {
                 url: source.discovery.to_string(),
@@ -221,8 +221,8 @@ impl KeyCache {
                 expected: source.issuer.clone(),
             });
         }
-        let url = fetch::url(&discovery.jwks_uri)?;
-        let set: RawKeySet = fetch::json(&self.client, &url, None).await?;
+        let url = fetch::parse_url(&discovery.jwks_uri)?;
+        let set: RawKeySet = fetch::fetch_json(&self.client, &url, None).await?;
         let keys: Vec<VerificationKey> = set
             .keys
             .into_iter()

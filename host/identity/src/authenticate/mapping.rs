@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{Error, IdentityField, InvalidTokenReason, Malformed};
-use super::principal::text;
+use super::error::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
+use super::principal::string_claim;
 use tollgate_config::{ClaimMapping, ClaimRule};
 use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::diagnostic::Diagnostic;
@@ -21,7 +21,7 @@ const ARGOCD: [&str; 2] = ["proj:", "role:"];
 /// Compiled `claimValidationRules`, `claimMappings` and `userValidationRules`
 /// of one issuer.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct CompiledClaimMappings {
     claim_rules: Vec<Rule>,
     username: ClaimSource,
     groups: Option<ClaimSource>,
@@ -54,7 +54,7 @@ enum ClaimSource {
     Expression(Expression),
 }
 
-/// Guards the names an issuer's mappings must not give.
+/// Restricts the names an issuer's mappings may give.
 #[derive(Clone, Copy, Debug)]
 struct NameRestriction<'a> {
     reserved: ReservedNames,
@@ -71,7 +71,7 @@ pub(super) struct MappedIdentity {
     pub(super) extra: Vec<(String, Vec<String>)>,
 }
 
-impl Mapping {
+impl CompiledClaimMappings {
     /// Compiles an issuer's rules; `None` if any is refused. Each refused rule gives a finding
     /// that starts with its key under `path`.
     pub(super) fn compile(
@@ -83,12 +83,15 @@ impl Mapping {
         let before = findings.len();
         let mut compiler = Compiler { path, findings };
         let claim_rules = compiler.claim_rules(&issuer.claim_validation);
-        let username = compiler.part(&issuer.username, "claimMappings.username");
+        let username = compiler.claim_source(&issuer.username, "claimMappings.username");
         let groups = issuer
             .groups
             .as_ref()
-            .map(|groups| compiler.part(groups, "claimMappings.groups"));
-        let uid = issuer.uid.as_ref().map(|uid| compiler.part(uid, "claimMappings.uid"));
+            .map(|groups| compiler.claim_source(groups, "claimMappings.groups"));
+        let uid = issuer
+            .uid
+            .as_ref()
+            .map(|uid| compiler.claim_source(uid, "claimMappings.uid"));
         let mut extra = Vec::new();
         for (key, source) in &issuer.extra {
             let expression = compiler.expression(source, "claims", &format!("claimMappings.extra[{key}]"));
@@ -120,17 +123,19 @@ impl Mapping {
     pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<MappedIdentity, Error> {
         let value = Value::Object(claims.clone());
         self.check_claims(claims, &value)?;
-        let guard = NameRestriction {
+        let restriction = NameRestriction {
             reserved: self.reserved,
             allowed: &self.allowed_reserved,
         };
-        let username = self.username.name((claims, &value), IdentityField::Username, guard)?;
+        let username = self
+            .username
+            .name((claims, &value), IdentityField::Username, restriction)?;
         let groups = match &self.groups {
-            Some(groups) => groups.names((claims, &value), guard)?,
+            Some(groups) => groups.names((claims, &value), restriction)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name((claims, &value), IdentityField::Uid, guard)?),
+            Some(uid) => Some(uid.name((claims, &value), IdentityField::Uid, restriction)?),
             None => None,
         };
         let mut extra = Vec::new();
@@ -138,7 +143,7 @@ impl Mapping {
             let values = expression
                 .eval_strings(&[("claims", &value)])
                 .map_err(|_| InvalidTokenReason::Mapping {
-                    part: IdentityField::Extra,
+                    field: IdentityField::Extra,
                 })?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
             if !values.is_empty() {
@@ -216,35 +221,35 @@ impl ClaimSource {
     fn name(
         &self,
         (claims, value): (&Map<String, Value>, &Value),
-        part: IdentityField,
-        guard: NameRestriction<'_>,
+        field: IdentityField,
+        restriction: NameRestriction<'_>,
     ) -> Result<String, InvalidTokenReason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
-                let found = text(claims, claim);
+                let found = string_claim(claims, claim);
                 if found.is_empty() {
                     return Err(InvalidTokenReason::MissingClaim { claim: claim.clone() });
                 }
-                if part == IdentityField::Username && claim == EMAIL {
+                if field == IdentityField::Username && claim == EMAIL {
                     check_email_verified(claims)?;
                 }
                 format!("{prefix}{found}")
             }
             Self::Expression(expression) => expression
                 .eval_string(&[("claims", value)])
-                .map_err(|_| InvalidTokenReason::Mapping { part })?,
+                .map_err(|_| InvalidTokenReason::Mapping { field })?,
         };
         if name.is_empty() {
-            return Err(InvalidTokenReason::Mapping { part });
+            return Err(InvalidTokenReason::Mapping { field });
         }
-        guard.check(&name, part)?;
+        restriction.check(&name, field)?;
         Ok(name)
     }
 
     fn names(
         &self,
         (claims, value): (&Map<String, Value>, &Value),
-        guard: NameRestriction<'_>,
+        restriction: NameRestriction<'_>,
     ) -> Result<Vec<String>, Error> {
         let names = match self {
             Self::Claim { claim, prefix } => group_claim(claims, claim)?
@@ -256,13 +261,13 @@ impl ClaimSource {
                 expression
                     .eval_strings(&[("claims", value)])
                     .map_err(|_| InvalidTokenReason::Mapping {
-                        part: IdentityField::Groups,
+                        field: IdentityField::Groups,
                     })?
             }
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            guard.check(&name, IdentityField::Groups)?;
+            restriction.check(&name, IdentityField::Groups)?;
             kept.push(name);
         }
         Ok(kept)
@@ -272,11 +277,11 @@ impl ClaimSource {
 impl NameRestriction<'_> {
     /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
     /// what the name may be compared with, not who may get it.
-    fn check(self, name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
-        check_characters(name, part)?;
+    fn check(self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
+        check_characters(name, field)?;
         let is_allowed = || self.allowed.iter().any(|allowed| allowed == name);
-        if self.reserved.has(name, part) && !is_allowed() {
-            return Err(InvalidTokenReason::ReservedName { part });
+        if self.reserved.contains(name, field) && !is_allowed() {
+            return Err(InvalidTokenReason::ReservedName { field });
         }
         Ok(())
     }
@@ -284,30 +289,30 @@ impl NameRestriction<'_> {
 
 /// Refuses names that HTTP would alter: header parsers trim blanks at the edges, and a control
 /// character ends or splits a field.
-pub(super) fn check_characters(name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
+pub(super) fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     if name.chars().any(char::is_control) || name.trim() != name {
-        return Err(InvalidTokenReason::Name { part });
+        return Err(InvalidTokenReason::Name { field });
     }
     Ok(())
 }
 
 /// As [`NameRestriction::check`], for issuers without mapping.
-pub(super) fn check_unmapped_name(name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
-    check_characters(name, part)?;
-    if ReservedNames::KubernetesAndArgocd.has(name, part) {
-        Err(InvalidTokenReason::ReservedName { part })
+pub(super) fn check_unmapped_name(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
+    check_characters(name, field)?;
+    if ReservedNames::KubernetesAndArgocd.contains(name, field) {
+        Err(InvalidTokenReason::ReservedName { field })
     } else {
         Ok(())
     }
 }
 
 impl ReservedNames {
-    fn has(self, name: &str, part: IdentityField) -> bool {
+    fn contains(self, name: &str, field: IdentityField) -> bool {
         let is_argocds = || match self {
             Self::Kubernetes => false,
             Self::KubernetesAndArgocd => ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
         };
-        match part {
+        match field {
             IdentityField::Username => name.starts_with(SYSTEM) || is_argocds(),
             IdentityField::Groups => name.starts_with(SYSTEM),
             IdentityField::Uid | IdentityField::Extra => false,
@@ -326,8 +331,8 @@ pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), In
 }
 
 /// Reads a claim that is a text or a list of texts.
-fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, Malformed> {
-    let wrong = Malformed::Claim { claim: "groups" };
+fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, MalformedCredential> {
+    let wrong = MalformedCredential::Claim { claim: "groups" };
     match claims.get(claim) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(name)) => Ok(vec![name.clone()]),
@@ -375,7 +380,7 @@ impl Compiler<'_> {
         compiled
     }
 
-    fn part(&mut self, mapping: &ClaimMapping, key: &str) -> Option<ClaimSource> {
+    fn claim_source(&mut self, mapping: &ClaimMapping, key: &str) -> Option<ClaimSource> {
         match mapping {
             ClaimMapping::Claim { claim, prefix } => Some(ClaimSource::Claim {
                 claim: claim.clone(),

@@ -28,8 +28,8 @@ pub enum CredentialTransport {
 #[derive(PartialEq)]
 pub struct Principal {
     identity: VerifiedIdentity,
-    presented: CredentialTransport,
-    key: u64,
+    transport: CredentialTransport,
+    limit_key: u64,
 }
 
 /// Everything a verified token says about its bearer.
@@ -68,12 +68,12 @@ impl Principal {
         &self.identity
     }
 
-    pub(super) fn new(identity: VerifiedIdentity, presented: CredentialTransport) -> Self {
-        let key = stable_key(&identity);
+    pub(super) fn new(identity: VerifiedIdentity, transport: CredentialTransport) -> Self {
+        let limit_key = hash_identity(&identity);
         Self {
             identity,
-            presented,
-            key,
+            transport,
+            limit_key,
         }
     }
 
@@ -120,7 +120,7 @@ impl Principal {
 
     /// How the credential was sent.
     pub fn transport(&self) -> CredentialTransport {
-        self.presented
+        self.transport
     }
 
     /// When the token expires; `None` for tokens that do not.
@@ -137,22 +137,22 @@ impl Principal {
 
     /// A hash of kind, issuer and user id, for limits. The same person has the same key with
     /// every token and after every restart.
-    pub fn key(&self) -> u64 {
-        self.key
+    pub fn limit_key(&self) -> u64 {
+        self.limit_key
     }
 
     /// A caller as a verified token with these claims from the issuer in `iss` would give, with
     /// `groups` as the only scope.
     #[cfg(any(test, feature = "unchecked"))]
-    pub fn for_test(claims: Map<String, Value>, presented: CredentialTransport) -> Self {
+    pub fn for_test(claims: Map<String, Value>, transport: CredentialTransport) -> Self {
         let user_id = user_identifier(&claims).to_owned();
-        let issuer = text(&claims, "iss").to_owned();
+        let issuer = string_claim(&claims, "iss").to_owned();
         let kind = match (issuer.as_str(), user_id.starts_with("proj:")) {
             ("argocd", true) => Kind::ProjectToken,
             ("argocd", false) => Kind::Local,
             (_, _) => Kind::Oidc,
         };
-        let username = match (kind, text(&claims, "email")) {
+        let username = match (kind, string_claim(&claims, "email")) {
             (Kind::Oidc, email) if !email.is_empty() => email.to_owned(),
             (_, _) => user_id.clone(),
         };
@@ -170,7 +170,7 @@ impl Principal {
             expires_at,
             issued: None,
         };
-        Self::new(identity, presented)
+        Self::new(identity, transport)
     }
 }
 
@@ -180,17 +180,17 @@ impl fmt::Debug for Principal {
             .field("kind", &self.identity.kind)
             .field("issuer", &self.identity.issuer)
             .field("user_id", &self.identity.user_id)
-            .field("presented", &self.presented)
+            .field("presented", &self.transport)
             .finish_non_exhaustive()
     }
 }
 
 /// The text of a claim; `""` if it is not a text.
-pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
+pub(super) fn string_claim<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
     claims.get(claim).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn stable_key(identity: &VerifiedIdentity) -> u64 {
+fn hash_identity(identity: &VerifiedIdentity) -> u64 {
     let mut hash = Sha256::new();
     for part in [identity.kind.as_str(), &identity.issuer, &identity.user_id] {
         hash.update(part.len().to_be_bytes());

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{Resources, Text};
 
-/// How long groups from the userinfo endpoint are remembered, at most.
+/// How long groups from the userinfo endpoint are cached, at most.
 const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// What the gateway needs of `oidc.config`.
@@ -21,7 +21,7 @@ pub(super) struct OidcConfig {
     pub(super) audiences: Vec<String>,
     /// PEM of the only roots trusted.
     pub(super) authority: Option<String>,
-    /// Path under the issuer and how long an answer may be remembered.
+    /// Path under the issuer and how long an answer may be cached.
     pub(super) userinfo: Option<(String, Duration)>,
     pub(super) location: Location,
 }
@@ -132,7 +132,7 @@ impl RawOidcConfig {
     }
 }
 
-/// Limited to [`MAX_USERINFO_AGE`], since a verified token is not remembered longer.
+/// Limited to [`MAX_USERINFO_AGE`], since a verified token is not cached longer.
 fn userinfo_age(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return Some(MAX_USERINFO_AGE);
@@ -152,7 +152,7 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     };
     let (name, key) = reference
         .split_once(':')
-        .unwrap_or((super::argocd_token::SECRET, reference));
+        .unwrap_or((super::argocd_token::SECRET_NAME, reference));
     let part_of_argocd = |labels: &std::collections::BTreeMap<String, String>| {
         labels
             .get("app.kubernetes.io/part-of")
@@ -161,7 +161,7 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     resources
         .secrets
         .get(name)
-        .filter(|secret| name == super::argocd_token::SECRET || part_of_argocd(&secret.labels))
+        .filter(|secret| name == super::argocd_token::SECRET_NAME || part_of_argocd(&secret.labels))
         .and_then(|secret| secret.values.get(key))
         .map(|value| value.expose_secret().trim().to_owned())
         .ok_or_else(|| value.to_owned())

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::error::{Error, InvalidTokenReason, Malformed};
+use super::error::{Error, InvalidTokenReason, MalformedCredential};
 
 /// Seconds by which `nbf` and `iat` may be ahead of our clock. `exp` has no leeway, as in
 /// Kubernetes.
@@ -40,9 +40,9 @@ struct Header {
 
 impl<'a> UnverifiedToken<'a> {
     /// Parses a token.
-    pub(super) fn parse(text: &'a str) -> Result<Self, Malformed> {
-        let (signed, signature) = text.rsplit_once('.').ok_or(Malformed::NotJwt)?;
-        let (header, claims) = signed.split_once('.').ok_or(Malformed::NotJwt)?;
+    pub(super) fn parse(text: &'a str) -> Result<Self, MalformedCredential> {
+        let (signed, signature) = text.rsplit_once('.').ok_or(MalformedCredential::NotJwt)?;
+        let (header, claims) = signed.split_once('.').ok_or(MalformedCredential::NotJwt)?;
         let header: Header = decode(header)?;
         Ok(Self {
             algorithm: header.alg.parse().ok(),
@@ -55,7 +55,7 @@ impl<'a> UnverifiedToken<'a> {
 
     /// `iss`, unverified; it only selects the verifier.
     pub(super) fn issuer(&self) -> &str {
-        super::principal::text(&self.claims, "iss")
+        super::principal::string_claim(&self.claims, "iss")
     }
 
     /// `kid` of the header.
@@ -107,9 +107,9 @@ impl<'a> UnverifiedToken<'a> {
     }
 }
 
-fn decode<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, Malformed> {
-    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Malformed::NotJwt)?;
-    serde_json::from_slice(&bytes).map_err(|_| Malformed::NotJwt)
+fn decode<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, MalformedCredential> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| MalformedCredential::NotJwt)?;
+    serde_json::from_slice(&bytes).map_err(|_| MalformedCredential::NotJwt)
 }
 
 /// When a token starts and ends, in seconds since 1970.
@@ -141,11 +141,11 @@ impl TokenTimes {
 }
 
 /// A NumericDate in whole seconds, fractions cut off.
-fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<i64>, Malformed> {
+fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<i64>, MalformedCredential> {
     let Some(value) = claims.get(claim) else {
         return Ok(None);
     };
-    let wrong = Malformed::Claim { claim };
+    let wrong = MalformedCredential::Claim { claim };
     match (value.as_i64(), value.as_f64()) {
         (Some(seconds), _) => Ok(Some(seconds)),
         #[expect(

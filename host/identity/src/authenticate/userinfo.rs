@@ -11,7 +11,7 @@ use url::Url;
 
 use super::error::UserinfoError;
 use super::fetch;
-use super::principal::text;
+use super::principal::string_claim;
 
 /// Most concurrent lookups.
 const MAX_LOOKUPS: usize = 32;
@@ -41,7 +41,7 @@ impl UserinfoClient {
         }
     }
 
-    /// How long an answer may be remembered.
+    /// How long an answer may be cached.
     pub(super) fn max_age(&self) -> Duration {
         self.max_age
     }
@@ -53,14 +53,14 @@ impl UserinfoClient {
         let Ok(Ok(_permit)) = permit else {
             return Err(UserinfoError::Busy);
         };
-        let mut answer: Map<String, Value> = match fetch::json(&self.client, &self.url, Some(token)).await {
+        let mut answer: Map<String, Value> = match fetch::fetch_json(&self.client, &self.url, Some(token)).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "userinfo lookup failed");
                 return Err(UserinfoError::Unreachable);
             }
         };
-        if subject.is_empty() || text(&answer, "sub") != subject {
+        if subject.is_empty() || string_claim(&answer, "sub") != subject {
             return Err(UserinfoError::OtherSubject);
         }
         Ok(answer

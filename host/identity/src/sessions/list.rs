@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::store::ActiveSession;
 
-/// What this process last told the store of a session.
+/// What this process last stored of the use of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReportedUse {
     pub(super) at: Timestamp,
@@ -26,43 +26,48 @@ pub(super) struct LocalSession {
 
 /// Merges the rows.
 ///
-/// - `seen`: rows of all replicas, with the open streams of those that reported since `silent`.
-pub(super) fn merge(seen: Vec<ActiveSession>, here: Vec<LocalSession>, silent: Timestamp) -> Vec<ActiveSession> {
-    let mut rows = HashMap::with_capacity(seen.len());
-    for row in seen {
+/// - `stored`: rows of all replicas, with the open streams of those that reported since
+///   `stale_before`.
+pub(super) fn merge(
+    stored: Vec<ActiveSession>,
+    local: Vec<LocalSession>,
+    stale_before: Timestamp,
+) -> Vec<ActiveSession> {
+    let mut rows = HashMap::with_capacity(stored.len());
+    for row in stored {
         rows.insert((row.session.clone(), row.agent_id), row);
     }
-    for LocalSession { row, reported } in here {
+    for LocalSession { row, reported } in local {
         match rows.entry((row.session.clone(), row.agent_id)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(row);
             }
-            Entry::Occupied(mut occupied) => replace_reported(occupied.get_mut(), row, reported, silent),
+            Entry::Occupied(mut occupied) => replace_reported(occupied.get_mut(), row, reported, stale_before),
         }
     }
     rows.into_values().collect()
 }
 
 /// Replaces what this process stored in a row by its current state.
-fn replace_reported(row: &mut ActiveSession, here: ActiveSession, reported: ReportedUse, silent: Timestamp) {
-    let told_open = if reported.at >= silent {
+fn replace_reported(row: &mut ActiveSession, local: ActiveSession, reported: ReportedUse, stale_before: Timestamp) {
+    let reported_open = if reported.at >= stale_before {
         reported.open_streams
     } else {
         0
     };
     row.open_streams = row
         .open_streams
-        .saturating_sub(told_open)
-        .saturating_add(here.open_streams);
+        .saturating_sub(reported_open)
+        .saturating_add(local.open_streams);
     row.requests = row
         .requests
         .saturating_sub(reported.requests)
-        .saturating_add(here.requests);
-    row.first_at = row.first_at.min(here.first_at);
-    row.expires_at = row.expires_at.max(here.expires_at);
-    if here.last_at >= row.last_at {
-        row.last_at = here.last_at;
-        row.client = here.client;
-        row.replica = here.replica;
+        .saturating_add(local.requests);
+    row.first_at = row.first_at.min(local.first_at);
+    row.expires_at = row.expires_at.max(local.expires_at);
+    if local.last_at >= row.last_at {
+        row.last_at = local.last_at;
+        row.client = local.client;
+        row.replica = local.replica;
     }
 }

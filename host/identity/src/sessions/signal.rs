@@ -14,12 +14,12 @@ use super::EndReason;
 
 /// A client's connection on which the end of an exchange may have to be sent.
 pub trait ClosableConnection: fmt::Debug + Send + Sync {
-    /// Has the connection closed after a grace, unless the result is dropped before. `None` if
-    /// the connection notices by itself that its exchanges ended.
+    /// Schedules the close of the connection after a grace period. `None` if the connection notices
+    /// by itself that its exchanges ended.
     fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn PendingClose>>;
 }
 
-/// The wait for an exchange to end on its connection. Dropping it says that the exchange ended.
+/// The scheduled close of a connection. Dropping it cancels the close: the exchange has ended.
 pub trait PendingClose: fmt::Debug + Send + Sync {}
 
 /// What is called once, when the exchange is ended.
@@ -28,24 +28,24 @@ type OnEnd = Box<dyn Fn(EndReason) + Send + Sync>;
 /// The sending half: ends one exchange. Only registries of open exchanges hold it.
 #[derive(Default)]
 pub struct EndTrigger {
-    ending: OnceLock<EndReason>,
+    reason: OnceLock<EndReason>,
     token: CancellationToken,
     connection: OnceLock<Arc<dyn ClosableConnection>>,
     /// Closes the connection if its client keeps the end from being sent.
-    deadline: OnceLock<Option<Box<dyn PendingClose>>>,
+    pending_close: OnceLock<Option<Box<dyn PendingClose>>>,
     on_end: OnceLock<OnEnd>,
 }
 
 impl fmt::Debug for EndTrigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EndTrigger").field(&self.ending()).finish()
+        f.debug_tuple("EndTrigger").field(&self.end_reason()).finish()
     }
 }
 
 impl EndTrigger {
     /// Why the exchange must end; `None` until it must.
-    pub fn ending(&self) -> Option<EndReason> {
-        self.ending.get().copied()
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.reason.get().copied()
     }
 
     /// Sets what is called when the exchange is ended, such as to record it. Only the first
@@ -55,14 +55,15 @@ impl EndTrigger {
     }
 
     /// Ends the exchange. Returns whether it had not been ended before.
-    pub fn end(&self, ending: EndReason) -> bool {
-        let first = self.ending.set(ending).is_ok();
+    pub fn end(&self, reason: EndReason) -> bool {
+        let first = self.reason.set(reason).is_ok();
         if let Some(connection) = self.connection.get() {
-            self.deadline.get_or_init(|| Arc::clone(connection).close_after_grace());
+            self.pending_close
+                .get_or_init(|| Arc::clone(connection).close_after_grace());
         }
         self.token.cancel();
         if first && let Some(call) = self.on_end.get() {
-            call(ending);
+            call(reason);
         }
         first
     }
@@ -74,28 +75,28 @@ pub struct EndSignal(Arc<EndTrigger>);
 
 impl fmt::Debug for EndSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EndSignal").field(&self.ending()).finish()
+        f.debug_tuple("EndSignal").field(&self.end_reason()).finish()
     }
 }
 
 impl EndSignal {
-    /// The signal of what `switch` ends.
+    /// The signal of the exchange that `end_trigger` ends.
     pub fn new(end_trigger: &Arc<EndTrigger>) -> Self {
         Self(end_trigger.clone())
     }
 
     /// Why the exchange must end; `None` until it must.
-    pub fn ending(&self) -> Option<EndReason> {
-        self.0.ending()
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.0.end_reason()
     }
 
     /// Waits until the exchange must end, perhaps forever. Cancel safe.
     pub async fn ended(&self) -> EndReason {
         loop {
             self.0.token.cancelled().await;
-            // INVARIANT: the ending is set before the token is cancelled.
-            if let Some(ending) = self.ending() {
-                return ending;
+            // INVARIANT: the reason is set before the token is cancelled.
+            if let Some(reason) = self.end_reason() {
+                return reason;
             }
         }
     }
@@ -105,20 +106,20 @@ impl EndSignal {
     pub fn close_on_end(&self, connection: Arc<dyn ClosableConnection>) {
         // One exchange has one connection.
         let connection = self.0.connection.get_or_init(|| connection);
-        if self.ending().is_some() {
+        if self.end_reason().is_some() {
             self.0
-                .deadline
+                .pending_close
                 .get_or_init(|| Arc::clone(connection).close_after_grace());
         }
     }
 
-    /// A signal and what ends it, for tests of later stages.
+    /// A signal and a function that fires it, for tests of later stages.
     #[cfg(any(test, feature = "unchecked"))]
     pub fn for_test() -> (impl FnOnce(EndReason) + Send + Sync + 'static, Self) {
         let end_trigger = Arc::new(EndTrigger::default());
         let signal = Self::new(&end_trigger);
-        let end = move |ending| {
-            end_trigger.end(ending);
+        let end = move |reason| {
+            end_trigger.end(reason);
         };
         (end, signal)
     }
@@ -143,19 +144,19 @@ impl PolledEndSignal {
         Self { signal, wait }
     }
 
-    /// The ending, if it has come. Does not wait.
-    pub fn past(&self) -> Option<EndReason> {
-        self.signal.ending()
+    /// Why the exchange must end; `None` until it must.
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.signal.end_reason()
     }
 
     /// Ready when the exchange must end.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<EndReason> {
         // A future that was ready is not polled again.
-        if let Some(ending) = self.past() {
-            return Poll::Ready(ending);
+        if let Some(reason) = self.end_reason() {
+            return Poll::Ready(reason);
         }
-        match (self.wait.as_mut().poll(cx), self.past()) {
-            (Poll::Ready(()), Some(ending)) => Poll::Ready(ending),
+        match (self.wait.as_mut().poll(cx), self.end_reason()) {
+            (Poll::Ready(()), Some(reason)) => Poll::Ready(reason),
             (Poll::Ready(()) | Poll::Pending, _) => Poll::Pending,
         }
     }

@@ -1,7 +1,7 @@
 //! The in-memory table of open sessions, in shards.
 //!
-//! It records entries, exits, revocations and ends of credentials, and yields what must be
-//! ended.
+//! It records when exchanges begin and end, when sessions are revoked and when credentials expire,
+//! and yields the exchanges that must be ended.
 //!
 //! Invariant: no lock is held across an await, and no two shards are locked at once.
 
@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::EndTrigger;
 use super::list::{LocalSession, ReportedUse};
 use super::{EndReason, ExchangeKind, NewExchange, ResourceAttributes, SessionHolder};
-use crate::store::{ActiveSession, Owned, SessionOwner};
+use crate::store::{ActiveSession, CredentialFilter, SessionOwner};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -37,7 +37,7 @@ pub(super) struct OpenExchange {
     pub(super) since: Timestamp,
     pub(super) decision: Uuid,
     /// Set for streams and tunnels only; requests come and go too often.
-    pub(super) target: Option<Box<ResourceAttributes>>,
+    pub(super) attributes: Option<Box<ResourceAttributes>>,
 }
 
 /// The use of a session for one agent.
@@ -61,7 +61,7 @@ struct Session {
     /// One for each agent; few.
     uses: Vec<SessionUse>,
     open: HashMap<u64, Arc<OpenExchange>>,
-    /// The ends of this session that are on the schedule.
+    /// The expiries of this session that are on the schedule.
     scheduled: BTreeSet<Timestamp>,
 }
 
@@ -77,13 +77,13 @@ struct Shard {
 pub(super) struct SessionTable {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// When credentials of sessions end, the next first.
+    /// When credentials of sessions expire, the next first.
     schedule: Mutex<BTreeSet<(Timestamp, SessionId)>>,
-    /// Notified when something earlier than all else is put on the schedule.
+    /// Notified when an expiry earlier than all others is put on the schedule.
     pub(super) earlier_expiry: Arc<Notify>,
 }
 
-/// An exchange that was open and must end, with its holder.
+/// An exchange that was removed from the table and must be ended.
 pub(super) struct EndedExchange {
     pub(super) session: SessionId,
     pub(super) user: User,
@@ -104,7 +104,7 @@ impl SessionTable {
     pub(super) fn register(
         &self,
         holder: &SessionHolder<'_>,
-        what: NewExchange,
+        exchange: NewExchange,
         number: u64,
         now: Timestamp,
     ) -> Result<Arc<EndTrigger>, EndReason> {
@@ -120,7 +120,7 @@ impl SessionTable {
             Some(session) => session,
             None => sessions.entry(holder.session.clone()).or_default(),
         };
-        session.record_use(holder, &what, now);
+        session.record_use(holder, &exchange, now);
         if let Some(end) = holder.expires_at
             && session.scheduled.insert(end)
         {
@@ -129,12 +129,12 @@ impl SessionTable {
         let end_trigger = Arc::new(EndTrigger::default());
         let open = OpenExchange {
             end_trigger: end_trigger.clone(),
-            kind: what.kind,
+            kind: exchange.kind,
             agent: holder.agent,
             expires_at: holder.expires_at,
             since: now,
-            decision: what.decision,
-            target: what.target,
+            decision: exchange.decision,
+            attributes: exchange.attributes,
         };
         session.open.insert(number, Arc::new(open));
         Ok(end_trigger)
@@ -145,7 +145,7 @@ impl SessionTable {
         let mut shard = self.shard(session);
         let session = shard.sessions.get_mut(session)?;
         let open = session.open.remove(&number)?;
-        session.closed(&open, now);
+        session.record_close(&open, now);
         Some(open)
     }
 
@@ -164,8 +164,8 @@ impl SessionTable {
         self.shard(id).revoked.contains_key(id)
     }
 
-    /// When the next credential ends.
-    pub(super) fn next_end(&self) -> Option<Timestamp> {
+    /// When the next credential expires.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         lock(&self.schedule).first().map(|(end, _)| *end)
     }
 
@@ -222,7 +222,7 @@ impl SessionTable {
     }
 
     /// Notes that the store has `rows`.
-    pub(super) fn reported(&self, rows: &[ActiveSession]) {
+    pub(super) fn mark_reported(&self, rows: &[ActiveSession]) {
         self.update_uses(rows, |one, row| {
             one.reported = ReportedUse {
                 at: row.last_at,
@@ -251,25 +251,25 @@ impl SessionTable {
     }
 
     /// Returns the sessions here that match the filter.
-    pub(super) fn local_sessions(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
-        let mut here = Vec::new();
+    pub(super) fn local_sessions(&self, filter: &CredentialFilter, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
+        let mut local = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
-                let of_user = owned.user_id.is_none_or(|user| user == one.user.id)
-                    && owned.username.as_ref().is_none_or(|name| *name == one.user.username);
-                if of_user && owned.agents.as_ref().is_none_or(|agents| agents.contains(&one.agent)) {
+                let of_user = filter.user_id.is_none_or(|user| user == one.user.id)
+                    && filter.username.as_ref().is_none_or(|name| *name == one.user.username);
+                if of_user && filter.agents.as_ref().is_none_or(|agents| agents.contains(&one.agent)) {
                     if one.open_streams > 0 {
                         one.last_at = now;
                     }
                     let row = one.row(id, replica);
-                    here.push(LocalSession {
+                    local.push(LocalSession {
                         row,
                         reported: one.reported,
                     });
                 }
             }
         });
-        here
+        local
     }
 
     /// Returns the owner of a session, for each agent it was used for here.
@@ -343,16 +343,16 @@ impl SessionTable {
 }
 
 impl Session {
-    fn record_use(&mut self, holder: &SessionHolder<'_>, what: &NewExchange, now: Timestamp) {
+    fn record_use(&mut self, holder: &SessionHolder<'_>, exchange: &NewExchange, now: Timestamp) {
         let found = self.uses.iter_mut().find(|one| one.agent == holder.agent);
-        let streams = u32::from(what.kind != ExchangeKind::Request);
+        let streams = u32::from(exchange.kind != ExchangeKind::Request);
         let Some(one) = found else {
             self.uses.push(SessionUse {
                 agent: holder.agent,
                 user: holder.user.clone(),
                 first_at: now,
                 last_at: now,
-                client: what.client,
+                client: exchange.client,
                 requests: 1,
                 open_streams: streams,
                 expires_at: holder.expires_at,
@@ -367,13 +367,13 @@ impl Session {
         // An issuer's session outlives each of its tokens.
         one.expires_at = one.expires_at.max(holder.expires_at);
         one.changed = true;
-        one.client = what.client;
+        one.client = exchange.client;
         if one.user != *holder.user {
             one.user = holder.user.clone();
         }
     }
 
-    fn closed(&mut self, open: &OpenExchange, now: Timestamp) {
+    fn record_close(&mut self, open: &OpenExchange, now: Timestamp) {
         if open.kind == ExchangeKind::Request {
             return;
         }
@@ -402,7 +402,7 @@ impl Session {
     /// Removes one exchange.
     fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
-        self.closed(&open, now);
+        self.record_close(&open, now);
         // INVARIANT: uses are not forgotten while something is open.
         let user = self.uses.iter().find(|one| one.agent == open.agent);
         Some(EndedExchange {

@@ -1,5 +1,5 @@
-//! Background tasks of sessions: they follow revocations by other processes and ends of
-//! credentials, and store who was seen.
+//! Background tasks of sessions: they follow revocations by other processes, end exchanges whose
+//! credentials expire, and store which sessions are active.
 //!
 //! Invariant: a revocation is not missed when the store does not answer for a while.
 
@@ -16,13 +16,13 @@ use crate::store;
 /// How often the store is asked for revocations of other processes.
 const POLL: Duration = Duration::from_millis(300);
 
-/// How often it is stored who was seen.
+/// How often active sessions are stored.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longest wait for the store to answer one question.
+/// Longest wait for the store to answer one query.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Longest sleep of the task that ends credentials.
+/// Longest sleep of the task that ends exchanges whose credentials expire.
 const MAX_SLEEP: Duration = Duration::from_mins(1);
 
 /// Rows per answer of the store.
@@ -35,13 +35,13 @@ const REREAD_INTERVAL: Duration = Duration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     sequence: i64,
-    /// In running time, when they are read again from the first, since a store that was restored
-    /// from an older copy may reuse numbers.
+    /// Uptime at which they are read again from the first, since a store that was restored from an
+    /// older copy may reuse numbers.
     reread_at: Duration,
 }
 
 impl SessionRegistry {
-    /// Shuts out the sessions that were revoked since.
+    /// Reads the revocations after the cursor, and refuses and ends their sessions.
     pub(super) async fn apply_new_revocations(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
         let now = self.clock.uptime();
         let is_older = async || Ok(self.store.latest_revocation().await? < cursor.sequence);
@@ -77,25 +77,25 @@ pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Dura
 
 async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
     let mut health = StoreHealth::new("revocations cannot be read");
-    // In running time, up to when all revocations are known.
+    // Uptime up to which all revocations are known.
     let mut known = clock.uptime();
     loop {
         clock.sleep(POLL).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        let asked = clock.uptime();
+        let queried_at = clock.uptime();
         let end = known.saturating_add(grace);
-        // A query under way when the grace period ends is given up then. After the grace period,
+        // A query in flight when the grace period ends is given up then. After the grace period,
         // and after the process was suspended, each has its full time.
-        let left = end.saturating_sub(asked);
+        let left = end.saturating_sub(queried_at);
         let limit = if left.is_zero() {
             STORE_TIMEOUT
         } else {
             left.min(STORE_TIMEOUT)
         };
-        let learned = with_timeout(limit, sessions.apply_new_revocations(&mut cursor)).await;
-        match &learned {
+        let result = with_timeout(limit, sessions.apply_new_revocations(&mut cursor)).await;
+        match &result {
             Ok(()) => {
-                known = asked;
+                known = queried_at;
                 sessions.resume();
             }
             Err(_) if clock.uptime() >= end => {
@@ -109,21 +109,21 @@ async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut 
             }
             Err(_) => {}
         }
-        health.note(&sessions, "revocations", learned);
+        health.note(&sessions, "revocations", result);
     }
 }
 
 async fn expire(sessions: Weak<SessionRegistry>, clock: Clock) {
     loop {
-        let Some(here) = sessions.upgrade() else { return };
+        let Some(registry) = sessions.upgrade() else { return };
         let now = clock.now();
-        let ended = here.table.expire(now);
-        here.close(ended, EndReason::Expired, now);
+        let ended = registry.table.expire(now);
+        registry.close(ended, EndReason::Expired, now);
         let rest = now.checked_add(MAX_SLEEP).unwrap_or(Timestamp::MAX);
-        let next = here.table.next_end().map_or(rest, |end| end.min(rest));
-        let earlier_expiry = here.table.earlier_expiry.clone();
-        // Others end when only this task is left.
-        drop(here);
+        let next = registry.table.next_expiry().map_or(rest, |end| end.min(rest));
+        let earlier_expiry = registry.table.earlier_expiry.clone();
+        // While this task waits, it must not keep the registry alive.
+        drop(registry);
         tokio::select! {
             () = clock.sleep_until(next) => {}
             () = earlier_expiry.notified() => {}
@@ -146,12 +146,12 @@ async fn report_active_sessions(sessions: Weak<SessionRegistry>, clock: Clock) {
 /// Waits for the store's answer, with a time limit.
 pub(super) async fn with_timeout(
     limit: Duration,
-    asked: impl Future<Output = Result<(), store::Error>>,
+    query: impl Future<Output = Result<(), store::Error>>,
 ) -> Result<(), store::Error> {
     let late = |_| store::Error::Failed {
         detail: format!("no answer within {limit:?}"),
     };
-    timeout(limit, asked).await.map_err(late).flatten()
+    timeout(limit, query).await.map_err(late).flatten()
 }
 
 /// Whether the store answers; logged once whenever that changes.

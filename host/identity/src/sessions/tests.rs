@@ -63,12 +63,14 @@ impl World {
             agent: AgentId::new(AGENT).unwrap(),
             expires_at: left.map(|left| self.clock.now() + left),
         };
-        self.sessions
-            .register_as(holder, NewExchange::new(&asked(verb), Uuid::now_v7(), CLIENT))
+        self.sessions.register_as(
+            holder,
+            NewExchange::new(&request_attributes(verb), Uuid::now_v7(), CLIENT),
+        )
     }
 
     async fn revoke(&self, session: &SessionId) -> Result<u32, store::Error> {
-        self.sessions.revoke(session, &about(), &actor()).await
+        self.sessions.revoke(session, &owner(), &actor()).await
     }
 
     fn open_streams(&self) -> i64 {
@@ -90,7 +92,7 @@ fn bob() -> User {
     }
 }
 
-fn about() -> SessionOwner {
+fn owner() -> SessionOwner {
     SessionOwner {
         user: bob(),
         agent_id: AgentId::new(AGENT),
@@ -104,7 +106,7 @@ fn actor() -> Actor {
     }
 }
 
-fn asked(verb: &str) -> Attributes {
+fn request_attributes(verb: &str) -> Attributes {
     Attributes {
         verb: verb.to_owned(),
         resource_request: true,
@@ -143,10 +145,10 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
 
     assert_eq!(world.revoke(&one).await.unwrap(), 2, "a watch and a tunnel");
     for entered in &entered {
-        assert_eq!(entered.ending().ending(), Some(EndReason::Revoked));
-        assert_eq!(entered.ending().ended().await, EndReason::Revoked);
+        assert_eq!(entered.end_signal().end_reason(), Some(EndReason::Revoked));
+        assert_eq!(entered.end_signal().ended().await, EndReason::Revoked);
     }
-    assert_eq!(stays.ending().ending(), None);
+    assert_eq!(stays.end_signal().end_reason(), None);
     assert_eq!(world.open_streams(), 1);
     assert!(world.sessions.is_revoked(&one) && !world.sessions.is_revoked(&other));
     assert_eq!(world.register(&one, "get").unwrap_err(), EndReason::Revoked);
@@ -158,7 +160,7 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     heard.sort_by_key(|closed| closed.kind.as_str());
     let said: Vec<_> = heard
         .iter()
-        .map(|closed| (closed.kind, closed.target.verb.as_str(), closed.ending.as_str()))
+        .map(|closed| (closed.kind, closed.attributes.verb.as_str(), closed.reason.as_str()))
         .collect();
     assert_eq!(
         said,
@@ -189,12 +191,12 @@ async fn a_revocation_takes_effect_in_every_process_within_a_second() {
     let watch = there.register(&id, "watch").unwrap();
     let stays = there.register(&oidc("other"), "watch").unwrap();
     here.revoke(&id).await.unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(1), watch.ending().ended()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(1), watch.end_signal().ended()).await;
     assert_eq!(ended, Ok(EndReason::Revoked));
     assert_eq!(there.register(&id, "get").unwrap_err(), EndReason::Revoked);
     assert_eq!(there.heard.lock().unwrap().len(), 1);
     assert!(here.heard.lock().unwrap().is_empty(), "each process tells of its own");
-    assert_eq!(stays.ending().ending(), None);
+    assert_eq!(stays.end_signal().end_reason(), None);
 }
 
 #[tokio::test]
@@ -222,7 +224,7 @@ async fn a_revocation_the_store_does_not_take_has_no_effect() {
     let watch = world.register(&oidc("one"), "watch").unwrap();
     world.sql("ALTER TABLE revocations RENAME TO away").await;
     assert!(world.revoke(&oidc("one")).await.is_err());
-    assert_eq!(watch.ending().ending(), None);
+    assert_eq!(watch.end_signal().end_reason(), None);
     assert!(!world.sessions.is_revoked(&oidc("one")));
 }
 
@@ -244,7 +246,7 @@ async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
     until(async || failed()).await;
     here.sql("ALTER TABLE away RENAME TO revocations").await;
     until(async || here.revoke(&oidc("one")).await.is_ok()).await;
-    let ended = tokio::time::timeout(Duration::from_secs(2), watch.ending().ended()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(2), watch.end_signal().ended()).await;
     assert_eq!(ended, Ok(EndReason::Revoked));
 }
 
@@ -259,20 +261,20 @@ async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_an
     world.clock.advance(GRACE / 2);
     tokio::task::yield_now().await;
     world.register(&other, "get").unwrap();
-    assert_eq!(open[0].ending().ending(), None);
+    assert_eq!(open[0].end_signal().end_reason(), None);
 
     world.clock.advance(GRACE / 2);
     for one in &open {
-        assert_eq!(one.ending().ended().await, EndReason::StoreUnavailable);
+        assert_eq!(one.end_signal().ended().await, EndReason::StoreUnavailable);
     }
     assert!(world.sessions.is_store_unavailable());
     assert_eq!(world.register(&other, "get").unwrap_err(), EndReason::StoreUnavailable);
     assert_eq!(world.open_streams(), 0);
     let heard = world.heard.lock().unwrap().clone();
-    let reasons: Vec<_> = heard.iter().map(|closed| closed.ending.as_str()).collect();
+    let reasons: Vec<_> = heard.iter().map(|closed| closed.reason.as_str()).collect();
     assert_eq!(reasons, ["store unavailable", "store unavailable"]);
 
-    // What was revoked meanwhile is known before anybody is let in again.
+    // Revocations made meanwhile are applied before exchanges are let in again.
     world
         .sql("ALTER TABLE away RENAME TO revocations; INSERT INTO revocations VALUES (1, 'oidc:one', 9000000000000000)")
         .await;
@@ -289,7 +291,7 @@ async fn a_process_that_stood_still_asks_before_it_ends_anything() {
     let beside = world.beside().await;
     beside.revoke(&oidc("other")).await.unwrap();
     until(async || world.sessions.is_revoked(&oidc("other"))).await;
-    assert_eq!(open.ending().ending(), None);
+    assert_eq!(open.end_signal().end_reason(), None);
     assert!(!world.sessions.is_store_unavailable());
 }
 
@@ -304,19 +306,19 @@ async fn streams_end_with_their_credential_and_not_before() {
     let forever = world.register(&oidc("other"), "watch").unwrap();
     world.clock.advance(Duration::from_secs(299));
     tokio::task::yield_now().await;
-    assert_eq!(short.ending().ending(), None);
+    assert_eq!(short.end_signal().end_reason(), None);
     world.clock.advance(Duration::from_secs(2));
-    assert_eq!(short.ending().ended().await, EndReason::Expired);
-    assert_eq!(long.ending().ending(), None);
+    assert_eq!(short.end_signal().ended().await, EndReason::Expired);
+    assert_eq!(long.end_signal().end_reason(), None);
     world.clock.advance(Duration::from_mins(5));
-    assert_eq!(long.ending().ended().await, EndReason::Expired);
-    assert_eq!(forever.ending().ending(), None);
+    assert_eq!(long.end_signal().ended().await, EndReason::Expired);
+    assert_eq!(forever.end_signal().end_reason(), None);
     let heard = world.heard.lock().unwrap().clone();
     assert_eq!(heard.len(), 2);
     assert!(
         heard
             .iter()
-            .all(|closed| closed.ending.as_str() == "credential expired")
+            .all(|closed| closed.reason.as_str() == "credential expired")
     );
     assert_eq!(world.open_streams(), 1);
 }
@@ -329,9 +331,9 @@ async fn an_earlier_end_is_not_missed_behind_a_later_one() {
     // The clock is not moved: nothing else wakes the task that waits.
     let early = world.enter_until(&oidc("early"), "watch", Some(Duration::from_millis(200)));
     let early = early.unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(10), early.ending().ended()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), early.end_signal().ended()).await;
     assert_eq!(ended, Ok(EndReason::Expired));
-    assert_eq!(late.unwrap().ending().ending(), None);
+    assert_eq!(late.unwrap().end_signal().end_reason(), None);
 }
 
 #[tokio::test]
@@ -406,7 +408,7 @@ async fn nothing_slips_in_beside_a_revocation() {
                 loop {
                     match world.register(&oidc("one"), "watch") {
                         Ok(one) => entered.push(one),
-                        Err(ending) => break (entered, ending),
+                        Err(reason) => break (entered, reason),
                     }
                     tokio::task::yield_now().await;
                 }
@@ -417,15 +419,15 @@ async fn nothing_slips_in_beside_a_revocation() {
     let closed = world.revoke(&oidc("one")).await.unwrap();
     let mut count = 0;
     for task in tasks {
-        let (entered, ending) = task.await.unwrap();
-        assert_eq!(ending, EndReason::Revoked);
+        let (entered, reason) = task.await.unwrap();
+        assert_eq!(reason, EndReason::Revoked);
         for one in &entered {
-            assert_eq!(one.ending().ended().await, EndReason::Revoked);
+            assert_eq!(one.end_signal().ended().await, EndReason::Revoked);
         }
         count += entered.len();
     }
     assert_eq!(world.open_streams(), 0);
-    // All at once: by the revocation, or by the look at the store that came before it.
+    // All are closed at once: by the call, or by the task that read the revocation before.
     assert!(
         [0, count].contains(&usize::try_from(closed).unwrap()),
         "{closed} of {count}"
@@ -437,7 +439,7 @@ async fn nothing_slips_in_beside_a_revocation() {
 async fn revocations_are_heard_of_though_the_clock_was_set_back() {
     let world = World::start().await;
     let beside = world.beside().await;
-    // Everyone waits for the next time by now.
+    // Let every task reach its next wait.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -457,7 +459,7 @@ async fn a_store_that_became_older_is_read_from_the_first() {
     }
     world.clock.advance(Duration::from_secs(1));
     until(async || world.sessions.is_revoked(&oidc("three"))).await;
-    // An older copy of it, in which one more is revoked by a number given before.
+    // An older copy of the store, in which a further revocation reuses a number.
     world
         .sql("DELETE FROM revocations; DELETE FROM sqlite_sequence WHERE name = 'revocations'")
         .await;
@@ -476,7 +478,7 @@ async fn revocations_are_read_from_the_first_every_few_minutes() {
     }
     world.clock.advance(Duration::from_secs(1));
     until(async || world.sessions.is_revoked(&oidc("two"))).await;
-    // As many as before, another one among them.
+    // The number of revocations is the same, but one of them differs.
     world
         .sql("UPDATE revocations SET session = 'oidc:other' WHERE sequence = 1")
         .await;
@@ -491,21 +493,21 @@ async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
     let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.register(&pat, verb).unwrap());
     assert!(tunnel.end(EndReason::Withdrawn) && get.end(EndReason::Withdrawn));
     for one in [&tunnel, &get] {
-        assert_eq!(one.ending().ended().await, EndReason::Withdrawn);
+        assert_eq!(one.end_signal().ended().await, EndReason::Withdrawn);
     }
-    assert_eq!((world.open_streams(), watch.ending().ending()), (1, None));
+    assert_eq!((world.open_streams(), watch.end_signal().end_reason()), (1, None));
     assert!(!tunnel.end(EndReason::Revoked));
     let heard = || {
         let heard = world.heard.lock().unwrap().clone();
         heard
             .into_iter()
-            .map(|closed| (closed.session, closed.ending))
+            .map(|closed| (closed.session, closed.reason))
             .collect::<Vec<_>>()
     };
     assert_eq!(heard(), [(pat.clone(), EndReason::Withdrawn)]);
     drop((tunnel, get));
     assert_eq!(world.open_streams(), 1);
-    // What was revoked before is not withdrawn besides.
+    // An exchange that was revoked is not withdrawn as well.
     world.revoke(&pat).await.unwrap();
     assert!(!watch.end(EndReason::Withdrawn));
     assert_eq!(
@@ -517,7 +519,7 @@ async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
 #[test]
 fn kinds_follow_what_is_asked() {
     let kind = |edit: &dyn Fn(&mut Attributes)| {
-        let mut attributes = asked("get");
+        let mut attributes = request_attributes("get");
         edit(&mut attributes);
         ExchangeKind::of(&attributes)
     };

@@ -30,7 +30,7 @@ const OWNER: &str = "owner_id";
 
 /// An event, checked and ready to be written.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct AuditRow {
     id: Uuid,
     first_at: Timestamp,
     last_at: Timestamp,
@@ -45,7 +45,7 @@ pub(super) struct Row {
     details: String,
 }
 
-impl Row {
+impl AuditRow {
     /// Checks an event and makes its row.
     pub(super) fn of(event: &AuditEvent) -> Result<Self, Error> {
         // JSON writes a NUL as `\u0000`.
@@ -75,12 +75,12 @@ impl Row {
 /// The rows of one transaction, one per event; of several rows of an event, the last counts.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
-    rows: Vec<&'a Row>,
+    rows: Vec<&'a AuditRow>,
     places: HashMap<Uuid, usize>,
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn extend(&mut self, rows: impl IntoIterator<Item = &'a Row>) {
+    pub(super) fn extend(&mut self, rows: impl IntoIterator<Item = &'a AuditRow>) {
         for row in rows {
             let place = *self.places.entry(row.id).or_insert(self.rows.len());
             match self.rows.get_mut(place) {
@@ -132,35 +132,33 @@ fn insert(rows: usize) -> String {
 
 pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
     let limit = i64::from(filter.limit).clamp(1, ROWS);
-    let question = question(filter, limit)?;
+    let query = select_query(filter, limit)?;
     all(
-        &question.fetch((database, Purpose::List), "id DESC", limit).await?,
+        &query.fetch((database, Purpose::List), "id DESC", limit).await?,
         event_of,
     )
 }
 
-fn question(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> {
-    let question = SelectQuery::new("")
+fn select_query(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> {
+    let query = SelectQuery::new("")
         .and_one_of("agent_id", filter.agents.as_deref())
         .and("action =", filter.action.as_deref())?
         .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
-    Ok(
-        question.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
-            None => format!("{EVENTS}{conditions}"),
-            // Each half stops after its first rows in an index. One condition with OR would make
-            // the database scan everybody's events.
-            Some(user) => {
-                let half = |column: &str| {
-                    format!(
-                        "SELECT id FROM (SELECT id FROM audit{conditions} AND {column} = {user} \
+    Ok(query.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
+        None => format!("{EVENTS}{conditions}"),
+        // Each half stops after its first rows in an index. One condition with OR would make
+        // the database scan everybody's events.
+        Some(user) => {
+            let half = |column: &str| {
+                format!(
+                    "SELECT id FROM (SELECT id FROM audit{conditions} AND {column} = {user} \
                      ORDER BY id DESC LIMIT {limit}) AS {column}s"
-                    )
-                };
-                let (own, about) = (half("user_id"), half("owner_id"));
-                format!("{EVENTS} WHERE id IN ({own} UNION {about})")
-            }
-        }),
-    )
+                )
+            };
+            let (own, about) = (half("user_id"), half("owner_id"));
+            format!("{EVENTS} WHERE id IN ({own} UNION {about})")
+        }
+    }))
 }
 
 fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
@@ -183,7 +181,7 @@ fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
 }
 
 /// `token.created`, by whoever made it.
-pub(super) fn token_created(token: &Token, by: &Actor) -> Result<Row, Error> {
+pub(super) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error> {
     let mut event = event("token.created", token.created_at, by);
     event.agent_id = Some(token.agent_id);
     event.session = Some(SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()).to_string());
@@ -194,11 +192,11 @@ pub(super) fn token_created(token: &Token, by: &Actor) -> Result<Row, Error> {
         "scopes": token.scopes,
         "expires_at": token.expires_at,
     }));
-    Row::of(&event)
+    AuditRow::of(&event)
 }
 
 /// `session.created`, by whoever made it.
-pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Row, Error> {
+pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<AuditRow, Error> {
     let mut event = event("session.created", session.created_at, by);
     event.session = Some(SessionId::new(AccessType::SessionCookie, session.id.to_string()).to_string());
     event.details = object(json!({
@@ -206,23 +204,23 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Ro
         (OWNER): session.user.id,
         "expires_at": session.expires_at,
     }));
-    Row::of(&event)
+    AuditRow::of(&event)
 }
 
 /// `token.revoked` or `session.revoked`, by whoever ended it.
-pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, about: &SessionOwner) -> Result<Row, Error> {
+pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &SessionOwner) -> Result<AuditRow, Error> {
     let action = match session.access_type() {
         AccessType::PersonalAccessToken => "token.revoked",
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
     };
     let mut event = event(action, at, by);
-    event.agent_id = about.agent_id;
+    event.agent_id = owner.agent_id;
     event.session = Some(session.to_string());
     event.details = object(json!({
-        "owner": about.user.username,
-        (OWNER): about.user.id,
+        "owner": owner.user.username,
+        (OWNER): owner.user.id,
     }));
-    Row::of(&event)
+    AuditRow::of(&event)
 }
 
 fn event(action: &str, at: Timestamp, by: &Actor) -> AuditEvent {
@@ -259,11 +257,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         let database = Database::open(&SecretString::from(url)).await.unwrap();
-        let question = question(filter, 100).unwrap().explained();
-        let steps = question
-            .fetch((&database, Purpose::List), "id DESC", 100)
-            .await
-            .unwrap();
+        let query = select_query(filter, 100).unwrap().explained();
+        let steps = query.fetch((&database, Purpose::List), "id DESC", 100).await.unwrap();
         let steps = steps.iter().map(|step| step.get::<String, _>("detail"));
         steps.collect::<Vec<_>>().join("\n")
     }

@@ -11,14 +11,16 @@ use uuid::Uuid;
 
 use super::audit::{self, Batch};
 use super::database::DatabaseKind;
-use super::{ActiveSession, Actor, BrowserSession, Error, Revocation, SecretHash, SessionOwner, Token, bounds, seen};
+use super::{
+    ActiveSession, Actor, BrowserSession, Error, Revocation, SecretHash, SessionOwner, Token, active_sessions, bounds,
+};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
 /// Most rows removed or bound in one transaction.
 pub(super) const ROWS_PER_TRANSACTION: u64 = 2_000;
 
-/// How long rows of sessions at work are kept.
+/// How long rows of active sessions are kept.
 const ACTIVITY_TTL: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
 /// One change, which takes effect as a whole or not at all.
@@ -27,7 +29,7 @@ pub(super) enum Change {
     Token {
         token: Token,
         hash: SecretHash,
-        event: Option<audit::Row>,
+        event: Option<audit::AuditRow>,
     },
     TokenUsed {
         id: Uuid,
@@ -37,16 +39,16 @@ pub(super) enum Change {
     Session {
         session: BrowserSession,
         hash: SecretHash,
-        event: audit::Row,
+        event: audit::AuditRow,
     },
     Revocation {
         session: SessionId,
         until: Timestamp,
         at: Timestamp,
-        event: audit::Row,
+        event: audit::AuditRow,
     },
-    Audit(Vec<audit::Row>),
-    Seen(Vec<ActiveSession>),
+    Audit(Vec<audit::AuditRow>),
+    ActiveSessions(Vec<ActiveSession>),
     /// Binds some of the tokens that identify an agent by its number alone.
     Bind {
         agent_id: AgentId,
@@ -61,20 +63,20 @@ pub(super) enum Change {
 pub(super) enum ChangeOutcome {
     Done,
     /// Nothing was written: the person has reached the limit.
-    Full(Error),
+    LimitReached(Error),
     Revoked(Revocation),
     /// This many rows were removed or bound.
     Rows(u64),
 }
 
-/// A kind of old rows, with the time before which they are removed.
+/// A kind of expired rows, with the time before which they are removed.
 #[derive(Clone, Copy)]
 pub(super) enum ExpiredRows {
     Audit(Timestamp),
     Tokens(Timestamp),
     Sessions(Timestamp),
     Revocations(Timestamp),
-    Seen(Timestamp),
+    ActiveSessions(Timestamp),
 }
 
 impl ExpiredRows {
@@ -84,7 +86,7 @@ impl ExpiredRows {
             Self::Tokens(audit),
             Self::Sessions(now),
             Self::Revocations(now),
-            Self::Seen(now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN)),
+            Self::ActiveSessions(now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN)),
         ]
     }
 }
@@ -116,7 +118,7 @@ impl Change {
         session: &SessionId,
         (until, at): (Timestamp, Timestamp),
         by: &Actor,
-        about: &SessionOwner,
+        owner: &SessionOwner,
     ) -> Result<Self, Error> {
         let text = session.to_string();
         bounds::check("session", &text, bounds::SESSION)?;
@@ -124,22 +126,22 @@ impl Change {
         if SessionId::parse(&text).as_ref() != Some(session) {
             return Err(Error::Character { field: "session" });
         }
-        bounds::check("username", &about.user.username, bounds::USERNAME)?;
+        bounds::check("username", &owner.user.username, bounds::USERNAME)?;
         Ok(Self::Revocation {
             session: session.clone(),
             until,
             at,
-            event: audit::revoked(session, at, by, about)?,
+            event: audit::revoked(session, at, by, owner)?,
         })
     }
 
-    pub(super) fn seen(rows: &[ActiveSession]) -> Result<Self, Error> {
+    pub(super) fn upsert_active_sessions(rows: &[ActiveSession]) -> Result<Self, Error> {
         for row in rows {
             bounds::check("session", &row.session, bounds::SESSION)?;
             bounds::check("username", &row.user.username, bounds::USERNAME)?;
             bounds::check("client", &row.client, bounds::CLIENT)?;
         }
-        Ok(Self::Seen(rows.to_vec()))
+        Ok(Self::ActiveSessions(rows.to_vec()))
     }
 
     /// The kind of thing that exists already when a unique constraint fails.
@@ -150,15 +152,15 @@ impl Change {
             Self::TokenUsed { .. }
             | Self::Revocation { .. }
             | Self::Audit(_)
-            | Self::Seen(_)
+            | Self::ActiveSessions(_)
             | Self::Bind { .. }
             | Self::TimeWatermark(_)
             | Self::DeleteExpired(_) => None,
         }
     }
 
-    /// Makes the change in a transaction; its audit events go to `events`, which
-    /// the caller inserts before the commit.
+    /// Applies the change in a transaction; its audit events go to `events`, which the caller inserts
+    /// before the commit.
     pub(super) async fn apply<'a>(
         &'a self,
         connection: &mut AnyConnection,
@@ -173,7 +175,7 @@ impl Change {
                         .check(connection, kind, (token.user.id, token.created_at))
                         .await?
                 {
-                    return Ok(ChangeOutcome::Full(full));
+                    return Ok(ChangeOutcome::LimitReached(full));
                 }
                 insert_token(connection, token, *hash).await?;
                 events.extend(event.iter());
@@ -182,7 +184,7 @@ impl Change {
             Self::Session { session, hash, event } => {
                 let whose = (session.user.id, session.created_at);
                 if let Some(full) = BROWSER_SESSIONS.check(connection, kind, whose).await? {
-                    return Ok(ChangeOutcome::Full(full));
+                    return Ok(ChangeOutcome::LimitReached(full));
                 }
                 insert_session(connection, session, *hash).await?;
                 events.extend([event]);
@@ -199,12 +201,12 @@ impl Change {
                 return Ok(ChangeOutcome::Revoked(revocation));
             }
             Self::Audit(rows) => events.extend(rows),
-            Self::Seen(rows) => seen::upsert(connection, rows).await?,
+            Self::ActiveSessions(rows) => active_sessions::upsert(connection, rows).await?,
             Self::Bind { agent_id, identity } => {
                 return bind(connection, *agent_id, identity).await.map(ChangeOutcome::Rows);
             }
             Self::TimeWatermark(time) => advance_time_watermark(connection, *time).await?,
-            Self::DeleteExpired(old) => return delete_expired(connection, *old).await.map(ChangeOutcome::Rows),
+            Self::DeleteExpired(expired) => return delete_expired(connection, *expired).await.map(ChangeOutcome::Rows),
         }
         Ok(ChangeOutcome::Done)
     }
@@ -252,7 +254,7 @@ impl PerUserLimit {
             .await?;
         let observed = u32::try_from(found).unwrap_or(u32::MAX);
         let is_full = observed >= self.allowed;
-        Ok(is_full.then_some(Error::Full {
+        Ok(is_full.then_some(Error::LimitReached {
             what: self.what,
             observed,
             allowed: self.allowed,
@@ -398,8 +400,8 @@ async fn advance_time_watermark(connection: &mut AnyConnection, time: Timestamp)
     .map(drop)
 }
 
-async fn delete_expired(connection: &mut AnyConnection, old: ExpiredRows) -> Result<u64, sqlx::Error> {
-    let (sql, before) = match old {
+async fn delete_expired(connection: &mut AnyConnection, expired: ExpiredRows) -> Result<u64, sqlx::Error> {
+    let (sql, before) = match expired {
         ExpiredRows::Audit(before) => (
             "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",
             before,
@@ -418,7 +420,7 @@ async fn delete_expired(connection: &mut AnyConnection, old: ExpiredRows) -> Res
              (SELECT sequence FROM revocations WHERE until < $1 LIMIT $2)",
             before,
         ),
-        ExpiredRows::Seen(before) => (
+        ExpiredRows::ActiveSessions(before) => (
             "DELETE FROM seen WHERE (session, agent_id, replica) IN \
              (SELECT session, agent_id, replica FROM seen WHERE last_at < $1 LIMIT $2)",
             before,

@@ -123,10 +123,10 @@ impl Database {
             Purpose::Lookup => &self.lookups,
             Purpose::List => &self.lists,
         };
-        let mut held = LeasedConnection::acquire(pool, Instant::now() + OPERATION_TIMEOUT).await?;
-        let deadline = held.deadline;
-        let rows = timeout_at(deadline, query.fetch_all(held.connection()?)).await;
-        held.finish(rows)
+        let mut leased = LeasedConnection::acquire(pool, Instant::now() + OPERATION_TIMEOUT).await?;
+        let deadline = leased.deadline;
+        let rows = timeout_at(deadline, query.fetch_all(leased.connection()?)).await;
+        leased.finish(rows)
     }
 
     /// Returns a connection for a transaction that will write, within the deadline.
@@ -331,7 +331,7 @@ fn pool(kind: DatabaseKind, connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT)
-        // `Held` tests the connections.
+        // `LeasedConnection` tests the connections.
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             Box::pin(async move {
@@ -358,8 +358,9 @@ async fn prepare(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(
     connection.execute(sqlx::raw_sql(settings)).await.map(drop)
 }
 
-/// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that vanished in the
-/// middle of a transaction must not keep its locks. Stricter settings of the server are kept.
+/// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that vanished
+/// in the middle of a transaction must not keep its locks. Stricter settings of the server are
+/// kept.
 async fn set_server_timeouts(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     match kind {
         DatabaseKind::Sqlite => Ok(()),

@@ -120,7 +120,7 @@ pub struct AuditFilter {
 
 /// A filter for tokens or sessions; every part that is set must match.
 #[derive(Clone, Debug, Default)]
-pub struct Owned {
+pub struct CredentialFilter {
     /// Of the person with this number.
     pub user_id: Option<i64>,
     /// Of a person of this name.
@@ -150,7 +150,8 @@ impl<P> Default for Page<P> {
 /// Position of a token or a browser session in its list, which is newest first.
 pub type CreationCursor = (Timestamp, Uuid);
 
-/// Position of an active session in its list, which is ordered by the bytes of its id, then by agent.
+/// Position of an active session in its list, which is ordered by the bytes of its id, then by
+/// agent.
 pub type ActiveSessionCursor = (String, AgentId);
 
 /// The owner and agent of a session that is revoked.
@@ -162,7 +163,7 @@ pub struct SessionOwner {
     pub agent_id: Option<AgentId>,
 }
 
-/// A session that one replica lately saw at work.
+/// A session that one replica lately saw active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActiveSession {
     /// Text form of its id.

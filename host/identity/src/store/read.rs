@@ -10,7 +10,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
 use uuid::Uuid;
 
 use super::database::{Database, DatabaseKind, Purpose, failed};
-use super::{BrowserSession, CreationCursor, Error, Owned, Page, Revocation, SecretHash, Token};
+use super::{BrowserSession, CreationCursor, CredentialFilter, Error, Page, Revocation, SecretHash, Token};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -105,7 +105,7 @@ impl SelectQuery {
 
     /// Puts the conditions into a larger query.
     ///
-    /// - `is_kept`: whether its text stays the same between uses.
+    /// - `is_persistent`: whether its text stays the same between uses.
     pub(super) fn wrap(self, is_persistent: bool, whole: impl FnOnce(&str) -> String) -> Self {
         Self {
             sql: whole(&self.sql),
@@ -117,7 +117,7 @@ impl SelectQuery {
     /// The database's plan for the query.
     #[cfg(test)]
     pub(super) fn explained(self) -> Self {
-        self.wrap(false, |question| format!("EXPLAIN QUERY PLAN {question}"))
+        self.wrap(false, |query| format!("EXPLAIN QUERY PLAN {query}"))
     }
 
     /// Runs the query for a limited number of rows.
@@ -149,74 +149,74 @@ impl SelectQuery {
 }
 
 pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
-    let question = SelectQuery::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
+    let query = SelectQuery::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
+    first(&query.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
-    let question = SelectQuery::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
+    let query = SelectQuery::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
+    first(&query.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn tokens(
     database: &Database,
-    owned: &Owned,
+    filter: &CredentialFilter,
     page: &Page<CreationCursor>,
 ) -> Result<Vec<Token>, Error> {
-    let question = tokens_of(owned, page)?;
-    let rows = question
-        .fetch((database, Purpose::List), NEWEST, page_limit(page))
-        .await?;
+    let query = tokens_of(filter, page)?;
+    let rows = query.fetch((database, Purpose::List), NEWEST, page_limit(page)).await?;
     all(&rows, token_of)
 }
 
-fn tokens_of(owned: &Owned, page: &Page<CreationCursor>) -> Result<SelectQuery, Error> {
+fn tokens_of(filter: &CredentialFilter, page: &Page<CreationCursor>) -> Result<SelectQuery, Error> {
     SelectQuery::new(TOKENS)
-        .and("user_id =", owned.user_id)?
-        .and("username =", owned.username.clone())?
-        .and_one_of("agent_id", owned.agents.as_deref())
-        .and_after("(created_at, id) <", page.after.as_ref().map(made_at))
+        .and("user_id =", filter.user_id)?
+        .and("username =", filter.username.clone())?
+        .and_one_of("agent_id", filter.agents.as_deref())
+        .and_after("(created_at, id) <", page.after.as_ref().map(cursor_values))
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
-    let question = SelectQuery::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
+    let query = SelectQuery::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
+    first(&query.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
-    let question = SelectQuery::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
+    let query = SelectQuery::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
+    first(&query.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_sessions(
     database: &Database,
-    owned: &Owned,
+    filter: &CredentialFilter,
     open_at: Option<Timestamp>,
     page: &Page<CreationCursor>,
 ) -> Result<Vec<BrowserSession>, Error> {
-    let question = sessions_of(owned, open_at, page)?;
-    let rows = question
-        .fetch((database, Purpose::List), NEWEST, page_limit(page))
-        .await?;
+    let query = sessions_of(filter, open_at, page)?;
+    let rows = query.fetch((database, Purpose::List), NEWEST, page_limit(page)).await?;
     all(&rows, session_of)
 }
 
-fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<CreationCursor>) -> Result<SelectQuery, Error> {
+fn sessions_of(
+    filter: &CredentialFilter,
+    open_at: Option<Timestamp>,
+    page: &Page<CreationCursor>,
+) -> Result<SelectQuery, Error> {
     SelectQuery::new(SESSIONS)
-        .and("user_id =", owned.user_id)?
-        .and("username =", owned.username.clone())?
+        .and("user_id =", filter.user_id)?
+        .and("username =", filter.username.clone())?
         .and(
             "revoked_at IS NULL AND expires_at >",
             open_at.map(Timestamp::as_microsecond),
         )?
-        .and_after("(created_at, id) <", page.after.as_ref().map(made_at))
+        .and_after("(created_at, id) <", page.after.as_ref().map(cursor_values))
 }
 
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
-    let question =
+    let query =
         SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
     all(
-        &question.fetch((database, Purpose::Lookup), "sequence", ROWS).await?,
+        &query.fetch((database, Purpose::Lookup), "sequence", ROWS).await?,
         |row| {
             let session: String = row.read("session")?;
             Ok(Revocation {
@@ -263,8 +263,8 @@ pub(super) async fn unbound_agent(database: &Database) -> Result<Option<AgentId>
 }
 
 /// The single value of a query, in its column `number`.
-async fn number(database: &Database, question: &'static str) -> Result<i64, Error> {
-    let query = sqlx::query_with(question, AnyArguments::default());
+async fn number(database: &Database, sql: &'static str) -> Result<i64, Error> {
+    let query = sqlx::query_with(sql, AnyArguments::default());
     let rows = database
         .rows(Purpose::Lookup, query)
         .await
@@ -300,7 +300,7 @@ fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
     })
 }
 
-fn made_at((at, id): &CreationCursor) -> (i64, Vec<u8>) {
+fn cursor_values((at, id): &CreationCursor) -> (i64, Vec<u8>) {
     (at.as_microsecond(), id.as_bytes().to_vec())
 }
 
@@ -381,17 +381,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         let database = Database::open(&SecretString::from(url)).await.unwrap();
-        let (owned, page) = (
-            Owned::default(),
+        let (filter, page) = (
+            CredentialFilter::default(),
             Page {
                 after: Some((Timestamp::UNIX_EPOCH, Uuid::nil())),
                 ..Page::default()
             },
         );
-        let tokens = tokens_of(&owned, &page).unwrap();
-        let sessions = sessions_of(&owned, None, &page).unwrap();
-        for (question, index) in [(tokens, "tokens_created"), (sessions, "browser_sessions_created")] {
-            let steps = question
+        let tokens = tokens_of(&filter, &page).unwrap();
+        let sessions = sessions_of(&filter, None, &page).unwrap();
+        for (query, index) in [(tokens, "tokens_created"), (sessions, "browser_sessions_created")] {
+            let steps = query
                 .explained()
                 .fetch((&database, Purpose::List), NEWEST, 100)
                 .await

@@ -1,9 +1,10 @@
 //! Group commit: changes that wait at the same time share one transaction.
 //!
-//! Each caller gets the outcome of their own change, after the commit and within [`OPERATION_TIMEOUT`].
+//! Each caller gets the outcome of their own change, after the commit and within
+//! [`OPERATION_TIMEOUT`].
 //!
-//! Invariant: a change does not fail because another in its transaction did. A caller who was
-//! told of a failure before their turn is not served afterwards. The queue is bounded.
+//! Invariant: a change does not fail because another in its transaction did. A change whose
+//! deadline passed in the queue is not made. The queue is bounded.
 
 use sqlx::error::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
@@ -19,9 +20,10 @@ const QUEUE: usize = 1024;
 /// Most changes in one transaction.
 const MAX_BATCH: usize = 256;
 
+/// A change in the queue.
 struct QueuedChange {
     change: Change,
-    /// When its caller is told that it failed; it is not begun after that.
+    /// When its caller gets an error; the change is not begun after that.
     deadline: Instant,
     reply: oneshot::Sender<Result<ChangeOutcome, Error>>,
 }
@@ -34,8 +36,8 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(database: Database) -> Self {
-        let (queue, jobs) = mpsc::channel(QUEUE);
-        tokio::spawn(write(database, jobs));
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(write(database, receiver));
         Self { queue }
     }
 
@@ -49,35 +51,35 @@ impl Writer {
         let ended = |()| Error::Failed {
             detail: "its writer has ended".to_owned(),
         };
-        let job = QueuedChange {
+        let queued = QueuedChange {
             change,
             deadline,
             reply,
         };
         let made = async {
-            self.queue.send(job).await.map_err(|_| ended(()))?;
+            self.queue.send(queued).await.map_err(|_| ended(()))?;
             outcome.await.map_err(|_| ended(()))?
         };
         timeout_at(deadline, made).await.unwrap_or_else(|_| Err(timed_out()))
     }
 }
 
-async fn write(database: Database, mut jobs: mpsc::Receiver<QueuedChange>) {
-    let mut together = Vec::new();
+async fn write(database: Database, mut queue: mpsc::Receiver<QueuedChange>) {
+    let mut batch = Vec::new();
     // While one transaction waits for the disk, further changes gather.
-    while jobs.recv_many(&mut together, MAX_BATCH).await > 0 {
-        commit(&database, std::mem::take(&mut together)).await;
+    while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        commit(&database, std::mem::take(&mut batch)).await;
     }
 }
 
-async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
-    let jobs: Vec<_> = jobs.into_iter().filter_map(QueuedChange::unless_expired).collect();
-    let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
+async fn commit(database: &Database, batch: Vec<QueuedChange>) {
+    let batch: Vec<_> = batch.into_iter().filter_map(QueuedChange::unless_expired).collect();
+    let Some(deadline) = batch.iter().map(|queued| queued.deadline).max() else {
         return;
     };
-    let (changes, waiting): (Vec<_>, Vec<_>) = jobs
+    let (changes, waiting): (Vec<_>, Vec<_>) = batch
         .into_iter()
-        .map(|job| (job.change, (job.deadline, job.reply)))
+        .map(|queued| (queued.change, (queued.deadline, queued.reply)))
         .unzip();
     match transaction(database, deadline, &changes).await {
         Ok(outcomes) => {
@@ -92,12 +94,12 @@ async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
                 deadline,
                 reply,
             });
-            for job in alone {
+            for queued in alone {
                 let Some(QueuedChange {
                     change,
                     deadline,
                     reply,
-                }) = job.unless_expired()
+                }) = queued.unless_expired()
                 else {
                     continue;
                 };
@@ -117,7 +119,7 @@ async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
 }
 
 impl QueuedChange {
-    /// Returns the job unless its caller was already told that it failed.
+    /// Returns the change unless its deadline has passed; its caller then gets an error.
     fn unless_expired(self) -> Option<Self> {
         if Instant::now() < self.deadline {
             return Some(self);
@@ -135,9 +137,9 @@ async fn transaction(
     deadline: Instant,
     changes: &[Change],
 ) -> Result<Vec<ChangeOutcome>, sqlx::Error> {
-    let mut held = database.writer(deadline).await?;
+    let mut leased = database.writer(deadline).await?;
     let made = async {
-        let mut transaction = held.begin(database.kind()).await?;
+        let mut transaction = leased.begin(database.kind()).await?;
         let mut outcomes = Vec::with_capacity(changes.len());
         let mut events = Batch::default();
         for change in changes {
@@ -148,7 +150,7 @@ async fn transaction(
         Ok(outcomes)
     };
     let made = timeout_at(deadline, made).await;
-    held.finish(made)
+    leased.finish(made)
 }
 
 /// Whether another change, or a retry of this one, may succeed: the error is a violated

@@ -7,11 +7,11 @@
 //! | part | does |
 //! |---|---|
 //! | [`key`] | identifies a credential |
-//! | [`times`], [`backoff`] | when to renew, when to try again |
+//! | [`lifetime`], [`backoff`] | when to renew, when to try again |
 //! | [`clock`] | the current time, on two clocks |
 //! | `slot` | one credential: requests for it, 401, renewal |
-//! | `flight` | one mint in progress, and those who wait for it |
-//! | `home` | what slots share: limits, tasks, revocations |
+//! | `in_flight` | one mint in progress, and its waiters |
+//! | `shared` | what slots share: limits, tasks, revocations |
 //! | [`health`] | what operators see |
 
 pub mod backoff;
@@ -19,9 +19,9 @@ pub mod clock;
 pub mod health;
 mod in_flight;
 pub mod key;
+pub mod lifetime;
 mod shared;
 mod slot;
-pub mod times;
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -67,17 +67,16 @@ pub struct Settings {
     pub mint_budget: Duration,
     /// How many mints run at once, over all slots.
     pub max_concurrent_mints: usize,
-    /// How many credentials are kept; above it the one used longest ago goes.
+    /// How many credentials are kept. Above it, the least recently used is evicted.
     pub max_live: usize,
     /// How long an unused credential is kept.
     pub idle_timeout: Duration,
-    /// How long revoking may take: one in the background, all together when
-    /// the gateway stops.
+    /// Time limit of one revocation in the background, and of all together when the gateway stops.
     pub revoke_timeout: Duration,
     /// How long a credential is used before it is renewed, even if it would live longer. At most
     /// [`MAX_RENEW_AFTER`].
     pub renew_after: Duration,
-    /// Whether chance spreads renewals and retries.
+    /// Whether renewals and retries are randomized.
     pub jitter: Jitter,
 }
 
@@ -98,11 +97,11 @@ impl Default for Settings {
 /// All credentials of the gateway. There is one cache in a process. It survives reloads, and so do
 /// the slots whose key stays the same.
 #[derive(Debug)]
-pub struct Cache {
+pub struct CredentialCache {
     shared: Arc<SharedState>,
 }
 
-impl Cache {
+impl CredentialCache {
     /// An empty cache whose tasks run on a runtime.
     #[must_use]
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
@@ -169,7 +168,7 @@ impl Cache {
         Totals {
             slots: locked(&self.shared.slots).len(),
             live: self.shared.live.load(Ordering::Relaxed),
-            free_mints: self.shared.mints.available_permits(),
+            free_mints: self.shared.mint_permits.available_permits(),
         }
     }
 
@@ -190,7 +189,7 @@ impl Cache {
     }
 }
 
-impl Drop for Cache {
+impl Drop for CredentialCache {
     fn drop(&mut self) {
         self.shared.stop.cancel();
     }

@@ -99,11 +99,11 @@ impl Metrics {
         metrics
     }
 
-    /// Counts an attempt to mint a cluster's credential.
+    /// Records an attempt to mint a cluster's credential.
     ///
     /// - `cluster`: a name or server of the state folder.
     /// - `result`: `ok`, a class of failure, or `cut-off`.
-    pub fn minted(&self, cluster: &str, result: &'static str, seconds: f64) {
+    pub fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {
         let Self { mints, duration, .. } = self;
         let cluster = cluster.to_owned();
         mints

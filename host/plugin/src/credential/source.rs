@@ -1,4 +1,5 @@
-//! Decides, when a cluster is loaded, where its credential comes from. The result is a [`CredentialSource`].
+//! Decides, when a cluster is loaded, where its credential comes from. The result is a
+//! [`CredentialSource`].
 //!
 //! Loading asks no plugin for a credential.
 //!
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
-use super::cache::{Cache, Lease, Slot};
+use super::cache::{CredentialCache, Lease, Slot};
 use super::pod::PodToken;
-use super::{Basic, ClientCertificate, Credential, Metrics, Mint, MintError, MintErrorClass, MintRequest, Token};
+use super::{BasicAuth, ClientCertificate, Credential, Metrics, Mint, MintError, MintErrorClass, MintRequest, Token};
 use crate::{ProviderCluster, SecretValues};
 use tollgate_config::Ambient;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig};
@@ -33,27 +34,27 @@ pub enum CredentialSource {
     /// Its Secret. The credential is the same for every request.
     Static(Lease),
     /// A provider, through the cache.
-    Minted(Minted),
+    Minted(MintedCredential),
     /// There is none, for this reason.
     Unusable(MintError),
 }
 
-/// A cluster whose credential is minted.
+/// The minted credential of a cluster.
 #[derive(Clone, Debug)]
-pub struct Minted {
-    /// Its place in the cache.
+pub struct MintedCredential {
+    /// Its slot in the cache.
     pub slot: Arc<Slot>,
-    /// The plugin's source of it. `None` for the pod's own token.
-    pub source: Option<crate::ProviderMint>,
+    /// Mints it through a plugin. `None` for the pod's own token.
+    pub mint: Option<crate::ProviderMint>,
     /// Warnings of the plugin's `check` for the operator.
     pub warnings: Vec<String>,
 }
 
-/// What is needed to make supplies.
+/// Builds the credential sources of clusters.
 #[derive(Clone, Copy, Debug)]
 pub struct CredentialSourceFactory<'a> {
     /// The one cache of the process.
-    pub cache: &'a Cache,
+    pub cache: &'a CredentialCache,
     /// Loaded plugins.
     pub plugins: &'a crate::PluginSet,
     /// The pod's own identities.
@@ -62,29 +63,29 @@ pub struct CredentialSourceFactory<'a> {
     pub metrics: &'a Arc<Metrics>,
 }
 
-/// A supply, or a source whose configuration the plugin must still check.
+/// A credential source, or a mint whose configuration the plugin must still check.
 #[derive(Debug)]
 pub enum SourceResolution {
     /// Nothing is left to check.
     Resolved(CredentialSource),
-    /// The plugin must check `source`, whose credentials are kept under `key`.
+    /// The plugin must check `mint`, whose credentials are cached under `key`.
     NeedsCheck {
         /// The key in the cache.
         key: CredentialKey,
-        /// The source.
-        source: crate::ProviderMint,
+        /// The mint.
+        mint: crate::ProviderMint,
     },
 }
 
 impl CredentialSourceFactory<'_> {
-    /// Decides the supply of a cluster from its settings.
+    /// Chooses the credential source of a cluster from its settings.
     pub fn resolve(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
         match &config.auth {
             ClusterAuth::Anonymous => SourceResolution::Resolved(static_source(Credential::anonymous())),
-            ClusterAuth::InCluster => SourceResolution::Resolved(self.pod(cluster, label)),
+            ClusterAuth::InCluster => SourceResolution::Resolved(self.pod_token_source(cluster, label)),
             ClusterAuth::Bearer(token) => SourceResolution::Resolved(bearer(token)),
             ClusterAuth::Basic { username, password } => SourceResolution::Resolved(static_source(Credential {
-                basic: Some(Basic {
+                basic: Some(BasicAuth {
                     username: username.expose_secret().to_owned(),
                     password: password.clone(),
                 }),
@@ -103,33 +104,33 @@ impl CredentialSourceFactory<'_> {
                 name,
                 config: settings,
                 public,
-            } => self.provider(cluster, (name, settings, public), config),
-            ClusterAuth::Unusable { reason } => SourceResolution::Resolved(unusable("config.cluster", reason)),
+            } => self.resolve_provider(cluster, (name, settings, public), config),
+            ClusterAuth::Unusable { reason } => SourceResolution::Resolved(unusable_source("config.cluster", reason)),
         }
     }
 
-    /// The slot of a checked source.
-    pub fn minted(
+    /// The credential source of a cluster whose mint passed its check.
+    pub fn provider_source(
         &self,
         key: CredentialKey,
-        source: crate::ProviderMint,
+        mint: crate::ProviderMint,
         warnings: Vec<String>,
         label: &Arc<str>,
     ) -> CredentialSource {
-        let mint = self.instrumented(Arc::new(source.clone()), label);
-        CredentialSource::Minted(Minted {
-            slot: self.cache.slot(key, mint),
-            source: Some(source),
+        let instrumented = self.instrumented(Arc::new(mint.clone()), label);
+        CredentialSource::Minted(MintedCredential {
+            slot: self.cache.slot(key, instrumented),
+            mint: Some(mint),
             warnings,
         })
     }
 
-    fn pod(&self, cluster: &Cluster, label: &Arc<str>) -> CredentialSource {
+    fn pod_token_source(&self, cluster: &Cluster, label: &Arc<str>) -> CredentialSource {
         let Some(api) = &self.ambient.kubernetes else {
             let reason = "the gateway runs in no pod, so the control plane's own cluster needs a cluster Secret";
-            return unusable("ambient.unavailable", reason);
+            return unusable_source("ambient.unavailable", reason);
         };
-        let key = CredentialKey::of(&KeyInputs {
+        let key = CredentialKey::from_inputs(&KeyInputs {
             abi: "pod",
             plugin: "in-cluster",
             config: &json!({ "file": api.token_file.display().to_string() }),
@@ -140,14 +141,14 @@ impl CredentialSourceFactory<'_> {
         let mint = PodToken {
             file: api.token_file.clone(),
         };
-        CredentialSource::Minted(Minted {
+        CredentialSource::Minted(MintedCredential {
             slot: self.cache.slot(key, self.instrumented(Arc::new(mint), label)),
-            source: None,
+            mint: None,
             warnings: Vec::new(),
         })
     }
 
-    fn provider(
+    fn resolve_provider(
         &self,
         cluster: &Cluster,
         (name, settings, public): (&str, &Value, &BTreeSet<String>),
@@ -155,16 +156,16 @@ impl CredentialSourceFactory<'_> {
     ) -> SourceResolution {
         let Some(provider) = self.plugins.provider(name) else {
             let reason = format!("no credential provider `{name}` is loaded");
-            return SourceResolution::Resolved(unusable("config.provider", &reason));
+            return SourceResolution::Resolved(unusable_source("config.provider", &reason));
         };
         let public = if name == WEB_API {
-            // What the templates look at, or put where a secret cannot be.
+            // Values that templates use in conditions or where a secret cannot be.
             crate::webapi_public_values(settings)
         } else {
             public.clone()
         };
         let secrets: Vec<_> = config.values.iter().map(secret_version).collect();
-        let key = CredentialKey::of(&KeyInputs {
+        let key = CredentialKey::from_inputs(&KeyInputs {
             abi: ABI,
             plugin: &provider.manifest().sha256,
             config: &json!({ "config": settings, "public": public }),
@@ -172,17 +173,17 @@ impl CredentialSourceFactory<'_> {
             tenancy: Tenancy::Cluster(&cluster.server),
             policy: provider.grant_digest(),
         });
-        let named = ProviderCluster {
+        let provider_cluster = ProviderCluster {
             name: cluster.name.clone(),
             server: cluster.server.clone(),
         };
-        let material = SecretValues {
+        let secret_values = SecretValues {
             values: config.values.clone(),
             public,
         };
         SourceResolution::NeedsCheck {
             key,
-            source: provider.source(named, settings, material),
+            mint: provider.mint_for(provider_cluster, settings, secret_values),
         }
     }
 
@@ -214,23 +215,23 @@ fn static_source(credential: Credential) -> CredentialSource {
 fn bearer(token: &SecretString) -> CredentialSource {
     match Token::parse(token.expose_secret().to_owned()) {
         Ok(token) => static_source(Credential::from_token(token)),
-        Err(error) => unusable("config.cluster", &error.to_string()),
+        Err(error) => unusable_source("config.cluster", &error.to_string()),
     }
 }
 
-/// A supply without a credential.
-pub fn unusable(code: &str, reason: &str) -> CredentialSource {
+/// A credential source without a credential.
+pub fn unusable_source(code: &str, reason: &str) -> CredentialSource {
     CredentialSource::Unusable(MintError::new(MintErrorClass::Config, code, reason))
 }
 
-/// A mint that is counted and timed, even if it is cut off.
+/// A mint that records metrics, even if it is cut off.
 struct InstrumentedMint {
     mint: Arc<dyn Mint>,
     label: Arc<str>,
     metrics: Arc<Metrics>,
 }
 
-/// Counts a mint when it is dropped.
+/// Records a mint when it is dropped.
 struct MintRecorder {
     label: Arc<str>,
     metrics: Arc<Metrics>,
@@ -241,7 +242,7 @@ struct MintRecorder {
 impl Drop for MintRecorder {
     fn drop(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
-        self.metrics.minted(&self.label, self.result, seconds);
+        self.metrics.record_mint(&self.label, self.result, seconds);
     }
 }
 
@@ -250,14 +251,14 @@ impl Mint for InstrumentedMint {
         let minting = self.mint.mint(request);
         let (label, metrics) = (Arc::clone(&self.label), Arc::clone(&self.metrics));
         async move {
-            let mut count = MintRecorder {
+            let mut recorder = MintRecorder {
                 label,
                 metrics,
                 started: Instant::now(),
                 result: "cut-off",
             };
             let minted = minting.await;
-            count.result = match &minted {
+            recorder.result = match &minted {
                 Ok(_) => "ok",
                 Err(error) => error.class.as_str(),
             };

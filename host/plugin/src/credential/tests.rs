@@ -6,7 +6,7 @@ use http::{HeaderName, StatusCode};
 use secrecy::SecretString;
 
 use super::{
-    Basic, ClientCertificate, Credential, LONGEST_TOKEN, MAX_MESSAGE_BYTES, MintError, MintErrorClass, Token,
+    BasicAuth, ClientCertificate, Credential, MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, MintError, MintErrorClass, Token,
     TokenError, is_unauthorized,
 };
 
@@ -22,12 +22,12 @@ fn check(text: &str, expected: Option<&TokenError>) {
 #[test]
 fn a_token_is_visible_ascii_of_some_length() {
     check("!~azAZ09-._~+/=", None);
-    check(&"a".repeat(LONGEST_TOKEN), None);
+    check(&"a".repeat(MAX_TOKEN_BYTES), None);
     check("", Some(&TokenError::Empty));
     check(
-        &"a".repeat(LONGEST_TOKEN + 1),
+        &"a".repeat(MAX_TOKEN_BYTES + 1),
         Some(&TokenError::TooLong {
-            observed: LONGEST_TOKEN + 1,
+            observed: MAX_TOKEN_BYTES + 1,
         }),
     );
     for (text, position) in [
@@ -50,7 +50,7 @@ fn full() -> Credential {
             key_pem: secret(),
         }),
         headers: vec![(HeaderName::from_static("x-token"), secret())],
-        basic: Some(Basic {
+        basic: Some(BasicAuth {
             username: "hidden".to_owned(),
             password: secret(),
         }),

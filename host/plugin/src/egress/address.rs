@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::error::DenyCode;
 use tollgate_core::address::SpecialPurposeRange;
 
-/// How far an entry reaches beyond the public internet.
+/// The address ranges that an allow-list entry permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddressScope {
     /// Global unicast addresses only.
@@ -21,8 +21,8 @@ pub enum AddressScope {
 ///
 /// # Errors
 /// The range that refuses it.
-pub(super) fn check(address: IpAddr, reach: AddressScope) -> Result<(), DenyCode> {
-    match (SpecialPurposeRange::classify(address), reach) {
+pub(super) fn check(address: IpAddr, scope: AddressScope) -> Result<(), DenyCode> {
+    match (SpecialPurposeRange::classify(address), scope) {
         (None, _)
         | (Some(SpecialPurposeRange::Private), AddressScope::Private)
         | (Some(SpecialPurposeRange::Loopback), AddressScope::Loopback) => Ok(()),

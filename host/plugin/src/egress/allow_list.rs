@@ -10,7 +10,7 @@ use super::target::{self, Target};
 use super::{entry::AllowedHost, entry::EntryError};
 use tollgate_config::EgressEntry;
 
-/// The hosts that one plugin may reach. An empty list allows none.
+/// The hosts that one plugin may contact. An empty list allows none.
 #[derive(Clone, Debug, Default)]
 pub struct EgressAllowList {
     entries: Vec<AllowedHost>,

@@ -1,4 +1,4 @@
-//! Sends one [`Request`], whose target passed the rules, and reads its [`Response`].
+//! Sends one [`Request`], whose target is allowed, and reads its [`Response`].
 //!
 //! Security: connects only to a checked address, resolves the name only once, follows no redirect
 //! and uses each connection once.
@@ -33,12 +33,12 @@ use super::tls;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Addresses tried before a host counts as down.
 const MAX_ADDRESSES: usize = 4;
-/// Bytes of an answer's head, and fields of it.
+/// Bytes of a response's head, and fields of it.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_HEAD_BYTES_H2: u32 = 64 * 1024;
 const MAX_HEAD_FIELDS: usize = 128;
 
-/// Sends for every plugin; holds the rate limits, and no connections.
+/// The HTTP client of all plugins. It holds the rate limits, but no connections.
 #[derive(Clone, Debug)]
 pub struct EgressClient {
     network: Arc<dyn Network>,
@@ -88,28 +88,28 @@ struct Deadline {
 }
 
 impl Deadline {
-    async fn limit<T>(self, step: EgressStage, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn limit<T>(self, stage: EgressStage, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match tokio::time::timeout_at(self.at, work).await {
             Ok(result) => result,
-            Err(_) => Err(self.timeout_error(step)),
+            Err(_) => Err(self.timeout_error(stage)),
         }
     }
 
-    fn timeout_error(self, step: EgressStage) -> Error {
+    fn timeout_error(self, stage: EgressStage) -> Error {
         Error::Timeout {
-            step,
+            stage,
             allowed: self.allowed,
         }
     }
 }
 
 impl EgressClient {
-    /// A sender on the machine's own network.
+    /// A client on the machine's own network.
     pub fn new() -> Self {
         Self::with_network(Arc::new(SystemNetwork))
     }
 
-    /// A sender on another network, for tests and replays.
+    /// A client on another network, for tests and replays.
     pub fn with_network(network: Arc<dyn Network>) -> Self {
         Self {
             network,
@@ -117,7 +117,7 @@ impl EgressClient {
         }
     }
 
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the response to its end.
     ///
     /// A host is asked at most 10 times a second, after a burst of 20; the wait
     /// for its turn counts against the request's timeout.
@@ -131,21 +131,21 @@ impl EgressClient {
         let now = Instant::now();
         let at = now.checked_add(allowed).unwrap_or(now);
         let deadline = Deadline { at, allowed };
-        let ready = request.check()?;
-        let host = ready.target.host().to_string();
+        let checked = request.check()?;
+        let host = checked.target.host().to_string();
         if !self.rate_limit.acquire(&host, at).await {
             return Err(deadline.timeout_error(EgressStage::RateLimit));
         }
         let addresses = deadline
-            .limit(EgressStage::Resolve, self.resolve(&ready.target))
+            .limit(EgressStage::Resolve, self.resolve(&checked.target))
             .await?;
         let connecting = self.connect(&host, &addresses);
         let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
         let stream = deadline
-            .limit(EgressStage::Tls, tls_handshake(&ready.target, stream))
+            .limit(EgressStage::Tls, tls_handshake(&checked.target, stream))
             .await?;
-        let driver = ConnectionTasks::default();
-        let exchange = exchange(ready, stream, &driver);
+        let tasks = ConnectionTasks::default();
+        let exchange = exchange(checked, stream, &tasks);
         let response = deadline.limit(EgressStage::Head, exchange).await?;
         let (head, incoming) = response.into_parts();
         let reading = body::read(incoming, |error| exchange_error(&host, &error));
@@ -179,8 +179,8 @@ impl EgressClient {
             let reason = "it has no address".to_owned();
             return Err(Error::Dns { host, reason });
         }
-        // SECURITY: all of them, for one that is out of bounds makes doubtful
-        // whose answer this is.
+        // SECURITY: checks every address, because one forbidden address puts the whole DNS response
+        // in doubt.
         for address in &addresses {
             address::check(address.ip(), target.entry().address_scope())
                 .map_err(|code| Denied::address(code, &host, address.ip()))?;
@@ -232,35 +232,35 @@ async fn tls_handshake(target: &Target, stream: Box<dyn Stream>) -> Result<TlsSt
         })
 }
 
-/// Writes the request and waits for the head of the answer.
+/// Writes the request and waits for the head of the response.
 async fn exchange(
-    ready: CheckedRequest,
+    checked: CheckedRequest,
     stream: TlsStream<Box<dyn Stream>>,
-    driver: &ConnectionTasks,
+    tasks: &ConnectionTasks,
 ) -> Result<http::Response<Incoming>, Error> {
-    let host = ready.target.host().to_string();
+    let host = checked.target.host().to_string();
     let failed = |error: hyper::Error| exchange_error(&host, &error);
     let io_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
     if io_h2 {
-        let message = ready.into_http(Version::HTTP_2)?;
-        let (mut client, connection) = hyper::client::conn::http2::Builder::new(driver.executor())
+        let message = checked.into_http(Version::HTTP_2)?;
+        let (mut client, connection) = hyper::client::conn::http2::Builder::new(tasks.executor())
             .max_header_list_size(MAX_HEAD_BYTES_H2)
             .handshake::<_, Full<Bytes>>(io)
             .await
             .map_err(failed)?;
-        // What ends the connection is also told to the sender.
-        driver.spawn(async move { drop(connection.await) });
+        // The error that ends the connection is also returned by `send_request`.
+        tasks.spawn(async move { drop(connection.await) });
         client.send_request(message).await.map_err(failed)
     } else {
-        let message = ready.into_http(Version::HTTP_11)?;
+        let message = checked.into_http(Version::HTTP_11)?;
         let (mut client, connection) = hyper::client::conn::http1::Builder::new()
             .max_header_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEAD_FIELDS)
             .handshake::<_, Full<Bytes>>(io)
             .await
             .map_err(failed)?;
-        driver.spawn(async move { drop(connection.await) });
+        tasks.spawn(async move { drop(connection.await) });
         client.send_request(message).await.map_err(failed)
     }
 }

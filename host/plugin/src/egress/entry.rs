@@ -114,7 +114,7 @@ fn advice(code: DenyCode) -> &'static str {
     }
 }
 
-/// The host part of an entry, also used where a manifest names hosts.
+/// A host pattern with a port, of an allow-list entry or of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPortPattern {
     host: HostPattern,
@@ -251,7 +251,7 @@ impl AllowedHost {
         &self.pattern
     }
 
-    /// How far beyond public addresses it goes.
+    /// The address ranges it permits.
     pub fn address_scope(&self) -> AddressScope {
         self.address_scope
     }
@@ -348,7 +348,7 @@ fn read_host(entry: &str, text: &str) -> Result<Host<String>, EntryError> {
                 return Err(refused("a label has 1 to 63 bytes, a name up to 253"));
             }
         }
-        // `127.1` and `0x7f000001` are addresses to some readers only.
+        // `127.1` and `0x7f000001` are addresses to some parsers only.
         Host::Ipv4(address) if address.to_string() != text => {
             return Err(refused("an IPv4 address has four decimal numbers"));
         }

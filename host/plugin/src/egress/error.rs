@@ -45,7 +45,7 @@ pub enum DenyCode {
 }
 
 impl DenyCode {
-    /// The word for metrics, transcripts and guests; it does not change.
+    /// The word for metrics, egress logs and guests; it does not change.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -78,7 +78,7 @@ impl DenyCode {
     }
 }
 
-/// A refusal by the rules. Trying again changes nothing.
+/// A refusal by the egress rules. Trying again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Denied {
@@ -116,10 +116,10 @@ impl Denied {
     }
 }
 
-/// The step at which the time ran out.
+/// The stage at which the time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EgressStage {
-    /// Waiting for the host's turn under the rate limit.
+    /// Waiting for the rate limit of the host.
     RateLimit,
     /// Asking for the host's addresses.
     Resolve,
@@ -127,14 +127,14 @@ pub enum EgressStage {
     Connect,
     /// Agreeing on TLS.
     Tls,
-    /// Sending the request and waiting for the head of the answer.
+    /// Sending the request and waiting for the head of the response.
     Head,
-    /// Reading the answer's body.
+    /// Reading the response's body.
     Body,
 }
 
 impl EgressStage {
-    /// The word for texts and transcripts.
+    /// The words for error texts.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RateLimit => "waiting for the rate limit of this host",
@@ -147,11 +147,10 @@ impl EgressStage {
     }
 }
 
-/// Why there is no answer. Names hosts and steps; never a query, a header
-/// value or a body.
+/// Why there is no response. Names hosts and stages; never a query, a header value or a body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The rules refuse; never retry.
+    /// The egress rules refuse; never retry.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The request itself cannot be sent.
@@ -185,20 +184,20 @@ pub enum Error {
         reason: String,
     },
     /// The time ran out.
-    #[error("no answer within {} ms, while {}", allowed.as_millis(), step.as_str())]
+    #[error("no answer within {} ms, while {}", allowed.as_millis(), stage.as_str())]
     Timeout {
-        /// How far it came.
-        step: EgressStage,
-        /// The time there was.
+        /// The stage it reached.
+        stage: EgressStage,
+        /// The time limit.
         allowed: Duration,
     },
-    /// The connection ended before the answer did.
+    /// The connection ended before the response did.
     #[error("the answer of `{host}` is cut short")]
     Truncated {
         /// The host.
         host: String,
     },
-    /// The answer is longer than allowed.
+    /// The response is longer than allowed.
     #[error("the {what} of the answer is over {allowed} bytes")]
     TooLarge {
         /// `head` or `body`.
@@ -209,7 +208,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The word for transcripts and error codes; it does not change.
+    /// The word for error codes; it does not change.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Denied(_) => "denied",

@@ -1,7 +1,7 @@
 //! Limits how often one host is asked, across all plugins and clusters. Issuers throttle accounts,
 //! not callers: to them, five hundred clusters that start at once are one customer.
 //!
-//! Invariant: nobody waits beyond the deadline of the request.
+//! Invariant: no request waits beyond its deadline.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// One limiter for the whole process.
+/// The rate limits of all hosts, shared by the whole process.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     clock: TokioClock,
@@ -51,7 +51,8 @@ impl RateLimit {
         }
     }
 
-    /// Waits for the host's turn. Returns `false` immediately if that comes only after `deadline`.
+    /// Waits until the rate limit permits a request to `host`. Returns `false` immediately if that
+    /// is only after `deadline`.
     pub(super) async fn acquire(&self, host: &str, deadline: Instant) -> bool {
         if self.hosts.len() > MAX_HOSTS {
             self.hosts.retain_recent();

@@ -88,7 +88,7 @@ pub(super) struct CheckedRequest {
 }
 
 impl Request {
-    /// Checks everything that the target's rules do not cover.
+    /// Checks everything that the allow-list does not cover.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`], naming the part.
@@ -119,7 +119,7 @@ impl Request {
 }
 
 impl CheckedRequest {
-    /// The message in the form of the HTTP version agreed on.
+    /// Converts it to the form of the negotiated HTTP version.
     pub(super) fn into_http(self, version: http::Version) -> Result<http::Request<Full<Bytes>>, Error> {
         let invalid = |error: &dyn fmt::Display| Error::InvalidRequest {
             reason: error.to_string(),

@@ -1,4 +1,4 @@
-//! Parses a guest's URL into a [`Target`] that passed the rules.
+//! Parses a guest's URL for the allow-list, and defines the [`Target`] that it allows.
 //!
 //! Security: everything that a URL parser would silently repair is refused before the parser sees
 //! it, so that no two parsers can understand the same text differently.
@@ -73,7 +73,7 @@ pub(super) struct ParsedUrl {
     pub(super) path: String,
 }
 
-/// Reads a URL.
+/// Parses and checks a URL.
 ///
 /// # Errors
 /// The first rule it breaks. Source: RFC 3986 and the WHATWG URL standard,
@@ -111,7 +111,7 @@ pub(super) fn parse_url(text: &str) -> Result<ParsedUrl, Denied> {
     parse(text, authority)
 }
 
-/// Parses the URL once. The result is what the sender connects to.
+/// Parses the URL once. The result is what the client connects to.
 fn parse(text: &str, authority: &str) -> Result<ParsedUrl, Denied> {
     let malformed = || Denied::new(DenyCode::Malformed, "the URL cannot be read");
     let url = Url::parse(text).map_err(|_| malformed())?;
@@ -125,7 +125,7 @@ fn parse(text: &str, authority: &str) -> Result<ParsedUrl, Denied> {
         Host::Domain(name) if name.ends_with('.') => {
             return Err(Denied::new(DenyCode::TrailingDot, "the host ends with a dot"));
         }
-        // `127.1`, `0x7f.0.0.1` and full-width digits are addresses to some.
+        // `127.1`, `0x7f.0.0.1` and full-width digits are addresses to some parsers.
         Host::Ipv4(address) if address.to_string() != written => {
             let message = "the host is an address in an unusual form";
             return Err(Denied::new(DenyCode::NonCanonicalIp, message));

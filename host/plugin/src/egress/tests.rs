@@ -1,5 +1,5 @@
-//! The rules, one by one, each allow beside its refusal; then a TLS server in
-//! memory, whose network is a map, so that every address can be told.
+//! Tests of the egress rules, each allowed case beside its refused twin, and of requests to TLS
+//! servers on a fake network.
 
 mod addresses;
 mod entries;

@@ -52,7 +52,7 @@ pub(super) struct RawCapture {
     cluster: bool,
 }
 
-/// Everything of it.
+/// The unchecked permission keys of a manifest.
 #[derive(Debug)]
 pub(super) struct RawPermissions {
     pub(super) hosts: Vec<Spanned<String>>,
@@ -78,14 +78,9 @@ impl RawPermissions {
 }
 
 impl ManifestChecker {
-    /// Each world has keys of its own.
-    pub(super) fn fits_world(
-        &mut self,
-        world: Option<World>,
-        filter: Option<&Spanned<String>>,
-        asked: &RawPermissions,
-    ) {
-        match (world, filter, asked.first()) {
+    /// Refuses keys that belong to another world.
+    pub(super) fn fits_world(&mut self, world: Option<World>, filter: Option<&Spanned<String>>, raw: &RawPermissions) {
+        match (world, filter, raw.first()) {
             (Some(World::HeaderFilter), _, Some(part)) => {
                 let message = "header filters have no hosts, secrets, audiences and captures".to_owned();
                 self.refuse(part, message, "remove the key, or change `world`");
@@ -98,7 +93,7 @@ impl ManifestChecker {
         }
     }
 
-    pub(super) fn provider(&mut self, asked: RawPermissions) -> ProviderPermissions {
+    pub(super) fn provider(&mut self, raw: RawPermissions) -> ProviderPermissions {
         let RawPermissions {
             hosts,
             secrets,
@@ -107,7 +102,7 @@ impl ManifestChecker {
             visible,
             response_headers,
             output_headers,
-        } = asked;
+        } = raw;
         ProviderPermissions {
             hosts: self.hosts(&hosts),
             secrets: secrets.into_iter().map(|secret| self.secret(secret)).collect(),

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::call::{CallState, Phase};
+use super::call_state::{CallState, Phase};
 use super::egress_scope::EgressScope;
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::ambient as wit;
@@ -20,32 +20,32 @@ use crate::budget::HostState;
 /// addresses; tests replace it.
 pub trait Ambient: Send + Sync + fmt::Debug + 'static {
     /// A projected ServiceAccount token for `audience`, read again each time.
-    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
 
     /// Credentials of the EKS Pod Identity agent.
     fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>>;
 
     /// An access token of the GCE metadata server.
-    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
 
     /// An access token of Azure's instance metadata service.
     fn azure_imds_token(
         &self,
         application: String,
         client_id: Option<String>,
-    ) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+    ) -> BoxFuture<'_, Result<BearerToken, AmbientError>>;
 }
 
-/// A token of the pod's.
+/// A bearer token of the pod.
 #[derive(Debug)]
-pub struct Bearer {
+pub struct BearerToken {
     /// The token.
     pub token: SecretString,
-    /// When it ends, as far as known.
+    /// When it expires, if known.
     pub expires_at: Option<jiff::Timestamp>,
 }
 
-/// AWS credentials of the pod's.
+/// AWS credentials of the pod.
 #[derive(Debug)]
 pub struct AwsCredentials {
     /// Not secret.
@@ -54,7 +54,7 @@ pub struct AwsCredentials {
     pub secret_access_key: SecretString,
     /// The session, for temporary credentials.
     pub session_token: Option<SecretString>,
-    /// When they end.
+    /// When they expire.
     pub expires_at: Option<jiff::Timestamp>,
 }
 
@@ -152,11 +152,11 @@ impl CallState {
 
     fn bearer(
         &mut self,
-        bearer: Result<Bearer, AmbientError>,
+        bearer: Result<BearerToken, AmbientError>,
         egress_scope: &EgressScope,
     ) -> AmbientResult<wit::Bearer> {
         match bearer {
-            Ok(Bearer { token, expires_at }) => Ok(Ok(wit::Bearer {
+            Ok(BearerToken { token, expires_at }) => Ok(Ok(wit::Bearer {
                 token: self.insert_pod_secret(&token, egress_scope)?,
                 expires_at: expires_at.and_then(milliseconds),
             })),

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use wasmtime::component::Resource;
 use zeroize::Zeroize as _;
 
-use super::call::{CallState, HostRefusal};
+use super::call_state::{CallState, HostRefusal};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
 use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
@@ -23,17 +23,17 @@ use crate::credential::{
 use tollgate_core::header_names::is_host_owned;
 
 /// Warnings of one mint that are kept.
-const WARNINGS_MOST: usize = 8;
+const MAX_WARNINGS: usize = 8;
 /// Fields of one credential, and bytes of all their values.
-const FIELDS_MOST: usize = 16;
-const FIELDS_MOST_BYTES: usize = 32 << 10;
+const MAX_FIELDS: usize = 16;
+const MAX_FIELDS_BYTES: usize = 32 << 10;
 /// Bytes of a certificate and its issuers.
-const CHAIN_MOST_BYTES: usize = 64 << 10;
+const MAX_CHAIN_BYTES: usize = 64 << 10;
 /// Reason reported when a guest exceeded its requests, whatever it says itself.
 const OVER_BUDGET: &str = "more requests than a call may send";
 
 impl CallState {
-    /// The credential that a guest made, checked against the rules.
+    /// The credential that a guest made, checked against the permissions.
     pub(crate) fn credential(&mut self, made: exports::Credential) -> Result<Credential, MintError> {
         let exports::Credential {
             token,
@@ -49,10 +49,10 @@ impl CallState {
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
                 let key_pem = self.credential_secret(&key_pem, "the key of the certificate")?;
-                if chain_pem.len() > CHAIN_MOST_BYTES {
+                if chain_pem.len() > MAX_CHAIN_BYTES {
                     let observed = chain_pem.len();
                     return Err(invalid_output(&format!(
-                        "a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed"
+                        "a certificate of `{observed}` bytes; at most `{MAX_CHAIN_BYTES}` are allowed"
                     )));
                 }
                 Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
@@ -63,16 +63,16 @@ impl CallState {
         }
         let fields = self.credential_headers(headers)?;
         let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
-        let told = expires_at.and_then(timestamp);
+        let reported = expires_at.and_then(timestamp);
         Ok(Credential {
             token,
             certificate,
             headers: fields,
             basic: None,
-            // What a token says of itself is unverified: fit to shorten only.
-            expires_at: match (told, jwt_end) {
-                (Some(told), Some(jwt)) => Some(told.min(jwt)),
-                (told, jwt) => told.or(jwt),
+            // A token's own claims are unverified, so they may only shorten its lifetime.
+            expires_at: match (reported, jwt_end) {
+                (Some(reported), Some(jwt)) => Some(reported.min(jwt)),
+                (reported, jwt) => reported.or(jwt),
             },
             cacheable,
             revocation,
@@ -86,9 +86,9 @@ impl CallState {
         headers: Vec<(String, Resource<Secret>)>,
     ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
         let observed = headers.len();
-        if observed > FIELDS_MOST {
+        if observed > MAX_FIELDS {
             return Err(invalid_output(&format!(
-                "`{observed}` fields; at most `{FIELDS_MOST}` are allowed"
+                "`{observed}` fields; at most `{MAX_FIELDS}` are allowed"
             )));
         }
         let mut bytes: usize = 0;
@@ -104,9 +104,9 @@ impl CallState {
             let value = self.credential_secret(&value, "the value of a field")?;
             let text = value.expose_secret();
             bytes = bytes.saturating_add(text.len());
-            if bytes > FIELDS_MOST_BYTES {
+            if bytes > MAX_FIELDS_BYTES {
                 return Err(invalid_output(&format!(
-                    "fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed"
+                    "fields of `{bytes}` bytes; at most `{MAX_FIELDS_BYTES}` are allowed"
                 )));
             }
             if text.bytes().any(|byte| byte.is_ascii_control()) {
@@ -132,7 +132,7 @@ impl CallState {
 
     /// Warnings of a guest, redacted for display.
     pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
-        let kept = warnings.iter().take(WARNINGS_MOST);
+        let kept = warnings.iter().take(MAX_WARNINGS);
         kept.map(|warning| self.redactor.redact_line(warning, MESSAGE_BYTES))
             .collect()
     }
@@ -185,8 +185,8 @@ impl CallState {
 
     fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
         let secret = self.take_secret(handle)?;
-        if !secret.egress_scope().cluster() {
-            return Err(egress_scope("the token"));
+        if !secret.egress_scope().allows_cluster() {
+            return Err(scope_error("the token"));
         }
         let end = secret
             .jwt_times()
@@ -203,8 +203,8 @@ impl CallState {
 
     fn credential_secret(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
         let secret = self.take_secret(handle)?;
-        if !secret.egress_scope().cluster() {
-            return Err(egress_scope(what));
+        if !secret.egress_scope().allows_cluster() {
+            return Err(scope_error(what));
         }
         text(&secret)
     }
@@ -241,7 +241,7 @@ fn invalid_output(what: &str) -> MintError {
     )
 }
 
-fn egress_scope(what: &str) -> MintError {
+fn scope_error(what: &str) -> MintError {
     let message =
         format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
     MintError::new(MintErrorClass::Permanent, "plugin.reach", &message)

@@ -59,16 +59,16 @@ impl HostTemplate {
                 Piece::Field(path) => text.push_str(self.checked_member(member(config, path)?)?),
             }
         }
-        // SECURITY: a wildcard is the manifest's to write. And a URL is read as
-        // one where it is the whole of a member, else `{region}.example.com`
-        // would become whatever host `region` begins with.
+        // SECURITY: only the manifest may write a wildcard. A URL is accepted only as the whole
+        // template, because `{region}.example.com` would otherwise become any host that `region`
+        // begins with.
         match (self.is_single_placeholder(), text.strip_prefix("https://")) {
             (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
             (_, _) => Some(text),
         }
     }
 
-    /// Whether the template consists of one member only.
+    /// Whether the template consists of one placeholder only.
     fn is_single_placeholder(&self) -> bool {
         let mut pieces = self
             .0
@@ -154,7 +154,7 @@ fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
         .and_then(Value::as_str)
 }
 
-/// A host pattern of a manifest.
+/// Matches any granted host, or only those of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostMatcher {
     /// Every host that is granted.
@@ -171,7 +171,7 @@ impl HostMatcher {
         HostPortPattern::parse(text).ok().map(Self::Only)
     }
 
-    /// Whether `host` at `port` is meant.
+    /// Whether it matches `host` at `port`.
     pub(crate) fn matches(&self, host: &Host<String>, port: u16) -> bool {
         match self {
             Self::Any => true,
@@ -217,7 +217,7 @@ impl EgressScope {
     }
 
     /// Whether the bytes may be sent to `host` at `port`.
-    pub(crate) fn host(&self, host: &Host<String>, port: u16) -> bool {
+    pub(crate) fn allows_host(&self, host: &Host<String>, port: u16) -> bool {
         self.lists
             .iter()
             .all(|list| list.iter().any(|pattern| pattern.matches(host, port)))
@@ -246,8 +246,8 @@ impl EgressScope {
         Some(Self { lists, cluster })
     }
 
-    /// Whether they may become part of the credential.
-    pub(crate) fn cluster(&self) -> bool {
+    /// Whether the bytes may become part of the credential.
+    pub(crate) fn allows_cluster(&self) -> bool {
         self.cluster
     }
 }
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    fn reaches(template: &str, config: &Value, host: &str, port: u16) -> bool {
+    fn template_matches(template: &str, config: &Value, host: &str, port: u16) -> bool {
         let pattern = HostTemplate::parse(template).unwrap().expand(config);
         pattern.is_some_and(|pattern| pattern.matches(&Host::parse(host).unwrap(), port))
     }
@@ -297,7 +297,7 @@ mod tests {
             ("{port}.cloud.example", "evil.example", 443, false),
         ] {
             assert_eq!(
-                reaches(template, &config, host, port),
+                template_matches(template, &config, host, port),
                 expected,
                 "{template} {host}:{port}"
             );
@@ -316,10 +316,10 @@ mod tests {
         );
         let joined = a.intersect(&both);
         let host = |text: &str| Host::parse(text).unwrap();
-        assert!(joined.host(&host("a.example"), 443) && a.cluster());
-        assert!(!joined.host(&host("b.example"), 443) && both.host(&host("b.example"), 443));
-        assert!(!joined.cluster());
-        assert!(!EgressScope::none().host(&host("a.example"), 443));
+        assert!(joined.allows_host(&host("a.example"), 443) && a.allows_cluster());
+        assert!(!joined.allows_host(&host("b.example"), 443) && both.allows_host(&host("b.example"), 443));
+        assert!(!joined.allows_cluster());
+        assert!(!EgressScope::none().allows_host(&host("a.example"), 443));
     }
 
     #[test]

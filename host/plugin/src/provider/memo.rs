@@ -11,24 +11,24 @@ use std::time::Duration;
 use wasmtime::component::Resource;
 
 use super::ambient::milliseconds;
-use super::call::{MemoUse, Phase, WallClock};
+use super::call_state::{MemoUse, Phase, WallClock};
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::memo as wit;
 use crate::budget::HostState;
 
 /// Entries of one cluster.
-const ENTRIES_MOST: usize = 8;
+const MAX_ENTRIES: usize = 8;
 /// Texts and secrets of one entry.
-const FIELDS_MOST: usize = 16;
+const MAX_FIELDS: usize = 16;
 /// Bytes of a name or text.
-const TEXT_MOST_BYTES: usize = 4 << 10;
+const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Bytes of an entry: a gateway has hundreds of clusters.
-const ENTRY_MOST_BYTES: usize = 128 << 10;
-/// How often entries that ended are looked for.
+const MAX_ENTRY_BYTES: usize = 128 << 10;
+/// How often the sweeper task drops expired entries.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// One entry.
-struct Entry {
+/// One stored entry.
+struct MemoEntry {
     key: String,
     fields: Vec<(String, String)>,
     values: Vec<(String, Secret)>,
@@ -40,8 +40,8 @@ struct Entry {
 /// cluster's configuration.
 #[derive(Default)]
 pub(crate) struct Memo {
-    entries: Mutex<Vec<Entry>>,
-    /// Whether somebody waits for the entries to end.
+    entries: Mutex<Vec<MemoEntry>>,
+    /// Whether the sweeper task runs.
     sweeper_running: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Memo {
 }
 
 impl Memo {
-    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<MemoEntry>> {
         // Entries are put in whole, so a panic elsewhere leaves nothing half done.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,8 +69,8 @@ impl Memo {
         !entries.is_empty()
     }
 
-    /// Makes sure that entries are dropped when they expire, even if nobody asks for them any more.
-    /// At most one task runs, until no entry is left.
+    /// Starts the task that drops expired entries, even if nobody asks for them any more. At most
+    /// one such task runs, until no entry is left.
     fn start_sweeper(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
         if memo.sweeper_running.swap(true, Ordering::AcqRel) {
             return;
@@ -82,7 +82,7 @@ impl Memo {
                 let Some(memo) = memo.upgrade() else { return };
                 if !memo.sweep(milliseconds(clock.now()).unwrap_or_default()) {
                     memo.sweeper_running.store(false, Ordering::Release);
-                    // What came meanwhile found somebody waiting.
+                    // An entry stored meanwhile found the flag set and started no sweeper.
                     if memo.entries().is_empty() || memo.sweeper_running.swap(true, Ordering::AcqRel) {
                         return;
                     }
@@ -136,24 +136,24 @@ impl wit::Host for HostState {
             secrets.push((name, call.take(Resource::new_own(handle.rep()))?));
         }
         let texts = fields.iter().flat_map(|(name, value)| [name, value]);
-        let small = texts.chain([&key]).all(|text| text.len() <= TEXT_MOST_BYTES);
-        if !small || fields.len() > FIELDS_MOST || secrets.len() > FIELDS_MOST || call.phase == Phase::Check {
+        let small = texts.chain([&key]).all(|text| text.len() <= MAX_TEXT_BYTES);
+        if !small || fields.len() > MAX_FIELDS || secrets.len() > MAX_FIELDS || call.phase == Phase::Check {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }
         let texts: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         let bytes = secrets
             .iter()
             .fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
-        if bytes > ENTRY_MOST_BYTES {
+        if bytes > MAX_ENTRY_BYTES {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }
         let now = call.now_ms();
         let mut entries = call.memo.entries();
         entries.retain(|entry| entry.key != key && entry.expires_at > now);
-        if entries.len() >= ENTRIES_MOST {
+        if entries.len() >= MAX_ENTRIES {
             entries.remove(0);
         }
-        entries.push(Entry {
+        entries.push(MemoEntry {
             key,
             fields,
             values: secrets,

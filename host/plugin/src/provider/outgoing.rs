@@ -2,7 +2,7 @@
 //! and returns a response without secrets. It refuses hosts that manifest or grant do not name,
 //! secrets that may not go to that host, and more requests than a call may send.
 //!
-//! Security: the transcript contains no body, query or header field.
+//! Security: the egress log contains no body, query or header field.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::answer::{RedactedBody, VisibleStrings, redact_body};
-use super::call::{CallState, EgressRecord, HostRefusal, Phase};
+use super::call_state::{CallState, EgressRecord, HostRefusal, Phase};
+use super::redacted_body::{RedactedBody, VisibleStrings, redact_body};
 use super::secret::{Secret, encode};
 use crate::bindings::provider::tollgate::plugin::egress as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
@@ -23,14 +23,14 @@ use tollgate_core::json_path::SingularPath;
 /// Maximum fields and query parameters that are written at all, and maximum bytes of their values,
 /// because a small handle can stand for many bytes. The limits of a request are lower, and are
 /// checked on the whole request.
-const FIELDS_MOST: usize = 256;
-const FIELDS_MOST_BYTES: usize = 256 << 10;
+const MAX_FIELDS: usize = 256;
+const MAX_FIELDS_BYTES: usize = 256 << 10;
 /// Paths of one request.
-const CAPTURES_MOST: usize = 16;
+const MAX_CAPTURES: usize = 16;
 /// Time that a guest has left after its last request timed out.
 const GUEST_RESERVE: Duration = Duration::from_millis(200);
 /// Bytes of one response field that reach the guest.
-const FIELD_MOST_BYTES: usize = 4 << 10;
+const MAX_FIELD_BYTES: usize = 4 << 10;
 
 impl wit::Host for HostState {
     async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
@@ -42,13 +42,13 @@ impl wit::Host for HostState {
         };
         let Prepared { request, capture } = prepared;
         let (method, target) = (request.method, request.target.clone());
-        let sender = call.services.sender.clone();
+        let egress_client = call.services.egress_client.clone();
         let started = Instant::now();
-        let sent = sender.send(request).await;
+        let sent = egress_client.send(request).await;
         let call = self.provider()?;
         call.record_exchange(method, &target, &sent, started);
         Ok(match sent {
-            Ok(response) => call.answer(&target, &capture, &response),
+            Ok(response) => call.to_guest_response(&target, &capture, &response),
             Err(error) => {
                 let error = call.to_egress_error(&error);
                 Err(call.record_refusal(error))
@@ -57,7 +57,7 @@ impl wit::Host for HostState {
     }
 }
 
-/// A request, ready to go.
+/// A request that may be sent.
 struct Prepared {
     request: Request,
     capture: Vec<SingularPath>,
@@ -68,7 +68,7 @@ type EgressResult<T> = wasmtime::Result<Result<T, wit::EgressError>>;
 impl CallState {
     /// Records that the host refused, so that a guest cannot report the failure as temporary.
     fn record_refusal(&mut self, error: wit::EgressError) -> wit::EgressError {
-        // The first one: what follows may be made up to hide it.
+        // Only the first refusal counts: later ones may be provoked to hide it.
         if self.host_refusal == HostRefusal::Nothing {
             match &error {
                 wit::EgressError::Denied(reason) => self.host_refusal = HostRefusal::Refused(reason.clone()),
@@ -95,8 +95,8 @@ impl CallState {
             Ok(capture) => capture,
             Err(error) => return Ok(Err(error)),
         };
-        if wanted.headers.len() > FIELDS_MOST || wanted.query.len() > FIELDS_MOST {
-            let message = format!("more than `{FIELDS_MOST}` fields or parameters");
+        if wanted.headers.len() > MAX_FIELDS || wanted.query.len() > MAX_FIELDS {
+            let message = format!("more than `{MAX_FIELDS}` fields or parameters");
             return Ok(Err(wit::EgressError::InvalidRequest(message)));
         }
         let query = match self.query(&wanted.query, &target)? {
@@ -113,7 +113,7 @@ impl CallState {
                 }
                 Err(error) => return Ok(Err(error)),
             }
-            if bytes > FIELDS_MOST_BYTES {
+            if bytes > MAX_FIELDS_BYTES {
                 return Ok(Err(too_long("fields")));
             }
         }
@@ -121,11 +121,11 @@ impl CallState {
             Ok(body) => body,
             Err(error) => return Ok(Err(error)),
         };
-        // A guest needs a moment to say what it made of a timeout.
+        // Leaves the guest time to report a timeout.
         let left = deadline.saturating_duration_since(Instant::now() + GUEST_RESERVE);
         let timeout = match wanted.timeout_ms {
             0 => left,
-            asked => left.min(Duration::from_millis(asked.into())),
+            requested => left.min(Duration::from_millis(requested.into())),
         };
         let method = match wanted.method {
             wit::Method::Get => Method::Get,
@@ -145,11 +145,11 @@ impl CallState {
 
     /// The host must be in the grant, and in the manifest.
     fn target(&self, url: &str) -> Result<Target, wit::EgressError> {
-        let target = self.services.rules.allow(url).map_err(|refused| {
+        let target = self.services.allow_list.allow(url).map_err(|refused| {
             let message = self.redactor.redact_line(&refused.message, 256);
             denied(&format!("egress.{}", refused.code.as_str()), &message)
         })?;
-        if self.permissions.host(target.host(), target.port()) {
+        if self.permissions.allows_host(target.host(), target.port()) {
             return Ok(target);
         }
         let host = target.host();
@@ -163,7 +163,7 @@ impl CallState {
             Ok(written) => written,
             Err(error) => return Ok(Err(wit::EgressError::Secret(error))),
         };
-        if egress_scope.is_some_and(|egress_scope| !egress_scope.host(target.host(), target.port())) {
+        if egress_scope.is_some_and(|egress_scope| !egress_scope.allows_host(target.host(), target.port())) {
             let message = format!("a secret may not be sent to `{}`", target.host());
             return Ok(Err(denied("egress.secret-host", &message)));
         }
@@ -187,7 +187,7 @@ impl CallState {
             pair.push(b'=');
             pair.extend_from_slice(&value);
             query.extend_from_slice(&pair);
-            if query.len() > FIELDS_MOST_BYTES {
+            if query.len() > MAX_FIELDS_BYTES {
                 return Ok(Err(too_long("parameters")));
             }
         }
@@ -220,20 +220,20 @@ impl CallState {
     }
 
     /// Converts a response for the guest.
-    fn answer(
+    fn to_guest_response(
         &mut self,
         target: &Target,
         capture: &[SingularPath],
         response: &Response,
     ) -> Result<wit::Response, wit::EgressError> {
         let egress_scope = self.permissions.capture_scope(target.host(), target.port());
-        let shown = if self.reveals {
+        let visible = if self.reveals_bodies {
             VisibleStrings::All
         } else {
             VisibleStrings::Paths(self.permissions.visible())
         };
         let RedactedBody { mut body, captured } = if response.status.is_success() {
-            redact_body(&response.body, capture, shown)
+            redact_body(&response.body, capture, visible)
         } else {
             RedactedBody {
                 body: response.body.to_vec(),
@@ -256,16 +256,16 @@ impl CallState {
     }
 
     fn fields(&self, response: &Response) -> Vec<(String, String)> {
-        let shown = response
+        let visible = response
             .headers
             .iter()
             .filter(|(name, _): &(&HeaderName, _)| self.permissions.allows_response_header(name));
-        shown
+        visible
             .filter_map(|(name, value)| {
                 let text = value.to_str().ok()?;
                 Some((
                     name.as_str().to_owned(),
-                    self.redactor.redact_line(text, FIELD_MOST_BYTES),
+                    self.redactor.redact_line(text, MAX_FIELD_BYTES),
                 ))
             })
             .collect()
@@ -287,7 +287,7 @@ impl CallState {
 }
 
 fn too_long(what: &str) -> wit::EgressError {
-    wit::EgressError::InvalidRequest(format!("the {what} have more than `{FIELDS_MOST_BYTES}` bytes"))
+    wit::EgressError::InvalidRequest(format!("the {what} have more than `{MAX_FIELDS_BYTES}` bytes"))
 }
 
 fn denied(code: &str, message: &str) -> wit::EgressError {
@@ -295,8 +295,8 @@ fn denied(code: &str, message: &str) -> wit::EgressError {
 }
 
 fn paths(texts: &[String]) -> Result<Vec<SingularPath>, wit::EgressError> {
-    if texts.len() > CAPTURES_MOST {
-        let message = format!("`{}` captures; at most `{CAPTURES_MOST}` are allowed", texts.len());
+    if texts.len() > MAX_CAPTURES {
+        let message = format!("`{}` captures; at most `{MAX_CAPTURES}` are allowed", texts.len());
         return Err(wit::EgressError::InvalidRequest(message));
     }
     let parsed = texts.iter().map(|text| SingularPath::parse(text));

@@ -1,7 +1,8 @@
 //! Computes what manifest and configuration together allow a provider to do for one cluster.
-//! [`ResolvedPermissions`] are made once for each cluster, from [`ProviderPermissions`] and the configuration.
+//! [`ResolvedPermissions`] are made once for each cluster, from [`ProviderPermissions`] and the
+//! configuration.
 //!
-//! Security: terms contain only hosts, secrets and fields that the manifest names.
+//! Security: permissions contain only hosts, secrets and fields that the manifest names.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use url::Host;
 use super::egress_scope::{EgressScope, HostMatcher, HostTemplate, TextTemplate};
 use tollgate_core::json_path::SingularPath;
 
-/// What the manifest of a credential provider says beyond that of any plugin.
+/// The permissions that a manifest declares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProviderPermissions {
-    /// Hosts it may talk to.
+    /// Hosts it may contact.
     pub(crate) hosts: Vec<HostTemplate>,
     /// Values of the cluster's Secret it may use.
     pub(crate) secrets: Vec<SecretPermission>,
@@ -23,15 +24,15 @@ pub(crate) struct ProviderPermissions {
     pub(crate) audiences: Vec<AudiencePermission>,
     /// Where values captured from responses may be sent, in addition to the credential.
     pub(crate) captures: Vec<CapturePermission>,
-    /// Strings of answers it may read: RFC 9535 singular queries.
+    /// Strings of responses it may read: RFC 9535 singular queries.
     pub(crate) visible: Vec<TextTemplate>,
-    /// Fields of answers it may read.
+    /// Fields of responses it may read.
     pub(crate) response_headers: Vec<HeaderName>,
     /// Fields a credential may carry.
     pub(crate) output_headers: Vec<HeaderName>,
 }
 
-/// A value of the cluster's Secret.
+/// The permitted use of a value of the cluster's Secret.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretPermission {
     /// Its name; `*` for all.
@@ -46,7 +47,7 @@ pub(crate) struct SecretPermission {
     pub(crate) public_fields: Vec<SingularPath>,
 }
 
-/// An audience of the pod's own tokens.
+/// The permitted use of the pod's tokens for one audience.
 #[derive(Clone, Debug)]
 pub(crate) struct AudiencePermission {
     pub(crate) audience: TextTemplate,
@@ -54,7 +55,7 @@ pub(crate) struct AudiencePermission {
     pub(crate) cluster: bool,
 }
 
-/// Where captures of a host's answers may go.
+/// The permitted use of values captured from a host's responses.
 #[derive(Clone, Debug)]
 pub(crate) struct CapturePermission {
     pub(crate) host: HostTemplate,
@@ -62,7 +63,7 @@ pub(crate) struct CapturePermission {
     pub(crate) cluster: bool,
 }
 
-/// The terms for one configuration.
+/// The permissions for one configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedPermissions {
     hosts: Arc<[HostMatcher]>,
@@ -74,7 +75,7 @@ pub(crate) struct ResolvedPermissions {
     output_headers: Vec<HeaderName>,
 }
 
-/// A value of the cluster's Secret and what may be done with it.
+/// The permitted use of a value of the cluster's Secret, for one configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedSecret {
     name: String,
@@ -93,19 +94,19 @@ impl ResolvedPermissions {
             let list = hosts.as_deref().map_or_else(|| Arc::clone(&all), expand);
             EgressScope::new(list, cluster)
         };
-        let secrets = permissions.secrets.iter().map(|term| ResolvedSecret {
-            name: term.name.clone(),
-            egress_scope: egress_scope(&term.hosts, term.cluster),
-            public: term.public,
-            public_fields: term.public_fields.clone(),
+        let secrets = permissions.secrets.iter().map(|permission| ResolvedSecret {
+            name: permission.name.clone(),
+            egress_scope: egress_scope(&permission.hosts, permission.cluster),
+            public: permission.public,
+            public_fields: permission.public_fields.clone(),
         });
-        let audiences = permissions.audiences.iter().filter_map(|term| {
-            let audience = term.audience.expand(config)?;
-            Some((audience, egress_scope(&term.hosts, term.cluster)))
+        let audiences = permissions.audiences.iter().filter_map(|permission| {
+            let audience = permission.audience.expand(config)?;
+            Some((audience, egress_scope(&permission.hosts, permission.cluster)))
         });
-        let captures = permissions.captures.iter().filter_map(|term| {
-            let from = term.host.expand(config)?;
-            Some((from, EgressScope::new(expand(&term.hosts), term.cluster)))
+        let captures = permissions.captures.iter().filter_map(|permission| {
+            let from = permission.host.expand(config)?;
+            Some((from, EgressScope::new(expand(&permission.hosts), permission.cluster)))
         });
         let visible = permissions
             .visible
@@ -122,24 +123,24 @@ impl ResolvedPermissions {
         }
     }
 
-    /// Whether the manifest lets it talk to `host` at `port`.
-    pub(crate) fn host(&self, host: &Host<String>, port: u16) -> bool {
+    /// Whether the manifest lets it contact `host` at `port`.
+    pub(crate) fn allows_host(&self, host: &Host<String>, port: u16) -> bool {
         self.hosts.iter().any(|pattern| pattern.matches(host, port))
     }
 
     /// What may be done with the value `name`. Its own entry takes precedence over `*`.
     pub(crate) fn secret(&self, name: &str) -> Option<&ResolvedSecret> {
-        let named = |wanted: &str| self.secrets.iter().find(|term| term.name == wanted);
+        let named = |wanted: &str| self.secrets.iter().find(|permission| permission.name == wanted);
         named(name).or_else(|| named("*"))
     }
 
-    /// Where a token of the pod's for `audience` may go.
+    /// Where a token of the pod for `audience` may be sent.
     pub(crate) fn audience_scope(&self, audience: &str) -> Option<&EgressScope> {
         let known = self.audiences.iter().find(|(known, _)| known == audience);
         known.map(|(_, egress_scope)| egress_scope)
     }
 
-    /// Where a value captured from an answer of `host` may go.
+    /// Where a value captured from a response of `host` may be sent.
     pub(crate) fn capture_scope(&self, host: &Host<String>, port: u16) -> EgressScope {
         let found = self.captures.iter().find(|(from, _)| from.matches(host, port));
         found.map_or_else(
@@ -154,12 +155,12 @@ impl ResolvedPermissions {
         EgressScope::new(Arc::clone(&self.hosts), true)
     }
 
-    /// Strings of answers the guest may read.
+    /// Strings of responses the guest may read.
     pub(crate) fn visible(&self) -> &[SingularPath] {
         &self.visible
     }
 
-    /// Whether the guest may read the field `name` of an answer.
+    /// Whether the guest may read the field `name` of a response.
     pub(crate) fn allows_response_header(&self, name: &HeaderName) -> bool {
         const ALWAYS: [&str; 3] = ["content-type", "date", "retry-after"];
         ALWAYS.contains(&name.as_str()) || self.response_headers.contains(name)

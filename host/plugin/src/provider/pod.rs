@@ -16,13 +16,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
-use super::ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
+use super::ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
 
-/// Time for one answer of a service on the same machine.
+/// Time limit of one response of a service on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a token file.
-const TOKEN_MOST_BYTES: u64 = 64 << 10;
-/// Seconds a token of the API server's is asked for.
+const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
+/// Lifetime in seconds that the TokenRequest asks for.
 const TOKEN_SECONDS: u32 = 3600;
 /// GCE's metadata server, by address because its name could resolve elsewhere.
 const GCE: &str = "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token";
@@ -46,11 +46,11 @@ impl PodIdentities {
         }
     }
 
-    async fn token(&self, audience: &str) -> Result<Bearer, AmbientError> {
+    async fn token(&self, audience: &str) -> Result<BearerToken, AmbientError> {
         if let Some(file) = self.config.service_account_tokens.get(audience) {
-            return Ok(Bearer {
+            return Ok(BearerToken {
                 token: read(file).await?,
-                // The host shortens to `exp` of the token itself.
+                // The host uses the token's own `exp`.
                 expires_at: None,
             });
         }
@@ -63,13 +63,13 @@ impl PodIdentities {
         self.request_token(api, audience).await
     }
 
-    /// A token of the pod's own account, for an audience without a projected token. Source:
-    /// Kubernetes, `TokenRequest`.
+    /// Requests a token of the pod's own account, for an audience without a projected token.
+    /// Source: Kubernetes, `TokenRequest`.
     async fn request_token(
         &self,
         api: &tollgate_config::KubernetesApi,
         audience: &str,
-    ) -> Result<Bearer, AmbientError> {
+    ) -> Result<BearerToken, AmbientError> {
         use secrecy::ExposeSecret as _;
 
         let own = read(&api.token_file).await?;
@@ -102,7 +102,7 @@ impl PodIdentities {
         let mut answer = json("the API server", sent).await?;
         let token = take(&mut answer, "/status/token").ok_or_else(|| no_token("the API server"))?;
         let end = answer.pointer("/status/expirationTimestamp").and_then(Value::as_str);
-        Ok(Bearer {
+        Ok(BearerToken {
             token,
             expires_at: end.and_then(|end| end.parse().ok()),
         })
@@ -121,7 +121,7 @@ impl PodIdentities {
 }
 
 impl Ambient for PodIdentities {
-    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move { self.token(&audience).await })
     }
 
@@ -151,7 +151,7 @@ impl Ambient for PodIdentities {
         })
     }
 
-    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
             let before = Timestamp::now();
             let mut url = url::Url::parse(GCE).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
@@ -168,7 +168,7 @@ impl Ambient for PodIdentities {
         &self,
         application: String,
         client_id: Option<String>,
-    ) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+    ) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
             let before = Timestamp::now();
             let mut url = url::Url::parse(IMDS).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
@@ -187,17 +187,17 @@ impl Ambient for PodIdentities {
 }
 
 /// `access_token` and `expires_in`, a number or, at Azure, a text of digits.
-fn bearer(what: &str, mut answer: Value, before: Timestamp) -> Result<Bearer, AmbientError> {
+fn bearer(what: &str, mut answer: Value, before: Timestamp) -> Result<BearerToken, AmbientError> {
     let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
     let seconds = answer.get("expires_in").and_then(|left| match left {
         Value::String(text) => text.parse::<i64>().ok(),
         left => left.as_i64(),
     });
     let end = seconds.and_then(|seconds| before.checked_add(jiff::SignedDuration::from_secs(seconds)).ok());
-    Ok(Bearer { token, expires_at: end })
+    Ok(BearerToken { token, expires_at: end })
 }
 
-/// Takes a string out of an answer, so that no copy stays behind.
+/// Takes a string out of a response, so that no copy stays behind.
 fn take(answer: &mut Value, pointer: &str) -> Option<SecretString> {
     match answer.pointer_mut(pointer)?.take() {
         Value::String(text) if !text.is_empty() => Some(SecretString::from(text)),
@@ -255,9 +255,9 @@ fn client() -> reqwest::ClientBuilder {
 /// The current content of a token file, without a trailing line break.
 pub(crate) async fn read(path: &Path) -> Result<SecretString, AmbientError> {
     let metadata = tokio::fs::metadata(path).await.map_err(|error| file(path, &error))?;
-    if metadata.len() > TOKEN_MOST_BYTES {
+    if metadata.len() > MAX_TOKEN_FILE_BYTES {
         let text = format!(
-            "`{}` has `{}` bytes; at most `{TOKEN_MOST_BYTES}` are allowed",
+            "`{}` has `{}` bytes; at most `{MAX_TOKEN_FILE_BYTES}` are allowed",
             path.display(),
             metadata.len()
         );

@@ -23,12 +23,12 @@ const MIN_SECRET_BYTES: usize = 6;
 /// Replaces a secret.
 const MARK: &str = "[redacted]";
 
-/// Texts that look like credentials, whoever made them.
+/// Matches texts that look like credentials, wherever they come from.
 static CREDENTIAL_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"k8s-aws-v1\.[A-Za-z0-9_=-]+|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]*").ok()
 });
 
-/// The secrets one call has seen.
+/// Removes the secrets that one call has seen from texts.
 #[derive(Default)]
 pub(crate) struct Redactor {
     known: Vec<Arc<Zeroizing<Vec<u8>>>>,

@@ -18,7 +18,7 @@ use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, S
 /// All but the unreserved characters of RFC 3986, section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Bytes of one secret.
-pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
+pub(crate) const MAX_SECRET_BYTES: usize = 64 << 10;
 
 /// Whether a guest composed the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// At most [`SECRET_MOST_BYTES`].
+    /// At most [`MAX_SECRET_BYTES`].
     pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, egress_scope: EgressScope) -> Result<Self, SecretError> {
-        if bytes.len() > SECRET_MOST_BYTES {
+        if bytes.len() > MAX_SECRET_BYTES {
             return Err(SecretError::TooLarge);
         }
         Ok(Self {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_bounded_compared_and_never_shown() {
-        let big = Zeroizing::new(vec![b'x'; SECRET_MOST_BYTES + 1]);
+        let big = Zeroizing::new(vec![b'x'; MAX_SECRET_BYTES + 1]);
         assert!(matches!(
             Secret::new(big, EgressScope::none()),
             Err(SecretError::TooLarge)

@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::call::Phase;
+use super::call_state::Phase;
 use super::secret::{Provenance, Secret, encode};
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
@@ -14,7 +14,7 @@ use crate::budget::HostState;
 use tollgate_core::json_path::SingularPath;
 
 /// Bytes of a document a path is looked up in.
-const DOCUMENT_MOST_BYTES: usize = 1 << 20;
+const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 type Handle = Resource<Secret>;
 
@@ -36,25 +36,25 @@ impl secrets::HostSecret for HostState {
 impl secrets::Host for HostState {
     fn get(&mut self, name: String) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
-        let Some(named) = call.permissions.secret(&name).filter(|_| call.phase != Phase::Check) else {
+        let Some(permission) = call.permissions.secret(&name).filter(|_| call.phase != Phase::Check) else {
             return Ok(Err(SecretError::NotGranted));
         };
-        let Some(value) = call.material.values.get(&name) else {
+        let Some(value) = call.secret_values.values.get(&name) else {
             return Ok(Err(SecretError::NotFound));
         };
         let bytes = Zeroizing::new(value.expose_secret().as_bytes().to_vec());
-        let egress_scope = named.egress_scope.clone();
+        let egress_scope = permission.egress_scope.clone();
         Ok(Secret::new(bytes, egress_scope).and_then(|secret| call.insert_secret(secret)))
     }
 
     fn public(&mut self, name: String) -> wasmtime::Result<Result<String, SecretError>> {
         let call = self.provider_call()?;
         let listed = call.permissions.secret(&name);
-        let public = call.material.public.contains(&name) || listed.is_some_and(|named| named.public);
+        let public = call.secret_values.public.contains(&name) || listed.is_some_and(|permission| permission.public);
         if listed.is_none() || !public {
             return Ok(Err(SecretError::NotGranted));
         }
-        let value = call.material.values.get(&name);
+        let value = call.secret_values.values.get(&name);
         Ok(value
             .map(|value| value.expose_secret().to_owned())
             .ok_or(SecretError::NotFound))
@@ -73,14 +73,14 @@ impl secrets::Host for HostState {
         let Ok(wanted) = SingularPath::parse(&path) else {
             return Ok(Err(SecretError::BadFormat));
         };
-        // A document is known by its bytes: the manifest speaks of the value of
-        // the cluster's Secret, not of what a guest made.
-        let listed = call.material.values.iter().any(|(name, value)| {
+        // Compares the bytes: the permission covers the value of the cluster's Secret, not a
+        // document that a guest composed.
+        let listed = call.secret_values.values.iter().any(|(name, value)| {
             value.expose_secret().as_bytes() == secret.bytes()
                 && call
                     .permissions
                     .secret(name)
-                    .is_some_and(|named| named.public_fields.contains(&wanted))
+                    .is_some_and(|permission| permission.public_fields.contains(&wanted))
         });
         if !listed {
             return Ok(Err(SecretError::NotGranted));
@@ -147,10 +147,10 @@ impl json_path::Host for HostState {
 
     fn select(&mut self, document: Vec<u8>, path: String) -> wasmtime::Result<Result<Option<String>, String>> {
         self.provider_call()?;
-        if document.len() > DOCUMENT_MOST_BYTES {
+        if document.len() > MAX_DOCUMENT_BYTES {
             let observed = document.len();
             return Ok(Err(format!(
-                "the document has `{observed}` bytes; at most `{DOCUMENT_MOST_BYTES}` are allowed"
+                "the document has `{observed}` bytes; at most `{MAX_DOCUMENT_BYTES}` are allowed"
             )));
         }
         let path = match SingularPath::parse(&path) {

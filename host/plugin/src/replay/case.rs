@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::jwt::ExpectedJwt;
 use super::{DEFAULT_CASE_BUDGET, Error, TIMEOUT_CASE_BUDGET};
-use crate::credential::Reason;
+use crate::credential::MintReason;
 use crate::provider::{ProviderCluster, SecretValues};
 
 mod answer;
@@ -24,14 +24,14 @@ pub struct Case {
     pub(super) id: String,
     pub(super) now: Timestamp,
     pub(super) config: Value,
-    pub(super) material: SecretValues,
+    pub(super) secret_values: SecretValues,
     pub(super) ambient: Value,
     pub(super) cluster: ProviderCluster,
-    pub(super) reason: Reason,
+    pub(super) reason: MintReason,
     pub(super) previous_expiry: Option<Timestamp>,
     pub(super) budget: Duration,
-    pub(super) plan: Vec<ScriptedExchange>,
-    pub(super) revokes: bool,
+    pub(super) exchanges: Vec<ScriptedExchange>,
+    pub(super) expects_revocation: bool,
     pub(super) expect: Expected,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Case {
 impl Case {
     /// Hosts of the requests it expects, with a port other than 443.
     pub(super) fn expected_hosts(&self) -> BTreeSet<String> {
-        let urls = self.plan.iter().filter_map(|step| step.expect.as_ref());
+        let urls = self.exchanges.iter().filter_map(|exchange| exchange.expect.as_ref());
         let hosts = urls.filter_map(|expected| {
             let url = url::Url::parse(&expected.url).ok()?;
             let host = url.host_str()?;
@@ -57,7 +57,7 @@ impl Case {
     }
 }
 
-/// A request and its answer. Either may be missing.
+/// An expected request and its canned response. Either may be missing.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScriptedExchange {
@@ -98,7 +98,7 @@ pub(super) struct Expected {
     #[serde(default)]
     pub(super) token: Option<String>,
     /// Null means unknown. A missing value is not compared.
-    #[serde(default, deserialize_with = "said")]
+    #[serde(default, deserialize_with = "present_or_null")]
     pub(super) expiry: Option<Value>,
     #[serde(default)]
     pub(super) cacheable: Option<bool>,
@@ -145,7 +145,7 @@ impl Expected {
 }
 
 /// Distinguishes null from a missing value.
-fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn present_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
@@ -261,8 +261,8 @@ impl RawCase {
                 return Err(text.to_owned());
             }
         }
-        let plan = plan(self.requests, self.expect_requests, self.responses)?;
-        let fails = plan.iter().filter_map(|step| step.answer.as_ref()?.fail);
+        let exchanges = exchanges_of(self.requests, self.expect_requests, self.responses)?;
+        let fails = exchanges.iter().filter_map(|exchange| exchange.answer.as_ref()?.fail);
         let usual = if fails.into_iter().any(|fail| fail == TransportFailure::Timeout) {
             TIMEOUT_CASE_BUDGET
         } else {
@@ -276,7 +276,7 @@ impl RawCase {
             now: time("now", &self.now)?,
             previous_expiry: previous.map(|text| time("previous_expiry", text)).transpose()?,
             config: self.config,
-            material: SecretValues {
+            secret_values: SecretValues {
                 values: values.map(|(name, value)| (name, value.into())).collect(),
                 public: self.public,
             },
@@ -287,8 +287,8 @@ impl RawCase {
             },
             reason: self.reason.into(),
             budget: self.budget_ms.map_or(usual, Duration::from_millis),
-            plan,
-            revokes: self.revoke,
+            exchanges,
+            expects_revocation: self.revoke,
             expect: self.expect,
         })
     }
@@ -308,7 +308,7 @@ impl Default for Cluster {
     }
 }
 
-impl From<RawReason> for Reason {
+impl From<RawReason> for MintReason {
     fn from(reason: RawReason) -> Self {
         match reason {
             RawReason::Initial => Self::Initial,
@@ -318,38 +318,38 @@ impl From<RawReason> for Reason {
     }
 }
 
-/// Combines requests and answers into one list, from either form of a case.
-fn plan(
+/// Combines requests and responses into one list, from either form of a case.
+fn exchanges_of(
     requests: Option<Vec<ScriptedExchange>>,
     expected: Vec<ExpectedRequest>,
     responses: Vec<CannedResponse>,
 ) -> Result<Vec<ScriptedExchange>, String> {
-    let mut steps = match requests {
+    let mut exchanges = match requests {
         Some(_) if !expected.is_empty() || !responses.is_empty() => {
             return Err("write `requests`, or `expect_requests` and `responses`, not both".to_owned());
         }
-        Some(steps) => steps,
+        Some(exchanges) => exchanges,
         None => {
             let mut responses = responses.into_iter();
-            let mut steps: Vec<ScriptedExchange> = Vec::new();
+            let mut exchanges: Vec<ScriptedExchange> = Vec::new();
             for expect in expected {
                 let answer = responses.next();
-                steps.push(ScriptedExchange {
+                exchanges.push(ScriptedExchange {
                     expect: Some(expect),
                     answer,
                 });
             }
-            steps.extend(responses.map(|answer| ScriptedExchange {
+            exchanges.extend(responses.map(|answer| ScriptedExchange {
                 expect: None,
                 answer: Some(answer),
             }));
-            steps
+            exchanges
         }
     };
-    for step in &mut steps {
-        if let Some(answer) = &mut step.answer {
+    for exchange in &mut exchanges {
+        if let Some(answer) = &mut exchange.answer {
             answer.validate()?;
         }
     }
-    Ok(steps)
+    Ok(exchanges)
 }

@@ -19,8 +19,11 @@ const ANY: &str = "<any>";
 /// Every difference between the requests `case` expects and those there were.
 pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels) -> Vec<String> {
     let mut found = Vec::new();
-    for at in 0..case.plan.len().max(attempts.len()) {
-        let expected = case.plan.get(at).map(|step: &ScriptedExchange| step.expect.as_ref());
+    for at in 0..case.exchanges.len().max(attempts.len()) {
+        let expected = case
+            .exchanges
+            .get(at)
+            .map(|exchange: &ScriptedExchange| exchange.expect.as_ref());
         let number = at + 1;
         match (expected, attempts.get(at)) {
             (Some(Some(expected)), Some(attempt)) => {

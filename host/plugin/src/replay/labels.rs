@@ -15,12 +15,12 @@ use crate::provider::Redactor;
 
 /// Values shorter than this are found only where they stand alone.
 const SHORT_BYTES: usize = 4;
-/// Strings of answers shorter than this are words such as `Bearer`.
+/// Strings of responses shorter than this are words such as `Bearer`.
 const ANSWER_BYTES: usize = 8;
 /// Bytes of a difference that are shown.
 const SHOWN_BYTES: usize = 400;
 
-/// Secrets with their labels.
+/// The secrets of a case, with the labels shown for them.
 pub(super) struct SecretLabels {
     /// Sorted by length, the longest first, because one may be a prefix of another.
     known: Vec<(Zeroizing<String>, String)>,
@@ -28,13 +28,13 @@ pub(super) struct SecretLabels {
 }
 
 impl SecretLabels {
-    pub(super) fn of(case: &Case) -> Self {
+    pub(super) fn for_case(case: &Case) -> Self {
         let mut labels = Self {
             known: Vec::new(),
             redactor: Redactor::default(),
         };
-        for (name, value) in &case.material.values {
-            if !case.material.public.contains(name) {
+        for (name, value) in &case.secret_values.values {
+            if !case.secret_values.public.contains(name) {
                 labels.add(value.expose_secret(), format!("<secret {name}>"));
             }
         }
@@ -45,8 +45,8 @@ impl SecretLabels {
         if let Some(token) = &case.expect.token {
             labels.add(token, "<the expected token>".to_owned());
         }
-        for (at, step) in case.plan.iter().enumerate() {
-            if let Some(json) = step.answer.as_ref().and_then(|answer| answer.json.as_ref()) {
+        for (at, exchange) in case.exchanges.iter().enumerate() {
+            if let Some(json) = exchange.answer.as_ref().and_then(|answer| answer.json.as_ref()) {
                 labels.leaves(json, &format!("answer {} $", at + 1), &|_| true);
             }
         }

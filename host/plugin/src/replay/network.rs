@@ -1,7 +1,7 @@
-//! An in-memory network: TLS servers behind public addresses that give a case's answers in order
-//! and record the requests. It opens no socket.
+//! An in-memory network: TLS servers behind public addresses that give a case's canned responses in
+//! order and record the requests. It opens no socket.
 //!
-//! The servers speak real TLS, with certificates of an authority made for the replay. So the sender
+//! The servers speak real TLS, with certificates of an authority made for the replay. So the client
 //! above is the gateway's own, with every check it has, and bypasses none of them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -79,8 +79,8 @@ impl ReplayNetwork {
         })
     }
 
-    /// Replaces the answers by those of another case.
-    pub(super) fn play(&self, answers: impl Iterator<Item = Option<CannedResponse>>) {
+    /// Replaces the canned responses by those of another case.
+    pub(super) fn set_responses(&self, answers: impl Iterator<Item = Option<CannedResponse>>) {
         *lock(&self.script) = Script {
             answers: answers.collect(),
             ..Script::default()
@@ -92,7 +92,7 @@ impl ReplayNetwork {
         lock(&self.script).attempts.clone()
     }
 
-    /// The authority whose certificates are good, in PEM.
+    /// The authority that the provider trusts, in PEM.
     pub(super) fn authority_pem(&self) -> &str {
         &self.trusted_authority.pem
     }
@@ -167,7 +167,7 @@ impl Server {
         };
         let service = service_fn(|request| self.answer(request));
         let served = hyper::server::conn::http1::Builder::new();
-        // How a connection ends is the other side's to judge.
+        // The client judges how a connection ends.
         drop(served.serve_connection(TokioIo::new(stream), service).await);
     }
 

@@ -1,5 +1,5 @@
-//! Compares the credential or error of a mint with what a case expects, and makes the [`ReplayOutcome`]
-//! to show.
+//! Compares the credential or error of a mint with what a case expects, and makes the
+//! [`ReplayOutcome`] to show.
 //!
 //! Security: the token is never shown.
 
@@ -12,22 +12,22 @@ use super::case::Expected;
 use super::labels::SecretLabels;
 use crate::credential::{Credential, MintError};
 
-/// The result of a case, without secrets.
+/// The credential or error of a case, without secrets.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum ReplayOutcome {
-    /// There is one.
+    /// A credential.
     Credential {
         /// `token`, `certificate`, names of fields.
         of: Vec<String>,
-        /// When it ends, as far as known.
+        /// When it expires, if known.
         expires_at: Option<String>,
         /// Whether it may be used more than once.
         cacheable: bool,
         /// Whether there is something to revoke.
         revocable: bool,
     },
-    /// There is none.
+    /// An error.
     Error {
         /// The class, which decides when the gateway would try again: `retryable`, `denied`,
         /// `config`, `permanent`.
@@ -36,7 +36,7 @@ pub enum ReplayOutcome {
         code: String,
         /// For people; redacted.
         message: String,
-        /// Status of the answer that decided.
+        /// Status of the response that decided.
         #[serde(skip_serializing_if = "Option::is_none")]
         http_status: Option<u16>,
         /// What the issuer asked to wait, in seconds.
@@ -49,7 +49,7 @@ pub enum ReplayOutcome {
 }
 
 impl ReplayOutcome {
-    pub(super) fn of(minted: &Result<Credential, MintError>) -> Self {
+    pub(super) fn from_result(minted: &Result<Credential, MintError>) -> Self {
         match minted {
             Ok(credential) => {
                 let token = credential.token.as_ref().map(|_| "token".to_owned());

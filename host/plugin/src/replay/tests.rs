@@ -82,9 +82,9 @@ fn the_tables_form_and_the_own_one_are_the_same() {
     for case in [&tables, &own] {
         assert_eq!(case.expected_hosts(), BTreeSet::from(["a.example:8443".to_owned()]));
         let fails: Vec<_> = case
-            .plan
+            .exchanges
             .iter()
-            .map(|step| step.answer.as_ref().and_then(|answer| answer.fail))
+            .map(|exchange| exchange.answer.as_ref().and_then(|answer| answer.fail))
             .collect();
         assert_eq!(fails, [Some(TransportFailure::Connect), None]);
         assert_eq!(case.budget, DEFAULT_CASE_BUDGET);
@@ -115,7 +115,7 @@ fn differences(request: &str, attempts: &[Attempt]) -> Vec<String> {
     let case = one(&format!(
         "{SECRETIVE}requests: [{{expect: {{method: POST, url: 'https://a.example/t', {request}}}, answer: {{status: 200}}}}]"
     ));
-    compare::requests(&case, attempts, &SecretLabels::of(&case))
+    compare::requests(&case, attempts, &SecretLabels::for_case(&case))
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn judged(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str
         "now: '2026-01-02T03:04:05Z'\nsecret: {{key: key-of-the-test}}\nexpect: {expect}"
     ));
     let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
-    outcome::differences(&case.expect, minted, &warnings, &SecretLabels::of(&case))
+    outcome::differences(&case.expect, minted, &warnings, &SecretLabels::for_case(&case))
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn errors_are_held_against_the_case() {
         judged("{token: T}", &minted, &[]),
         ["expected a credential, observed an error (retryable, broker.503: the broker is busy)"]
     );
-    let shown = serde_json::to_value(ReplayOutcome::of(&minted)).unwrap();
+    let shown = serde_json::to_value(ReplayOutcome::from_result(&minted)).unwrap();
     let expected = json!({
         "kind": "error", "class": "retryable", "code": "broker.503", "message": "the broker is busy",
         "httpStatus": 503, "retryAfterSeconds": 7, "correlation": "r-1",
@@ -340,26 +340,26 @@ fn errors_are_held_against_the_case() {
     assert_eq!(shown, expected);
 }
 
-/// The wire is TLS to the end, believed only where it should be.
+/// The replay network speaks real TLS, and its certificates are trusted only where they should be.
 #[test]
 fn requests_of_the_real_sender_arrive_over_tls() {
     use crate::egress::{EgressAllowList, Error, Method, Request};
 
     let network = Arc::new(ReplayNetwork::new().unwrap());
-    let rules = EgressAllowList::new([&entry("a.example", &network), &entry("10.1.2.3", &network)]).unwrap();
+    let allow_list = EgressAllowList::new([&entry("a.example", &network), &entry("10.1.2.3", &network)]).unwrap();
     let send = |url: &str, answer: &str| {
         let case = one(&format!("{HEAD}requests: [{{answer: {answer}}}]"));
-        network.play(case.plan.iter().map(|step| step.answer.clone()));
-        let sender = EgressClient::with_network(Arc::clone(&network) as Arc<dyn Network>);
+        network.set_responses(case.exchanges.iter().map(|exchange| exchange.answer.clone()));
+        let client = EgressClient::with_network(Arc::clone(&network) as Arc<dyn Network>);
         let request = Request {
             method: Method::Get,
-            target: rules.allow(url).unwrap(),
+            target: allow_list.allow(url).unwrap(),
             query: None,
             headers: Vec::new(),
             body: zeroize::Zeroizing::new(Vec::new()),
             timeout: Duration::from_millis(500),
         };
-        let sent = crate::block_on_new_thread(|| async move { sender.send(request).await }).unwrap();
+        let sent = crate::block_on_new_thread(|| async move { client.send(request).await }).unwrap();
         (sent, network.attempts())
     };
     for url in ["https://a.example/x", "https://10.1.2.3/x"] {

@@ -102,7 +102,11 @@ impl GlobalProjects {
     }
 
     /// The global projects of `project`, in order. A project is never its own global project.
-    pub(super) fn of(&self, project: &Project, projects: &BTreeMap<String, Arc<Project>>) -> Vec<Arc<Project>> {
+    pub(super) fn projects_for(
+        &self,
+        project: &Project,
+        projects: &BTreeMap<String, Arc<Project>>,
+    ) -> Vec<Arc<Project>> {
         let mut globals = Vec::new();
         for entry in &self.entries {
             if entry.project_name == project.name || !entry.label_selector.takes(&project.labels) {
@@ -121,7 +125,7 @@ impl GlobalProjects {
 
 /// Translates the location of a finding within the setting to the file that holds the setting.
 fn relocate(setting: &Location, finding: Diagnostic) -> Diagnostic {
-    let line = finding.location.as_ref().map_or(0, |place| place.line);
+    let line = finding.location.as_ref().map_or(0, |location| location.line);
     Diagnostic {
         location: Some(setting.below(line.saturating_sub(1))),
         message: format!("`{KEY}`: {}", finding.message),
@@ -156,7 +160,11 @@ impl Global {
 impl Selector {
     fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
         let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-        self.match_labels.iter().all(equal) && self.match_expressions.iter().all(|wanted| wanted.is_met(labels))
+        self.match_labels.iter().all(equal)
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.is_met(labels))
     }
 }
 

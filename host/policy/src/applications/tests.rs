@@ -1,9 +1,9 @@
-//! What the index is made of.
+//! Tests of the index of Applications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Applications, IndexedApplication};
+use super::{ApplicationIndex, IndexedApplication};
 use crate::impersonate::service_account::{Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
@@ -78,24 +78,24 @@ fn set(resources: &mut Resources, key: &str, value: &str) {
     resources.argocd_cm.data.insert(key.to_owned(), text);
 }
 
-fn build(resources: &Resources) -> Applications {
-    Applications::build(resources, &ImpersonationRules::default(), None, None)
+fn build(resources: &Resources) -> ApplicationIndex {
+    ApplicationIndex::build(resources, &ImpersonationRules::default(), None, None)
 }
 
-fn user(governed: &IndexedApplication) -> Result<String, &'static str> {
-    let acting = governed.acting.as_ref().map_err(Error::code)?;
-    Ok(acting
+fn user(indexed: &IndexedApplication) -> Result<String, &'static str> {
+    let derived = indexed.derived_account.as_ref().map_err(Error::code)?;
+    Ok(derived
         .account
         .as_ref()
-        .map(|account| account.user())
+        .map(|account| account.username())
         .unwrap_or_default())
 }
 
-fn found<'a>(index: &'a Applications, name: &str) -> &'a Arc<IndexedApplication> {
+fn found<'a>(index: &'a ApplicationIndex, name: &str) -> &'a Arc<IndexedApplication> {
     index.find("argocd", name).unwrap()
 }
 
-fn told(index: &Applications) -> Vec<String> {
+fn findings(index: &ApplicationIndex) -> Vec<String> {
     index.findings().iter().map(ToString::to_string).collect()
 }
 
@@ -106,14 +106,11 @@ fn an_application_is_found_with_all_that_governs_it() {
         vec![application("argocd", "guestbook", "team")],
     );
     let index = build(&resources);
-    let governed = found(&index, "guestbook");
-    assert_eq!(
-        user(governed),
-        Ok("system:serviceaccount:guestbook:deployer".to_owned())
-    );
-    assert_eq!(governed.destination.as_ref().unwrap().server, "https://k");
-    assert_eq!(governed.project.as_ref().unwrap().name, "team");
-    assert_eq!(governed.evaluated_entries().len(), 1);
+    let indexed = found(&index, "guestbook");
+    assert_eq!(user(indexed), Ok("system:serviceaccount:guestbook:deployer".to_owned()));
+    assert_eq!(indexed.destination.as_ref().unwrap().server, "https://k");
+    assert_eq!(indexed.project.as_ref().unwrap().name, "team");
+    assert_eq!(indexed.evaluated_entries().len(), 1);
     assert_eq!((index.len(), index.iter().count(), index.is_empty()), (1, 1, false));
     assert!(index.find("argocd", "other").is_none());
     assert!(index.find("team", "guestbook").is_none());
@@ -139,9 +136,9 @@ fn a_project_takes_applications_only_from_its_namespaces() {
     assert_eq!(user(of("team-a", "good")), sa);
     assert_eq!(user(of("argocd", "good")), sa);
     for (namespace, name) in [("other", "bad"), ("team-a", "bad"), ("argocd", "lost")] {
-        let governed = of(namespace, name);
-        assert_eq!(user(governed), Err("no-project"), "{namespace}/{name}");
-        assert!(governed.project.is_none() && governed.evaluated_entries().is_empty());
+        let indexed = of(namespace, name);
+        assert_eq!(user(indexed), Err("no-project"), "{namespace}/{name}");
+        assert!(indexed.project.is_none() && indexed.evaluated_entries().is_empty());
     }
 }
 
@@ -164,7 +161,7 @@ fn the_mode_is_read_to_the_letter_and_can_be_overruled() {
         if let Some(value) = value {
             set(&mut resources, super::ENABLED_KEY, value);
         }
-        Applications::build(&resources, &ImpersonationRules::default(), overruled, None).mode
+        ApplicationIndex::build(&resources, &ImpersonationRules::default(), overruled, None).mode
     };
     assert_eq!(of(None, None), ImpersonationMode::Off);
     assert_eq!(of(Some("true"), None), ImpersonationMode::Enforce);
@@ -189,7 +186,7 @@ fn only_false_lets_the_gateway_act_where_nobody_is_named() {
         if let Some(enforced) = enforced {
             set(&mut resources, super::ENFORCED_KEY, enforced);
         }
-        let index = Applications::build(
+        let index = ApplicationIndex::build(
             &resources,
             &ImpersonationRules::new(ServiceAccountSemantics::Argocd),
             None,
@@ -367,7 +364,7 @@ fn a_global_project_with_a_mistake_refuses_the_load() {
     set(&mut resources, "globalProjects", "- projectName: global\n");
     let is_refused = |resources: &Resources| {
         let rules = ImpersonationRules::new(ServiceAccountSemantics::Argocd);
-        let found = Applications::build(resources, &rules, None, None).findings();
+        let found = ApplicationIndex::build(resources, &rules, None, None).findings();
         found.iter().any(Diagnostic::is_error)
     };
     assert!(!is_refused(&resources));
@@ -388,14 +385,14 @@ fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argo
     let mut resources = resources(vec![project("team", Vec::new()), global()], Vec::new());
     let entries = "- projectName: global\n- projectName: gone\n- projectName: global\n";
     set(&mut resources, "globalProjects", entries);
-    let build = |semantics| Applications::build(&resources, &ImpersonationRules::new(semantics), None, None);
-    let strict = told(&build(ServiceAccountSemantics::Strict));
+    let build = |semantics| ApplicationIndex::build(&resources, &ImpersonationRules::new(semantics), None, None);
+    let strict = findings(&build(ServiceAccountSemantics::Strict));
     assert!(
         strict[0].contains("error: `globalProjects[1]`: there is no project `gone`"),
         "{strict:?}"
     );
     let argocd = build(ServiceAccountSemantics::Argocd);
-    let found = told(&argocd);
+    let found = findings(&argocd);
     assert!(
         found[0].contains("warning: `globalProjects[1]`: there is no project `gone`"),
         "{found:?}"
@@ -407,25 +404,25 @@ fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argo
 #[test]
 fn without_argocd_cm_nothing_of_the_load_may_be_used() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
-    assert_eq!(told(&build(&resources)), Vec::<String>::new());
+    assert_eq!(findings(&build(&resources)), Vec::<String>::new());
     resources.argocd_cm_location = None;
     let index = build(&resources);
     assert!(index.findings().iter().any(Diagnostic::is_error));
-    assert!(told(&index)[0].contains("there is no ConfigMap `argocd-cm`"));
+    assert!(findings(&index)[0].contains("there is no ConfigMap `argocd-cm`"));
     // An explicit mode needs no `argocd-cm`.
-    let said = Applications::build(
+    let explicit = ApplicationIndex::build(
         &resources,
         &ImpersonationRules::default(),
         Some(ImpersonationMode::Off),
         None,
     );
-    assert_eq!(told(&said), Vec::<String>::new());
+    assert_eq!(findings(&explicit), Vec::<String>::new());
 }
 
 #[test]
 fn a_switch_nobody_reads_is_told() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
-    for (value, is_told) in [
+    for (value, is_reported) in [
         ("true", false),
         ("false", false),
         ("audit", false),
@@ -436,9 +433,9 @@ fn a_switch_nobody_reads_is_told() {
     ] {
         set(&mut resources, super::ENABLED_KEY, value);
         let index = build(&resources);
-        let found = told(&index);
-        assert_eq!(found.len(), usize::from(is_told), "{value}: {found:?}");
-        if is_told {
+        let found = findings(&index);
+        assert_eq!(found.len(), usize::from(is_reported), "{value}: {found:?}");
+        if is_reported {
             let expected = format!(
                 "argocd-cm.yaml:10: warning: `{}` is `{value}`, which means off",
                 super::ENABLED_KEY
@@ -446,13 +443,13 @@ fn a_switch_nobody_reads_is_told() {
             assert!(found[0].starts_with(&expected), "{found:?}");
             assert_eq!(index.mode, ImpersonationMode::Off);
         }
-        let said = Applications::build(
+        let explicit = ApplicationIndex::build(
             &resources,
             &ImpersonationRules::default(),
             Some(ImpersonationMode::Audit),
             None,
         );
-        assert_eq!(told(&said), Vec::<String>::new());
+        assert_eq!(findings(&explicit), Vec::<String>::new());
     }
 }
 
@@ -460,13 +457,13 @@ fn a_switch_nobody_reads_is_told() {
 fn accounts_that_never_act_are_told_once_a_project() {
     let accounts = vec![entry("https://k", "a", "sa"), entry("https://k", "b", "sa")];
     let mut resources = resources(vec![project("team", accounts), project("bare", Vec::new())], Vec::new());
-    let found = told(&build(&resources));
+    let found = findings(&build(&resources));
     assert_eq!(found.len(), 1, "{found:?}");
     let expected = "project.yaml:7: warning: project `team` has `destinationServiceAccounts`, but impersonation is off";
     assert!(found[0].starts_with(expected), "{found:?}");
     for value in ["true", "audit"] {
         set(&mut resources, super::ENABLED_KEY, value);
-        assert_eq!(told(&build(&resources)), Vec::<String>::new());
+        assert_eq!(findings(&build(&resources)), Vec::<String>::new());
     }
 }
 
@@ -481,7 +478,7 @@ fn odd_entries_are_told_of_the_project_that_has_them() {
     );
     set(&mut resources, super::ENABLED_KEY, "true");
     set(&mut resources, "globalProjects", "- projectName: global\n");
-    let found = told(&build(&resources));
+    let found = findings(&build(&resources));
     // The global project's own entry is not reported as unreachable behind the catch-all.
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
@@ -491,7 +488,7 @@ fn odd_entries_are_told_of_the_project_that_has_them() {
 }
 
 /// Whether each Application was reused, by name.
-fn kept(before: &Applications, after: &Applications) -> Vec<(String, bool)> {
+fn kept(before: &ApplicationIndex, after: &ApplicationIndex) -> Vec<(String, bool)> {
     let mut kept: Vec<_> = after
         .iter()
         .map(|now| {
@@ -521,7 +518,7 @@ fn only_what_changed_is_derived_again() {
         let mut resources = two();
         let before = build(&resources);
         change(&mut resources);
-        let after = Applications::build(&resources, &ImpersonationRules::default(), None, Some(&before));
+        let after = ApplicationIndex::build(&resources, &ImpersonationRules::default(), None, Some(&before));
         let kept: Vec<bool> = kept(&before, &after).into_iter().map(|(_, kept)| kept).collect();
         assert_eq!(kept, expected);
         // A reused entry equals a freshly built one.
@@ -581,7 +578,7 @@ fn only_what_changed_is_derived_again() {
 fn another_reading_derives_everything_again() {
     let resources = two();
     let before = build(&resources);
-    let after = Applications::build(
+    let after = ApplicationIndex::build(
         &resources,
         &ImpersonationRules::new(ServiceAccountSemantics::Argocd),
         None,
@@ -595,7 +592,7 @@ fn what_is_gone_is_not_found_again() {
     let mut resources = two();
     let before = build(&resources);
     resources.applications.retain(|name, _| name.name != "a");
-    let after = Applications::build(&resources, &ImpersonationRules::default(), None, Some(&before));
+    let after = ApplicationIndex::build(&resources, &ImpersonationRules::default(), None, Some(&before));
     assert!(after.find("argocd", "a").is_none());
     assert!(after.find("argocd", "b").is_some());
 }

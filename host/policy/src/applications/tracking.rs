@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use tollgate_state::{ConfigMap, ObjectName};
 
-/// Names the Application and the object itself: `app:group/Kind:namespace/name`.
+/// Annotation with the Application and the object itself: `app:group/Kind:namespace/name`.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
-/// Which Argo CD installation applied the object.
+/// Annotation with the Argo CD installation that applied the object.
 const INSTALLATION_ID: &str = "argocd.argoproj.io/installation-id";
 /// Default label of the tracking method `label`; `argocd-cm` can name another.
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
@@ -57,7 +57,7 @@ impl Default for Tracking {
 
 impl Tracking {
     /// What `argocd-cm` says. As in Argo CD, an unknown method means the annotation.
-    pub(super) fn of(argocd_cm: &ConfigMap) -> Self {
+    pub(super) fn from_config_map(argocd_cm: &ConfigMap) -> Self {
         let text = |key: &str| {
             let text = argocd_cm.data.get(key).map(|text| &*text.value);
             text.filter(|text| !text.is_empty())
@@ -75,11 +75,11 @@ impl Tracking {
         }
     }
 
-    /// Whether a live object is marked as belonging to the Application with this instance name.
+    /// Whether a live object is tracked by the Application with this instance name.
     ///
     /// The annotation must also name the object itself, as controllers copy annotations to the
     /// objects they create. The label cannot be checked in this way.
-    pub fn names(&self, instance: &str, object: ResourceKey<'_>, live: &ObjectMeta) -> bool {
+    pub fn tracks(&self, instance: &str, object: ResourceKey<'_>, live: &ObjectMeta) -> bool {
         let annotation = |key: &str| live.annotations.as_ref()?.get(key).map(String::as_str);
         match &self.method {
             Method::Label(key) => {
@@ -88,8 +88,8 @@ impl Tracking {
             }
             Method::Annotation => {
                 let installation = annotation(INSTALLATION_ID).unwrap_or_default();
-                let named = annotation(TRACKING_ID).and_then(TrackingId::read);
-                installation == self.installation_id && named.is_some_and(|named| named.is(instance, object))
+                let id = annotation(TRACKING_ID).and_then(TrackingId::read);
+                installation == self.installation_id && id.is_some_and(|id| id.is(instance, object))
             }
         }
     }
@@ -117,9 +117,9 @@ struct TrackingId<'a> {
 impl<'a> TrackingId<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (application, rest) = text.split_once(':')?;
-        let (group_kind, place) = rest.split_once(':')?;
+        let (group_kind, object_name) = rest.split_once(':')?;
         let (group, kind) = group_kind.split_once('/')?;
-        let (namespace, name) = place.split_once('/')?;
+        let (namespace, name) = object_name.split_once('/')?;
         let whole = !kind.contains('/') && !name.contains('/');
         whole.then_some(Self {
             application,
@@ -164,17 +164,17 @@ mod tests {
             };
             argocd_cm.data.insert((*key).to_owned(), text);
         }
-        Tracking::of(&argocd_cm)
+        Tracking::from_config_map(&argocd_cm)
     }
 
-    fn names(tracking: &Tracking, object: ResourceKey<'_>, live: Value) -> bool {
-        tracking.names("cart", object, &serde_json::from_value(live).unwrap())
+    fn tracks(tracking: &Tracking, object: ResourceKey<'_>, live: Value) -> bool {
+        tracking.tracks("cart", object, &serde_json::from_value(live).unwrap())
     }
 
     #[test]
     fn the_annotation_names_application_and_object() {
         let id = |text: &str| {
-            names(
+            tracks(
                 &Tracking::default(),
                 WEB,
                 json!({"annotations": {"argocd.argoproj.io/tracking-id": text}}),
@@ -197,8 +197,8 @@ mod tests {
         ] {
             assert!(!id(other), "{other}");
         }
-        assert!(!names(&Tracking::default(), WEB, json!({})));
-        assert!(!names(
+        assert!(!tracks(&Tracking::default(), WEB, json!({})));
+        assert!(!tracks(
             &Tracking::default(),
             WEB,
             json!({"labels": {"app.kubernetes.io/instance": "cart"}})
@@ -214,7 +214,7 @@ mod tests {
             name: "cart",
         };
         let live = json!({"annotations": {"argocd.argoproj.io/tracking-id": "cart:/Namespace:anywhere/cart"}});
-        assert!(names(&Tracking::default(), namespace, live));
+        assert!(tracks(&Tracking::default(), namespace, live));
     }
 
     #[test]
@@ -226,14 +226,14 @@ mod tests {
             }})
         };
         let ours = tracking(&[("installationID", "ours")]);
-        assert!(names(&ours, WEB, live("ours")));
-        assert!(!names(&ours, WEB, live("theirs")));
-        assert!(!names(
+        assert!(tracks(&ours, WEB, live("ours")));
+        assert!(!tracks(&ours, WEB, live("theirs")));
+        assert!(!tracks(
             &ours,
             WEB,
             json!({"annotations": {"argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/web"}})
         ));
-        assert!(!names(&Tracking::default(), WEB, live("theirs")));
+        assert!(!tracks(&Tracking::default(), WEB, live("theirs")));
     }
 
     #[test]
@@ -243,15 +243,15 @@ mod tests {
             "labels": {"app.kubernetes.io/instance": "cart", "example.org/app": "other"},
         });
         let method = |method: &str| tracking(&[("application.resourceTrackingMethod", method)]);
-        assert!(names(&method("label"), WEB, both.clone()));
+        assert!(tracks(&method("label"), WEB, both.clone()));
         for annotation in ["annotation", "annotation+label", "", "nonsense"] {
-            assert!(!names(&method(annotation), WEB, both.clone()), "{annotation}");
+            assert!(!tracks(&method(annotation), WEB, both.clone()), "{annotation}");
         }
         let key = tracking(&[
             ("application.resourceTrackingMethod", "label"),
             ("application.instanceLabelKey", "example.org/app"),
         ]);
-        assert!(!names(&key, WEB, both));
+        assert!(!tracks(&key, WEB, both));
     }
 
     #[test]

@@ -16,7 +16,7 @@ const LENGTHS: [u64; 5] = [4096, 1024, 256, 64, 16];
 /// Steps to copy a whole variable: 256 KiB in pieces of 64 bytes.
 const VARIABLE_COPY_STEPS: u64 = 4096;
 /// Steps to copy the longest text a variable can hold: 16 KiB.
-const TEXT_COPY_STEPS: u64 = super::input::TEXT_BYTES as u64 / 64;
+const TEXT_COPY_STEPS: u64 = super::input::MAX_TEXT_BYTES as u64 / 64;
 
 /// How many items an input list may have.
 ///
@@ -43,7 +43,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
     })
 }
 
-/// What is known about a value before evaluation.
+/// Upper bounds on the cost of a value, known before evaluation.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     /// Steps to compute it.
@@ -334,8 +334,13 @@ impl<'e> Estimator<'e> {
         let step = self.visit(&comprehension.loop_step);
         let result = self.visit(&comprehension.result);
         self.scopes.truncate(before);
-        let turn = condition.steps.saturating_add(step.steps);
-        let steps = [init.steps, range.steps, range.items.saturating_mul(turn), result.steps];
+        let iteration = condition.steps.saturating_add(step.steps);
+        let steps = [
+            init.steps,
+            range.steps,
+            range.items.saturating_mul(iteration),
+            result.steps,
+        ];
         let steps = steps.into_iter().fold(1, u64::saturating_add);
         if is_empty_list(&comprehension.accu_init.expr) {
             let copy_steps = range.items.saturating_mul(step.copy_steps);

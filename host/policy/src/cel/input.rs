@@ -11,13 +11,13 @@ use cel::{Context, Value};
 use super::{Error, library};
 
 /// Maximum length of one input text, in bytes.
-pub(super) const TEXT_BYTES: usize = 16 * 1024;
+pub(super) const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Maximum length of all texts of one variable, in bytes.
-const ALL_BYTES: usize = 256 * 1024;
+const MAX_ALL_BYTES: usize = 256 * 1024;
 /// Maximum nesting of lists and maps.
-const DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// Maximum number of numbers, texts, lists and maps of one variable.
-const VALUES: usize = 16 * 1024;
+const MAX_VALUES: usize = 16 * 1024;
 
 /// Values converted once, for any number of expressions.
 pub struct Variables {
@@ -43,10 +43,12 @@ impl Variables {
     /// [`Error::InputTooLarge`]: a text above 16 KiB, a variable above
     /// 256 KiB or 16,384 values, or nested more than 16 deep.
     pub fn new(variables: &[(&str, &serde_json::Value)]) -> Result<Self, Error> {
-        Self::of(variables.iter().copied())
+        Self::try_from_pairs(variables.iter().copied())
     }
 
-    pub(super) fn of<'a>(variables: impl Iterator<Item = (&'a str, &'a serde_json::Value)>) -> Result<Self, Error> {
+    pub(super) fn try_from_pairs<'a>(
+        variables: impl Iterator<Item = (&'a str, &'a serde_json::Value)>,
+    ) -> Result<Self, Error> {
         let mut context = Context::with_env(library::eval_env());
         let mut longest = Vec::new();
         for (name, value) in variables {
@@ -93,8 +95,8 @@ struct Conversion<'a> {
 impl Conversion<'_> {
     fn value(&mut self, json: &serde_json::Value, depth: usize) -> Result<Value, Error> {
         self.values += 1;
-        self.bound("a number of values", self.values, VALUES)?;
-        self.bound("a depth", depth, DEPTH)?;
+        self.bound("a number of values", self.values, MAX_VALUES)?;
+        self.bound("a depth", depth, MAX_DEPTH)?;
         Ok(match json {
             serde_json::Value::Null => Value::Null,
             serde_json::Value::Bool(value) => Value::Bool(*value),
@@ -123,8 +125,8 @@ impl Conversion<'_> {
 
     fn text(&mut self, text: &str) -> Result<String, Error> {
         self.bytes += text.len();
-        self.bound("a text", text.len(), TEXT_BYTES)?;
-        self.bound("texts", self.bytes, ALL_BYTES)?;
+        self.bound("a text", text.len(), MAX_TEXT_BYTES)?;
+        self.bound("texts", self.bytes, MAX_ALL_BYTES)?;
         Ok(text.to_owned())
     }
 

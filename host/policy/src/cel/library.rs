@@ -14,11 +14,11 @@ use cel::{Env, ExecutionError, ParseError, extensions};
 use regex::{Regex, RegexBuilder};
 
 /// Maximum length of a pattern of `matches`, in bytes.
-const PATTERN_BYTES: usize = 512;
+const MAX_PATTERN_BYTES: usize = 512;
 /// Maximum number of patterns in one expression.
-const PATTERNS: usize = 16;
+const MAX_PATTERNS: usize = 16;
 /// Maximum size of a compiled pattern, in bytes: `(a{1000}){1000}` is refused.
-const PATTERN_PROGRAM_BYTES: usize = 128 * 1024;
+const MAX_PATTERN_PROGRAM_BYTES: usize = 128 * 1024;
 /// Prefix of the hidden variables that hold compiled patterns. A name that an operator writes
 /// cannot contain `@`.
 pub(super) const PATTERN_PREFIX: &str = "@pattern";
@@ -143,30 +143,30 @@ impl Val for PatternValue {
 }
 impl StaticVal for PatternValue {}
 
-/// Patterns found while one expression is parsed.
+/// Collects the patterns of one expression while it is parsed.
 #[derive(Clone, Default)]
 pub(super) struct PatternCollector(Arc<Mutex<Vec<Pattern>>>);
 
 impl PatternCollector {
-    /// Returns the patterns.
+    /// Returns the patterns and leaves none.
     pub(super) fn take(&self) -> Vec<Pattern> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn add(&self, source: &str) -> Result<String, String> {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.len() >= PATTERNS {
-            return Err(format!("more than {PATTERNS} patterns in one expression"));
+        if found.len() >= MAX_PATTERNS {
+            return Err(format!("more than {MAX_PATTERNS} patterns in one expression"));
         }
-        if source.len() > PATTERN_BYTES {
+        if source.len() > MAX_PATTERN_BYTES {
             return Err(format!(
-                "the pattern has {} bytes, {PATTERN_BYTES} are allowed",
+                "the pattern has {} bytes, {MAX_PATTERN_BYTES} are allowed",
                 source.len()
             ));
         }
         let compiled = RegexBuilder::new(source)
-            .size_limit(PATTERN_PROGRAM_BYTES)
-            .dfa_size_limit(PATTERN_PROGRAM_BYTES)
+            .size_limit(MAX_PATTERN_PROGRAM_BYTES)
+            .dfa_size_limit(MAX_PATTERN_PROGRAM_BYTES)
             .nest_limit(16)
             .build()
             .map_err(|_| "the pattern is no regular expression, or too large when compiled".to_owned())?;
@@ -179,13 +179,13 @@ impl PatternCollector {
     }
 }
 
-/// The environment for parsing one expression, and the patterns found in it. `matches` is a macro
-/// here: its pattern must be a literal and is compiled now, whereas the crate's own function
+/// The environment for parsing one expression, and the collector of its patterns. `matches` is a
+/// macro here: its pattern must be a literal and is compiled now, whereas the crate's own function
 /// compiles it at each evaluation.
 pub(super) fn compile_env() -> (Env, PatternCollector) {
-    let found = PatternCollector::default();
+    let collector = PatternCollector::default();
     let mut env = Env::stdlib();
-    let (member, global) = (found.clone(), found.clone());
+    let (member, global) = (collector.clone(), collector.clone());
     let macros = [
         Macro::receiver("matches", 1, move |helper, target, args| {
             let (Some(pattern), Some(text)) = (args.pop(), target.take()) else {
@@ -205,19 +205,19 @@ pub(super) fn compile_env() -> (Env, PatternCollector) {
         // macro the allow-list would refuse the call.
         drop(env.add_macro(each));
     }
-    (env, found)
+    (env, collector)
 }
 
 fn rewrite(
     helper: &mut MacroExprHelper<'_>,
-    found: &PatternCollector,
+    collector: &PatternCollector,
     text: IdedExpr,
     pattern: &IdedExpr,
 ) -> Result<IdedExpr, ParseError> {
     let Expr::Literal(LiteralValue::String(source)) = &pattern.expr else {
         return Err(helper.new_error(pattern.id, "the pattern of `matches` must be a literal text"));
     };
-    let name = found
+    let name = collector
         .add(source.inner())
         .map_err(|reason| helper.new_error(pattern.id, reason))?;
     let compiled = helper.next_expr(Expr::Ident(name));

@@ -12,7 +12,10 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::{ParseErrors, Program};
 
 use super::cost;
-use super::{BRACKET_DEPTH, COMPREHENSION_DEPTH, Error, NODES, SOURCE_BYTES, TREE_DEPTH, is_empty_list, library};
+use super::{
+    Error, MAX_BRACKET_DEPTH, MAX_COMPREHENSION_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, is_empty_list,
+    library,
+};
 
 /// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
 /// characters.
@@ -35,7 +38,7 @@ pub(super) struct Checked {
 /// Bounds the source before the parser sees it: its length, and the brackets open at once outside
 /// of texts and comments. The parser is exponential in dense brackets (cel-rust#306).
 pub(super) fn scan(source: &str) -> Result<(), Error> {
-    if source.len() > SOURCE_BYTES {
+    if source.len() > MAX_SOURCE_BYTES {
         return Err(Error::TooLong { observed: source.len() });
     }
     if source.trim().is_empty() {
@@ -48,7 +51,7 @@ pub(super) fn scan(source: &str) -> Result<(), Error> {
         match byte {
             b'(' | b'[' | b'{' => {
                 depth += 1;
-                if depth > BRACKET_DEPTH {
+                if depth > MAX_BRACKET_DEPTH {
                     return Err(Error::TooDeep { observed: depth, at });
                 }
             }
@@ -168,16 +171,16 @@ fn syntax_error(errors: &ParseErrors) -> Error {
 }
 
 fn check_tree(root: &IdedExpr, variables: &[String]) -> Result<Checked, Error> {
-    let mut walk = TreeVisitor {
+    let mut visitor = TreeVisitor {
         variables,
         bound: Vec::new(),
         used: BTreeSet::new(),
         nodes: 0,
     };
-    walk.visit(root, 0, 0)?;
+    visitor.visit(root, 0, 0)?;
     let items = cost::items_allowed(root)?;
     Ok(Checked {
-        names: walk.used.into_iter().collect(),
+        names: visitor.used.into_iter().collect(),
         items,
     })
 }
@@ -192,10 +195,10 @@ struct TreeVisitor<'e> {
 impl<'e> TreeVisitor<'e> {
     fn visit(&mut self, expr: &'e IdedExpr, depth: usize, loops: usize) -> Result<(), Error> {
         self.nodes += 1;
-        if self.nodes > NODES {
+        if self.nodes > MAX_NODES {
             return Err(Error::TooManyNodes);
         }
-        if depth > TREE_DEPTH {
+        if depth > MAX_TREE_DEPTH {
             return Err(Error::TooNested);
         }
         match &expr.expr {
@@ -234,7 +237,7 @@ impl<'e> TreeVisitor<'e> {
                 }),
             }),
             Expr::Comprehension(comprehension) => {
-                if loops >= COMPREHENSION_DEPTH {
+                if loops >= MAX_COMPREHENSION_DEPTH {
                     let builds = is_empty_list(&comprehension.accu_init.expr);
                     return Err(Error::ComprehensionTooDeep {
                         macro_name: if builds { "map or filter" } else { "all or exists" },
@@ -263,11 +266,11 @@ impl<'e> TreeVisitor<'e> {
         if self.bound.contains(&name) || library::is_type(name) || name.starts_with(library::PATTERN_PREFIX) {
             return Ok(());
         }
-        if self.variables.iter().any(|known| known == name) {
+        if self.variables.iter().any(|variable| variable == name) {
             self.used.insert(name.to_owned());
             return Ok(());
         }
-        let known: Vec<String> = self.variables.iter().map(|known| format!("`{known}`")).collect();
+        let known: Vec<String> = self.variables.iter().map(|variable| format!("`{variable}`")).collect();
         Err(Error::UnknownVariable {
             name: super::shorten(name),
             known: known.join(", "),

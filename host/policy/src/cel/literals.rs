@@ -1,9 +1,9 @@
 //! Collects the text literals of a parsed expression that can be its result, or the start of its
-//! result. Literals that are only compared with or used as a key are left out, as they name nobody.
+//! result. Literals that are only compared or used as keys are left out.
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-/// A text literal.
+/// A text literal that can be a result, or its start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResultLiteral {
     /// The whole of a possible result.
@@ -13,7 +13,7 @@ pub enum ResultLiteral {
 }
 
 /// The text literals of `root`, in order.
-pub(super) fn of(root: &IdedExpr) -> Vec<ResultLiteral> {
+pub(super) fn collect(root: &IdedExpr) -> Vec<ResultLiteral> {
     let mut found = Vec::new();
     visit(root, &mut found);
     found

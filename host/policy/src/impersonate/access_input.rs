@@ -1,5 +1,5 @@
-//! What is known of one access, as expressions and policies read it: `agent`, `user`, `access` and
-//! `job`. It comes from the access itself or from the input of a test case.
+//! The input that describes one access to expressions and policies: `agent`, `user`, `access` and
+//! `job`. It is built from the access itself or from the input of a test case.
 //!
 //! Security: it contains no credential and nothing that the client sent.
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::user::{AccessAs, CiJob, Membership, Role};
 
-/// The facts that are the same for every request of one access.
+/// The part of the input that is the same for every request of one access.
 #[derive(Clone, Debug)]
 pub struct AccessInput {
     /// `id`, `name`, `config_project`, `cluster`.
@@ -22,8 +22,8 @@ pub struct AccessInput {
 }
 
 impl AccessInput {
-    /// The facts of an access.
-    pub fn of(access: &AccessFacts) -> Self {
+    /// Builds the input from the facts of an access.
+    pub fn from_facts(access: &AccessFacts) -> Self {
         let AccessFacts {
             agent,
             user,
@@ -58,7 +58,7 @@ impl AccessInput {
         }
     }
 
-    /// The facts in the input of a test case.
+    /// Takes these parts from the input of a test case.
     pub fn from_input(input: &Json) -> Self {
         let part = |name: &str| input.get(name).cloned().unwrap_or_default();
         Self {
@@ -120,14 +120,14 @@ fn job_json(job: &CiJob) -> Json {
         groups,
         environment,
     } = job;
-    let mut known = json!({
+    let mut object = json!({
         "id": id,
         "pipeline": pipeline,
         "project": project,
         "groups": groups,
     });
-    if let (Some((slug, tier)), Some(known)) = (environment, known.as_object_mut()) {
-        known.insert("environment".to_owned(), json!({"slug": slug, "tier": tier}));
+    if let (Some((slug, tier)), Some(fields)) = (environment, object.as_object_mut()) {
+        fields.insert("environment".to_owned(), json!({"slug": slug, "tier": tier}));
     }
-    known
+    object
 }

@@ -11,13 +11,13 @@ use tollgate_core::user::Identity;
 /// Prefix of the names that are reserved for Kubernetes.
 pub(super) const SYSTEM: &str = "system:";
 /// Maximum length of a name, a group, a uid, a key or a value, in bytes.
-pub const VALUE_BYTES: usize = 1_024;
+pub const MAX_VALUE_BYTES: usize = 1_024;
 /// Maximum number of values of all keys of `extra` together.
-pub const VALUES: usize = 256;
+pub const MAX_VALUES: usize = 256;
 /// Domains whose keys are reserved for Kubernetes.
 const OWN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// The `system:` names that a mapping spells out.
+/// The `system:` names that an identity may have, because the mapping gives them as literals.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AllowedSystemNames<'a> {
     /// None: the identity does not come from a mapping.
@@ -30,19 +30,19 @@ pub(super) enum AllowedSystemNames<'a> {
 ///
 /// # Errors
 /// Every [`Error`] but [`Error::Expression`].
-pub(super) fn check(identity: Identity, spelled: AllowedSystemNames<'_>, max_groups: usize) -> Result<Identity, Error> {
+pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_groups: usize) -> Result<Identity, Error> {
     let Identity {
         username,
         groups,
         uid,
         extra,
     } = identity;
-    let (users, spelled_groups) = match spelled {
+    let (allowed_users, allowed_groups) = match allowed {
         AllowedSystemNames::Nothing => (&[][..], &[][..]),
         AllowedSystemNames::Names { user, groups } => (user, groups),
     };
     check_value("username", &username)?;
-    check_system("username", &username, users)?;
+    check_system("username", &username, allowed_users)?;
     let groups = unique(groups);
     if groups.len() > max_groups {
         return Err(Error::TooManyGroups {
@@ -52,7 +52,7 @@ pub(super) fn check(identity: Identity, spelled: AllowedSystemNames<'_>, max_gro
     }
     for group in &groups {
         check_value("group", group)?;
-        check_system("group", group, spelled_groups)?;
+        check_system("group", group, allowed_groups)?;
     }
     let uid = uid.filter(|uid| !uid.is_empty());
     if let Some(uid) = &uid {
@@ -72,7 +72,7 @@ pub(super) fn check(identity: Identity, spelled: AllowedSystemNames<'_>, max_gro
 /// What is wrong with a key or a value, or that there are too many.
 pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
     let observed = extra.iter().map(|(_, values)| values.len().max(1)).sum();
-    if observed > VALUES {
+    if observed > MAX_VALUES {
         return Err(Error::TooManyValues { observed });
     }
     let mut checked: Vec<(String, Vec<String>)> = Vec::with_capacity(extra.len());
@@ -81,8 +81,8 @@ pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(Stri
         for value in &values {
             check_value("value of `extra`", value)?;
         }
-        match checked.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, known)) => known.extend(values),
+        match checked.iter_mut().find(|(existing, _)| *existing == key) {
+            Some((_, existing)) => existing.extend(values),
             None => checked.push((key, values)),
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn check_key(key: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._~!$&'()*+,;=:@/%".contains(c);
     let problem = if key.is_empty() || domain.is_empty() {
         "is empty, or its domain is"
-    } else if key.len() > VALUE_BYTES {
+    } else if key.len() > MAX_VALUE_BYTES {
         "is too long"
     } else if key.chars().any(|c| c.is_uppercase()) {
         "is not lower case"
@@ -125,7 +125,7 @@ fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
     if value.is_empty() {
         return Err(Error::Empty { part });
     }
-    if value.len() > VALUE_BYTES {
+    if value.len() > MAX_VALUE_BYTES {
         let observed = value.len();
         return Err(Error::TooLong { part, observed });
     }
@@ -141,8 +141,8 @@ fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
 
 // SECURITY: `system:masters` may do everything, and `system:serviceaccount:…` is another identity.
 // A user who chooses a name must not be able to choose one of these.
-fn check_system(part: &'static str, name: &str, spelled: &[String]) -> Result<(), Error> {
-    if !name.starts_with(SYSTEM) || spelled.iter().any(|literal| literal == name) {
+fn check_system(part: &'static str, name: &str, allowed: &[String]) -> Result<(), Error> {
+    if !name.starts_with(SYSTEM) || allowed.iter().any(|literal| literal == name) {
         return Ok(());
     }
     let name = name.to_owned();

@@ -3,7 +3,7 @@
 //!
 //! Invariant: expressions are compiled at load, never per request.
 //!
-//! Security: every identity passes the checks of `impersonate/guard.rs`.
+//! Security: every identity passes the checks of `impersonate/checks.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,11 +23,11 @@ use tollgate_core::user::{AccessAs, Identity};
 /// Variables of the expressions.
 const VARIABLES: [&str; 6] = ["agent", "user", "access", "job", "project_roles", "group_roles"];
 /// Maximum length of the file, in bytes.
-const FILE_BYTES: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Maximum number of expressions that give groups, or keys of `extra`, for one kind of access.
-const EXPRESSIONS: usize = 64;
+const MAX_EXPRESSIONS: usize = 64;
 
-/// The names of people and jobs in clusters, compiled.
+/// The compiled expressions that map people and jobs to cluster identities.
 #[derive(Debug)]
 pub struct ImpersonationMapping {
     user: IdentityRules,
@@ -38,7 +38,7 @@ pub struct ImpersonationMapping {
 /// The names that a mapping can give, as far as its text tells. They allow writing RBAC that lets a
 /// gateway impersonate only these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct PossibleNames {
     /// Keys of `extra`, sorted.
     pub extra_keys: BTreeSet<String>,
     /// Whether it gives a uid.
@@ -60,13 +60,13 @@ struct IdentityRules {
 
 #[derive(Debug)]
 struct IdentityRule {
-    /// Its place in the file, for messages.
+    /// Its key in the file, for messages.
     part: String,
     expression: Expression,
     system_names: Vec<SystemName>,
 }
 
-/// A `system:` name that an expression spells out.
+/// A `system:` name that an expression contains as a literal.
 #[derive(Debug)]
 struct SystemName {
     name: String,
@@ -98,20 +98,20 @@ impl ImpersonationMapping {
     /// - `max_groups`: groups one identity may have.
     pub fn load(folder: &Path, max_groups: usize) -> Loaded<Self> {
         let path = folder.join(IMPERSONATION_FILE);
-        let place = path.display().to_string();
+        let shown_path = path.display().to_string();
         let refused =
-            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(place.as_str(), 0), message)]);
+            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > FILE_BYTES => {
+            Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
                 return refused(format!(
-                    "the file has {} bytes, {FILE_BYTES} are allowed",
+                    "the file has {} bytes, {MAX_FILE_BYTES} are allowed",
                     metadata.len()
                 ));
             }
             Ok(_) | Err(_) => {}
         }
         match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&place, &text, max_groups),
+            Ok(text) => Self::parse(&shown_path, &text, max_groups),
             Err(error) => refused(format!("the file cannot be read: {error}")),
         }
     }
@@ -147,15 +147,15 @@ impl ImpersonationMapping {
     /// # Errors
     /// Each [`Error`] denies.
     pub fn apply(&self, access: &AccessFacts) -> Result<Impersonation, Error> {
-        self.apply_with_input(access, &AccessInput::of(access))
+        self.apply_with_input(access, &AccessInput::from_facts(access))
     }
 
-    /// Like [`ImpersonationMapping::apply`], with the facts of the access already known.
-    pub fn apply_with_input(&self, access: &AccessFacts, known: &AccessInput) -> Result<Impersonation, Error> {
+    /// Like [`ImpersonationMapping::apply`], with the input of the expressions already built.
+    pub fn apply_with_input(&self, access: &AccessFacts, input: &AccessInput) -> Result<Impersonation, Error> {
         let identity = match &access.access_as {
             AccessAs::Agent => return Ok(Impersonation::Nobody),
-            AccessAs::User { .. } => self.user.identity(known, self.max_groups)?,
-            AccessAs::CiJob(_) => self.ci_job.identity(known, self.max_groups)?,
+            AccessAs::User { .. } => self.user.identity(input, self.max_groups)?,
+            AccessAs::CiJob(_) => self.ci_job.identity(input, self.max_groups)?,
             AccessAs::Mapped(identity) | AccessAs::Impersonate(identity) => {
                 checks::check(identity.clone(), AllowedSystemNames::Nothing, self.max_groups)?
             }
@@ -163,35 +163,35 @@ impl ImpersonationMapping {
         Ok(Impersonation::As(identity))
     }
 
-    /// The identity for the input of a test case; `None` where no rule of the file applies.
+    /// The identity for the input of a test case; `None` if no rule of the file applies.
     ///
     /// # Errors
     /// As [`ImpersonationMapping::apply`].
-    pub(crate) fn apply_case(&self, known: &AccessInput) -> Option<Result<Identity, Error>> {
-        let rules = match known.access_as()? {
+    pub(crate) fn apply_case(&self, input: &AccessInput) -> Option<Result<Identity, Error>> {
+        let rules = match input.access_as()? {
             "user" => &self.user,
             "ci_job" => &self.ci_job,
             _ => return None,
         };
-        Some(rules.identity(known, self.max_groups))
+        Some(rules.identity(input, self.max_groups))
     }
 
     /// The names that it can give to people and jobs.
-    pub fn names(&self) -> Names {
+    pub fn names(&self) -> PossibleNames {
         let mut names = self.names_for_users();
         names.add(&self.ci_job);
         names
     }
 
     /// The names that it can give to people.
-    pub fn names_for_users(&self) -> Names {
-        let mut names = Names::default();
+    pub fn names_for_users(&self) -> PossibleNames {
+        let mut names = PossibleNames::default();
         names.add(&self.user);
         names
     }
 }
 
-impl Names {
+impl PossibleNames {
     fn add(&mut self, rules: &IdentityRules) {
         self.uid |= rules.uid.is_some();
         self.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
@@ -210,8 +210,8 @@ impl RawRules {
             extra,
         } = self;
         for (what, observed) in [("groups", groups.len()), ("extra", extra.len())] {
-            if observed > EXPRESSIONS {
-                let message = format!("`{kind}.{what}` has {observed} entries, {EXPRESSIONS} are allowed");
+            if observed > MAX_EXPRESSIONS {
+                let message = format!("`{kind}.{what}` has {observed} entries, {MAX_EXPRESSIONS} are allowed");
                 found.push(Diagnostic::error(Location::new(path, 0), message));
                 return None;
             }
@@ -269,17 +269,17 @@ impl RawRules {
     }
 }
 
-/// The `system:` names that an expression spells out.
+/// The `system:` names that an expression contains as literals.
 fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
-    let whole = |spelling| match spelling {
+    let whole = |literal| match literal {
         ResultLiteral::Exact(text) => Some(text),
         ResultLiteral::Prefix(_) => None,
     };
     let names: BTreeSet<String> = expression.result_literals().into_iter().filter_map(whole).collect();
-    let spelled = names
+    let literals = names
         .into_iter()
         .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
-    spelled
+    literals
         .filter_map(|name| {
             let masked = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
             Some(SystemName { name, masked })
@@ -288,18 +288,18 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
 }
 
 impl IdentityRule {
-    /// Of the names it gave, the `system:` names that it gave because it spells them out.
+    /// Those `system:` names in `given` that the expression gave as literals.
     ///
-    /// Security: an expression can spell out a name for one caller and compute the same name for
-    /// another caller, who may choose its parts. A name that the expression still gives after its
-    /// literal is replaced was computed.
+    /// Security: an expression can give a name as a literal to one caller and compute the same name
+    /// for another caller, who may choose its parts. A name that the expression still gives after
+    /// its literal is replaced was computed.
     fn literal_system_names(&self, given: &[String], variables: &Variables) -> Vec<String> {
         let is_computed = |name: &SystemName| {
             let masked = name.masked.eval_flattened_strings_in(variables);
             masked.map_or(true, |others| others.contains(&name.name))
         };
-        let spelled = self.system_names.iter().filter(|name| given.contains(&name.name));
-        spelled
+        let candidates = self.system_names.iter().filter(|name| given.contains(&name.name));
+        candidates
             .filter(|name| !is_computed(name))
             .map(|name| name.name.clone())
             .collect()
@@ -307,13 +307,13 @@ impl IdentityRule {
 }
 
 impl IdentityRules {
-    fn identity(&self, known: &AccessInput, max_groups: usize) -> Result<Identity, Error> {
-        let (projects, groups) = (known.roles("projects"), known.roles("groups"));
+    fn identity(&self, input: &AccessInput, max_groups: usize) -> Result<Identity, Error> {
+        let (projects, groups) = (input.roles("projects"), input.roles("groups"));
         let variables: [(&str, &Json); 6] = [
-            ("agent", &known.agent),
-            ("user", &known.user),
-            ("access", &known.access),
-            ("job", &known.job),
+            ("agent", &input.agent),
+            ("user", &input.user),
+            ("access", &input.access),
+            ("job", &input.job),
             ("project_roles", &projects),
             ("group_roles", &groups),
         ];
@@ -355,10 +355,10 @@ impl IdentityRules {
             uid: self.uid.as_ref().map(one).transpose()?,
             extra,
         };
-        let spelled = AllowedSystemNames::Names {
+        let allowed = AllowedSystemNames::Names {
             user: &system_users,
             groups: &system_groups,
         };
-        checks::check(identity, spelled, max_groups)
+        checks::check(identity, allowed, max_groups)
     }
 }

@@ -21,7 +21,7 @@ mod rules;
 mod tests;
 mod validate;
 
-pub use account::{Account, RESERVED_NAMESPACES};
+pub use account::{RESERVED_NAMESPACES, ServiceAccountName};
 pub use list::{DeployTarget, DestinationServiceAccounts, EvaluatedEntry, PatternMatch};
 pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
@@ -50,7 +50,7 @@ impl Fallback {
     }
 }
 
-/// What decided who acts.
+/// The source of a derived account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountSource {
     /// The entry with this index. The list is that of the project, followed by those of its global
@@ -65,14 +65,14 @@ pub enum AccountSource {
     Fallback(Fallback),
 }
 
-/// Who acts for an Application, and why.
+/// The account that acts for an Application, and why.
 #[derive(Clone, Debug)]
 pub struct DerivedAccount {
     /// The account; `None` if the gateway acts in its own name.
-    pub account: Option<Account>,
-    /// The identity to impersonate: the account's user name, no group, no uid, no extra.
+    pub account: Option<ServiceAccountName>,
+    /// The identity to impersonate: the account's username, no group, no uid, no extra.
     pub impersonation: Arc<Impersonation>,
-    /// What decided.
+    /// What decided it.
     pub by: AccountSource,
 }
 
@@ -110,8 +110,8 @@ pub enum Error {
         /// The namespace.
         namespace: String,
     },
-    /// The account would be one of Kubernetes' own or of the control plane's, and no entry spells
-    /// it out.
+    /// The account would be one of Kubernetes' own or of the control plane's, and no entry names
+    /// it with its namespace.
     #[error("accounts of the namespace `{namespace}` act only where an entry names them as `{namespace}:NAME`")]
     Reserved {
         /// The namespace.

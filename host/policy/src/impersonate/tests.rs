@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::checks::{self, AllowedSystemNames};
-use super::{AccessInput, Error, ImpersonationMapping, Names, VALUE_BYTES};
+use super::{AccessInput, Error, ImpersonationMapping, MAX_VALUE_BYTES, PossibleNames};
 use crate::cel::{self, ResultLiteral};
 use tollgate_core::user::Identity;
 
@@ -67,7 +67,7 @@ fn every_part_is_looked_at() {
         for value in [" a", "a ", "a\u{a0}", " "] {
             assert_eq!(with(value), Err(Error::Blank { part }), "{value:?}");
         }
-        let long = "a".repeat(VALUE_BYTES + 1);
+        let long = "a".repeat(MAX_VALUE_BYTES + 1);
         let observed = long.len();
         assert_eq!(with(&long), Err(Error::TooLong { part, observed }));
         assert!(with(long.get(1..).unwrap()).is_ok());
@@ -152,8 +152,8 @@ fn mapping(user: &str) -> Result<ImpersonationMapping, String> {
     loaded.value.ok_or(found.join("; "))
 }
 
-fn named(user: &str, username: &str) -> Result<Identity, Error> {
-    let known = AccessInput::from_input(&serde_json::json!({
+fn identity_of(user: &str, username: &str) -> Result<Identity, Error> {
+    let access_input = AccessInput::from_input(&serde_json::json!({
         "agent": {"id": 1, "name": "a", "config_project": 2, "cluster": "c"},
         "user": {"id": 3, "username": username},
         "access": {
@@ -163,15 +163,15 @@ fn named(user: &str, username: &str) -> Result<Identity, Error> {
             "groups": [],
         },
     }));
-    mapping(user).unwrap().apply_case(&known).unwrap()
+    mapping(user).unwrap().apply_case(&access_input).unwrap()
 }
 
 #[test]
 fn lists_of_lists_are_one_list() {
     let groups = "[user.username, \"['b']\", \"[['c'], ['d', 'c']]\", \"access.projects.map(p, p.roles)\", 'null']";
-    let identity = named(&format!("{{username: user.username, groups: {groups}}}"), "a").unwrap();
+    let identity = identity_of(&format!("{{username: user.username, groups: {groups}}}"), "a").unwrap();
     assert_eq!(identity.groups, ["a", "b", "c", "d", "reporter", "developer"]);
-    let wrong = named("{username: user.username, groups: ['[1]']}", "a").unwrap_err();
+    let wrong = identity_of("{username: user.username, groups: ['[1]']}", "a").unwrap_err();
     let part = "user.groups[0]".to_owned();
     let source = cel::Error::WrongType {
         observed: "int",
@@ -183,28 +183,28 @@ fn lists_of_lists_are_one_list() {
 #[test]
 fn a_name_of_kubernetes_own_must_stand_in_the_mapping() {
     let refused = |rules: &str, name: &str, part: &'static str| {
-        let error = named(rules, name).unwrap_err();
+        let error = identity_of(rules, name).unwrap_err();
         let name = error.to_string();
         assert!(matches!(error, Error::System { part: p, .. } if p == part), "{name}");
     };
     let all = "{username: user.username, groups: [\"['system:masters']\"]}";
-    assert_eq!(named(all, "ada").unwrap().groups, ["system:masters"]);
+    assert_eq!(identity_of(all, "ada").unwrap().groups, ["system:masters"]);
     let auditor = "{username: \"user.username == 'ada' ? 'system:auditor' : user.username\"}";
-    assert_eq!(named(auditor, "ada").unwrap().username, "system:auditor");
+    assert_eq!(identity_of(auditor, "ada").unwrap().username, "system:auditor");
     // A name spelled out for one user does not hold for a user who has that name, or whose name
     // completes it.
     refused(auditor, "system:auditor", "username");
     let completed = "{username: \"user.username == 'ada' ? 'system:auditor' : 'system:' + user.username\"}";
-    assert_eq!(named(completed, "ada").unwrap().username, "system:auditor");
+    assert_eq!(identity_of(completed, "ada").unwrap().username, "system:auditor");
     refused(completed, "auditor", "username");
     let joined = "{username: \"user.username == 'ada' ? 'system:auditor' : user.username + ':auditor'\"}";
-    assert_eq!(named(joined, "ada").unwrap().username, "system:auditor");
+    assert_eq!(identity_of(joined, "ada").unwrap().username, "system:auditor");
     refused(joined, "system", "username");
-    let listed =
+    let list_rules =
         "{username: \"'x'\", groups: [\"user.username == 'ada' ? ['system:masters', 'b'] : [user.username, 'b']\"]}";
-    assert_eq!(named(listed, "ada").unwrap().groups, ["system:masters", "b"]);
-    assert_eq!(named(listed, "bob").unwrap().groups, ["bob", "b"]);
-    refused(listed, "system:masters", "group");
+    assert_eq!(identity_of(list_rules, "ada").unwrap().groups, ["system:masters", "b"]);
+    assert_eq!(identity_of(list_rules, "bob").unwrap().groups, ["bob", "b"]);
+    refused(list_rules, "system:masters", "group");
     refused("{username: \"'syst\\\\x65m:auditor'\"}", "ada", "username");
     // A user who has the name of a group of the mapping does not become it.
     refused(all, "system:masters", "username");
@@ -261,7 +261,7 @@ fn the_shipped_mapping_says_which_names_it_gives() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
     let loaded = ImpersonationMapping::load(&folder, 200);
     assert_eq!(loaded.diagnostics, vec![]);
-    let Names {
+    let PossibleNames {
         extra_keys,
         uid,
         usernames,
@@ -302,7 +302,7 @@ fn the_shipped_mapping_says_which_names_it_gives() {
 fn many_roles_are_still_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
     let mapping = ImpersonationMapping::load(&folder, 2_000).value.unwrap();
-    let known = |memberships: usize| {
+    let access_input = |memberships: usize| {
         let one = |id: usize| serde_json::json!({"id": id, "path": "g/p", "roles": ["reporter", "developer"]});
         let projects: Vec<_> = (0..memberships).map(one).collect();
         AccessInput::from_input(&serde_json::json!({
@@ -311,9 +311,9 @@ fn many_roles_are_still_named() {
             "access": {"type": "session_cookie", "as": "user", "projects": projects, "groups": []},
         }))
     };
-    let identity = mapping.apply_case(&known(500)).unwrap().unwrap();
+    let identity = mapping.apply_case(&access_input(500)).unwrap().unwrap();
     assert_eq!(identity.groups.len(), 1_001);
-    let refused = mapping.apply_case(&known(1_500)).unwrap();
+    let refused = mapping.apply_case(&access_input(1_500)).unwrap();
     let expected = Error::TooManyGroups {
         observed: 3_001,
         allowed: 2_000,

@@ -23,9 +23,9 @@ pub struct CanQuery<'a> {
 }
 
 impl<'a> CanQuery<'a> {
-    /// The tuple to judge. Short names are resolved, and a missing object of a project-scoped
+    /// The request to decide. Short names are resolved, and a missing object of a project-scoped
     /// resource means every object.
-    pub fn tuple(&self) -> RbacRequest<'a> {
+    pub fn request(&self) -> RbacRequest<'a> {
         let resource = resolve_resource(self.resource);
         let is_everything = is_project_scoped(resource) && matches!(self.sub_resource, "" | "*");
         RbacRequest {
@@ -78,17 +78,17 @@ pub enum RequestError {
 impl Rbac {
     /// Answers a question about a subject by name. The verdict is what the gateway decides for a
     /// caller who signs in by that name, and what [`Rbac::explain`] explains.
-    pub fn can(&self, question: CanQuery<'_>) -> (Verdict, Vec<Advice>) {
-        let subject = question.subject;
-        let tuple = question.tuple();
-        let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), tuple);
+    pub fn can(&self, query: CanQuery<'_>) -> (Verdict, Vec<Advice>) {
+        let subject = query.subject;
+        let request = query.request();
+        let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), request);
         let mut advice = Vec::new();
         if !self.has_subject(subject) {
             advice.push(Advice::UnknownSubject {
                 subject: subject.to_owned(),
             });
         }
-        let alone = || self.decide(&self.identify_without_default_role(subject), tuple);
+        let alone = || self.decide(&self.identify_without_default_role(subject), request);
         if verdict.is_allowed() && is_group(subject) && !self.has_grant(subject) && alone().is_allowed() {
             advice.push(Advice::UnenforcedGroupGrant {
                 subject: subject.to_owned(),

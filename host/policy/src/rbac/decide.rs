@@ -1,4 +1,4 @@
-//! Decides whether an identity may do what a tuple says, and names the row that decided.
+//! Decides whether an identity may make a request, and names the row that decided.
 //!
 //! Invariant: [`Rbac::decide`] allocates nothing and takes no lock.
 //!
@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::identity::{Eligibility, Identity, PlanKey, PlanStep};
+use super::identity::{Eligibility, PlanKey, PlanStep, RbacIdentity};
 use super::index::{Leaf, Objects};
 use super::{Outcome, Rbac, RbacRequest, RuleId, Verdict, VerdictReason};
 use tollgate_config::RbacSemantics;
@@ -70,26 +70,26 @@ struct PartialPlan<'a> {
 
 impl Rbac {
     /// Whether the caller may do this. An identity of another policy may do nothing.
-    pub fn decide(&self, who: &Identity, tuple: RbacRequest<'_>) -> Verdict {
+    pub fn decide(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
         if !who.belongs_to(self) {
             return NO_RULE;
         }
-        let steps = who.plan(self.plan_key(who, tuple)).iter();
+        let steps = who.plan(self.plan_key(who, request)).iter();
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
-            .map(|step| self.search(step, tuple));
-        self.narrow(combine(self.semantics, founds), who, tuple)
+            .map(|step| self.search(step, request));
+        self.narrow(combine(self.semantics, founds), who, request)
     }
 
     /// Denies what the policy that narrows this one does not allow.
-    fn narrow(&self, verdict: Verdict, who: &Identity, tuple: RbacRequest<'_>) -> Verdict {
+    fn narrow(&self, verdict: Verdict, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
         // SECURITY: a caller without an identity there may do nothing.
         let passes = who
             .narrowed()
-            .is_some_and(|who| narrower.decide(who, tuple).is_allowed());
+            .is_some_and(|who| narrower.decide(who, request).is_allowed());
         if passes { verdict } else { NO_RULE }
     }
 
@@ -97,7 +97,7 @@ impl Rbac {
     /// narrowed down once.
     pub fn decide_each<'a>(
         &self,
-        who: &Identity,
+        who: &RbacIdentity,
         resource: &str,
         action: &str,
         objects: impl Iterator<Item = &'a str>,
@@ -105,32 +105,30 @@ impl Rbac {
         if !who.belongs_to(self) {
             return objects.map(|_| NO_RULE).collect();
         }
-        let mut prepared: FxHashMap<PlanKey, PartialPlan<'_>> = FxHashMap::default();
+        let mut plans: FxHashMap<PlanKey, PartialPlan<'_>> = FxHashMap::default();
         let decide = |object: &str| {
-            let tuple = RbacRequest {
+            let request = RbacRequest {
                 resource,
                 action,
                 object,
             };
-            let key = self.plan_key(who, tuple);
-            let plan = prepared
-                .entry(key)
-                .or_insert_with(|| self.prepare(who.plan(key), tuple));
+            let key = self.plan_key(who, request);
+            let plan = plans.entry(key).or_insert_with(|| self.prepare(who.plan(key), request));
             let founds = plan.steps.iter();
             let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
-            self.narrow(combine(self.semantics, founds), who, tuple)
+            self.narrow(combine(self.semantics, founds), who, request)
         };
         objects.map(decide).collect()
     }
 
     /// Rows that match the request for any of the caller's principals, in the order they were read.
     /// If there are more than `most`, denies are kept before others.
-    pub fn candidates(&self, who: &Identity, tuple: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
+    pub fn candidates(&self, who: &RbacIdentity, request: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
-            let steps = who.plan(self.plan_key(who, tuple)).iter();
+            let steps = who.plan(self.plan_key(who, request)).iter();
             for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
-                self.visit(step, tuple, &mut |leaf| {
+                self.visit(step, request, &mut |leaf| {
                     rows.extend(leaf.rows.iter().copied().map(RuleId))
                 });
             }
@@ -146,30 +144,30 @@ impl Rbac {
         rows
     }
 
-    pub(super) fn plan_key(&self, who: &Identity, tuple: RbacRequest<'_>) -> PlanKey {
+    pub(super) fn plan_key(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> PlanKey {
         if who.has_single_plan() {
             PlanKey::Base
         } else {
-            who.plan_key(self.project_of(tuple))
+            who.plan_key(self.project_of(request))
         }
     }
 
     /// The first rows of one principal that match.
-    pub(super) fn search(&self, step: &PlanStep, tuple: RbacRequest<'_>) -> FirstMatches {
+    pub(super) fn search(&self, step: &PlanStep, request: RbacRequest<'_>) -> FirstMatches {
         let mut found = FirstMatches::default();
-        let broken = self.visit(step, tuple, &mut |leaf| found.leaf(leaf));
+        let broken = self.visit(step, request, &mut |leaf| found.leaf(leaf));
         found.broken(broken);
         found
     }
 
-    fn visit(&self, step: &PlanStep, tuple: RbacRequest<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
+    fn visit(&self, step: &PlanStep, request: RbacRequest<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
         let pool = &self.pool;
         let mut broken = None;
         for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
             let (mut at_action, mut at_object) = (None, None);
-            let at_resource = table.visit(tuple.resource, pool, &mut |actions| {
-                let row = actions.visit(tuple.action, pool, &mut |objects| {
-                    let row = objects.visit(tuple.object, pool, &mut |leaf| found(leaf));
+            let at_resource = table.visit(request.resource, pool, &mut |actions| {
+                let row = actions.visit(request.action, pool, &mut |objects| {
+                    let row = objects.visit(request.object, pool, &mut |leaf| found(leaf));
                     at_object = first(at_object, row);
                 });
                 at_action = first(at_action, row);
@@ -179,14 +177,14 @@ impl Rbac {
         broken
     }
 
-    fn prepare<'a>(&'a self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> PartialPlan<'a> {
+    fn prepare<'a>(&'a self, steps: &[PlanStep], request: RbacRequest<'_>) -> PartialPlan<'a> {
         let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
         let prepare = |step: &PlanStep| {
             let (mut found, mut indexes) = (FirstMatches::default(), Vec::new());
             for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
                 let mut at_action = None;
-                let row = table.visit(tuple.resource, &self.pool, &mut |actions| {
-                    let row = actions.visit(tuple.action, &self.pool, &mut |objects| indexes.push(objects));
+                let row = table.visit(request.resource, &self.pool, &mut |actions| {
+                    let row = actions.visit(request.action, &self.pool, &mut |objects| indexes.push(objects));
                     at_action = first(at_action, row);
                 });
                 found.broken(first(row, at_action));

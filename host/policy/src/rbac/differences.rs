@@ -23,7 +23,7 @@ use super::names::is_project_scoped;
 use super::{Effect, Rbac, RbacRequest, Rule, TokenIssuer, Verdict};
 
 /// Maximum number of pairs of rows that are compared. Beyond it the result is marked as incomplete.
-const PAIRS: usize = 2_000_000;
+const MAX_PAIRS: usize = 2_000_000;
 
 /// A request that is judged differently, with both verdicts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,24 +77,24 @@ struct Caller {
 /// Every representative request whose outcome differs, sorted by caller. The second part is false
 /// if the policies have more pairs of rows than are compared.
 pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
-    let mut work = Comparison {
+    let mut comparison = Comparison {
         left,
         right,
         probes: BTreeSet::new(),
         complete: true,
     };
-    work.collect();
-    let mut told = HashSet::new();
-    let found = work.probes.iter().filter_map(|(caller, request)| {
-        let found = work.compare(caller, request)?;
-        let by = if work.is_impostor(caller) {
+    comparison.collect();
+    let mut reported = HashSet::new();
+    let found = comparison.probes.iter().filter_map(|(caller, request)| {
+        let found = comparison.compare(caller, request)?;
+        let by = if comparison.is_impostor(caller) {
             None
         } else {
             found.refusal()
         };
-        told.insert((caller, found.left.outcome, by)).then_some(found)
+        reported.insert((caller, found.left.outcome, by)).then_some(found)
     });
-    (found.collect(), work.complete)
+    (found.collect(), comparison.complete)
 }
 
 impl Difference {
@@ -176,11 +176,11 @@ impl Comparison<'_> {
                 .filter(move |rule| rule.effect == effect)
         };
         let allows: Vec<&Rule> = of(Effect::Allow).collect();
-        let mut looked = 0;
+        let mut compared = 0;
         for deny in of(Effect::Deny) {
             for allow in &allows {
-                looked += 1;
-                if looked > PAIRS {
+                compared += 1;
+                if compared > MAX_PAIRS {
                     self.complete = false;
                     return;
                 }
@@ -217,7 +217,7 @@ impl Comparison<'_> {
             action,
             object,
         } = request;
-        let tuple = RbacRequest {
+        let rbac_request = RbacRequest {
             resource,
             action,
             object,
@@ -226,9 +226,10 @@ impl Comparison<'_> {
             CallerIssuer::Argocd => TokenIssuer::Argocd,
             CallerIssuer::Provider => TokenIssuer::Provider,
         };
-        let verdict = |rbac: &Rbac| rbac.decide(&rbac.identify_name(&caller.user, &caller.groups, issuer), tuple);
+        let verdict =
+            |rbac: &Rbac| rbac.decide(&rbac.identify_name(&caller.user, &caller.groups, issuer), rbac_request);
         let (left, right) = (verdict(self.left), verdict(self.right));
-        let place = |rbac: &Rbac, verdict: Verdict| {
+        let location = |rbac: &Rbac, verdict: Verdict| {
             verdict
                 .rule
                 .and_then(|id| rbac.rule(id))
@@ -242,9 +243,9 @@ impl Comparison<'_> {
             action: action.clone(),
             object: object.clone(),
             left,
-            left_rule: place(self.left, left),
+            left_rule: location(self.left, left),
             right,
-            right_rule: place(self.right, right),
+            right_rule: location(self.right, right),
         })
     }
 }

@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::identity::{Eligibility, Identity, PlanStep, PrincipalKind};
+use super::identity::{Eligibility, PlanStep, PrincipalKind, RbacIdentity};
 use super::matcher::Match;
 use super::{Effect, Outcome, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
 
 /// Maximum number of near misses reported, per field.
-const NEAR_MISSES: usize = 5;
+const MAX_NEAR_MISSES: usize = 5;
 
 /// A row as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -112,22 +112,22 @@ pub struct Explanation {
 
 impl Rbac {
     /// Explains a decision. Evaluates every row, so do not call it for each request.
-    pub fn explain(&self, who: &Identity, tuple: RbacRequest<'_>) -> Explanation {
-        let verdict = self.decide(who, tuple);
+    pub fn explain(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Explanation {
+        let verdict = self.decide(who, request);
         let steps = if who.belongs_to(self) {
-            who.plan(self.plan_key(who, tuple))
+            who.plan(self.plan_key(who, request))
         } else {
             &[]
         };
         let principals = steps
             .iter()
-            .filter_map(|step| self.evaluate_principal(who, step, tuple))
+            .filter_map(|step| self.evaluate_principal(who, step, request))
             .collect::<Vec<_>>();
         let near_misses = match verdict.why {
-            VerdictReason::NoRule => self.near_misses(steps, tuple),
+            VerdictReason::NoRule => self.near_misses(steps, request),
             VerdictReason::Allowed | VerdictReason::DeniedByRule | VerdictReason::EvaluationError => Vec::new(),
         };
-        let notes = self.notes(&principals, tuple);
+        let notes = self.notes(&principals, request);
         Explanation {
             verdict,
             rule: self.matched(verdict.rule),
@@ -153,9 +153,9 @@ impl Rbac {
 
     fn evaluate_principal(
         &self,
-        who: &Identity,
+        who: &RbacIdentity,
         step: &PlanStep,
-        tuple: RbacRequest<'_>,
+        request: RbacRequest<'_>,
     ) -> Option<EvaluatedPrincipal> {
         let principal = who.principals.get(step.principal)?;
         let (outcome, rule) = match step.eligibility {
@@ -164,7 +164,7 @@ impl Rbac {
             Eligibility::ForeignProject => (PrincipalOutcome::ForeignProject, None),
             Eligibility::TokenOnly => (PrincipalOutcome::TokenOnly, None),
             Eligibility::Eligible => {
-                let verdict = self.search(step, tuple).verdict();
+                let verdict = self.search(step, request).verdict();
                 let outcome = match verdict.why {
                     VerdictReason::Allowed => PrincipalOutcome::Allow,
                     VerdictReason::DeniedByRule => PrincipalOutcome::Deny,
@@ -185,13 +185,13 @@ impl Rbac {
         })
     }
 
-    fn near_misses(&self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> Vec<NearMiss> {
+    fn near_misses(&self, steps: &[PlanStep], request: RbacRequest<'_>) -> Vec<NearMiss> {
         let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
         let held: HashSet<&str> = counting
             .flat_map(|step| &step.roles)
             .filter_map(|id| self.names.get(id.0 as usize).map(|name| &**name))
             .collect();
-        let project = self.project_of(tuple);
+        let project = self.project_of(request);
         let mut misses: Vec<(Field, RuleId)> = Vec::new();
         for (id, rule) in self.rules() {
             let own = rule
@@ -201,8 +201,8 @@ impl Rbac {
                 .copied();
             if rule.effect != Effect::Deny
                 && (own.is_none() || own == project)
-                && let Some(field) = self.only_miss(rule, tuple, &held)
-                && misses.iter().filter(|(known, _)| *known == field).count() < NEAR_MISSES
+                && let Some(field) = self.only_miss(rule, request, &held)
+                && misses.iter().filter(|(known, _)| *known == field).count() < MAX_NEAR_MISSES
             {
                 misses.push((field, id));
             }
@@ -215,9 +215,9 @@ impl Rbac {
                     "allow".to_owned(),
                     rule.text.rsplit(',').next().unwrap_or_default().trim(),
                 ),
-                Field::Object => (rule.object.to_string(), tuple.object),
-                Field::Action => (rule.action.to_string(), tuple.action),
-                Field::Resource => (rule.resource.to_string(), tuple.resource),
+                Field::Object => (rule.object.to_string(), request.object),
+                Field::Action => (rule.action.to_string(), request.action),
+                Field::Resource => (rule.resource.to_string(), request.resource),
                 Field::Subject => (rule.subject.to_string(), ""),
             };
             Some(NearMiss {
@@ -231,15 +231,21 @@ impl Rbac {
     }
 
     /// The field that keeps a row from allowing, if it is exactly one.
-    fn only_miss(&self, rule: &Rule, tuple: RbacRequest<'_>, held: &HashSet<&str>) -> Option<Field> {
+    fn only_miss(&self, rule: &Rule, request: RbacRequest<'_>, held: &HashSet<&str>) -> Option<Field> {
         let [resource, action, object] = rule.patterns;
         let fails = [
             (Field::Effect, rule.effect == Effect::Inert),
-            (Field::Object, self.pool.match_text(object, tuple.object) != Match::Yes),
-            (Field::Action, self.pool.match_text(action, tuple.action) != Match::Yes),
+            (
+                Field::Object,
+                self.pool.match_text(object, request.object) != Match::Yes,
+            ),
+            (
+                Field::Action,
+                self.pool.match_text(action, request.action) != Match::Yes,
+            ),
             (
                 Field::Resource,
-                self.pool.match_text(resource, tuple.resource) != Match::Yes,
+                self.pool.match_text(resource, request.resource) != Match::Yes,
             ),
             (Field::Subject, !held.contains(&*rule.subject)),
         ];
@@ -250,16 +256,16 @@ impl Rbac {
         }
     }
 
-    fn notes(&self, principals: &[EvaluatedPrincipal], tuple: RbacRequest<'_>) -> Vec<String> {
+    fn notes(&self, principals: &[EvaluatedPrincipal], request: RbacRequest<'_>) -> Vec<String> {
         let mut notes = Vec::new();
-        let (mut denied, mut said) = (None, HashSet::new());
-        for tried in principals {
-            let name = &tried.name;
-            if !tried.known && tried.kind != PrincipalKind::Everyone && said.insert(name) {
+        let (mut denied, mut noted) = (None, HashSet::new());
+        for principal in principals {
+            let name = &principal.name;
+            if !principal.known && principal.kind != PrincipalKind::Everyone && noted.insert(name) {
                 notes.push(format!("no row or grant names `{name}`"));
             }
-            match tried.outcome {
-                PrincipalOutcome::GroupWithoutGrant if tried.known => notes.push(format!(
+            match principal.outcome {
+                PrincipalOutcome::GroupWithoutGrant if principal.known => notes.push(format!(
                     "rows of group `{name}` do not count, since no `g, {name}, role:...` line names it"
                 )),
                 PrincipalOutcome::ReservedName => notes.push(format!(
@@ -277,7 +283,7 @@ impl Rbac {
                 _ => {}
             }
         }
-        if let Err(error) = super::validate_request(tuple.resource, tuple.action) {
+        if let Err(error) = super::validate_request(request.resource, request.action) {
             notes.push(error.to_string());
         }
         notes

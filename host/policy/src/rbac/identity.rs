@@ -16,9 +16,9 @@ use tollgate_config::RbacSemantics;
 use tollgate_core::claims::{project_of_subject, scope_values, user_identifier};
 
 /// Maximum number of identities cached per policy.
-const CACHED: u64 = 10_000;
+const MAX_CACHED_IDENTITIES: u64 = 10_000;
 /// Maximum number of grants followed from a member to a role, as in Argo CD.
-const HOPS: usize = 10;
+const MAX_GRANT_DEPTH: usize = 10;
 /// Issuer of Argo CD's own tokens, which are for local accounts and project roles.
 const LOCAL_ISSUER: &str = "argocd";
 
@@ -99,7 +99,7 @@ enum TokenProject {
 
 /// A caller, prepared for decisions.
 #[derive(Debug)]
-pub struct Identity {
+pub struct RbacIdentity {
     policy: u64,
     pub(super) principals: Vec<Principal>,
     token: TokenProject,
@@ -123,7 +123,7 @@ struct CacheKey {
 /// Cache of the identities of one policy.
 pub(super) struct Cache {
     policy: u64,
-    identities: moka::sync::Cache<CacheKey, Arc<Identity>>,
+    identities: moka::sync::Cache<CacheKey, Arc<RbacIdentity>>,
 }
 
 impl Cache {
@@ -131,12 +131,12 @@ impl Cache {
         static POLICIES: AtomicU64 = AtomicU64::new(1);
         Self {
             policy: POLICIES.fetch_add(1, Ordering::Relaxed),
-            identities: moka::sync::Cache::new(CACHED),
+            identities: moka::sync::Cache::new(MAX_CACHED_IDENTITIES),
         }
     }
 }
 
-impl Identity {
+impl RbacIdentity {
     /// The steps of a plan.
     pub(super) fn plan(&self, key: PlanKey) -> &[PlanStep] {
         match key {
@@ -175,17 +175,17 @@ impl Identity {
 
 impl Rbac {
     /// The identity for the claims of a verified token. Cached; at most 10,000 are kept.
-    pub fn identify(&self, claims: &Map<String, Value>) -> Arc<Identity> {
+    pub fn identify(&self, claims: &Map<String, Value>) -> Arc<RbacIdentity> {
         let key = CacheKey {
             local: claims.get("iss").and_then(Value::as_str) == Some(LOCAL_ISSUER),
             user: user_identifier(claims).to_owned(),
             groups: scope_values(claims, &self.scopes),
         };
-        if let Some(known) = self.identities.identities.get(&key) {
-            return known;
+        if let Some(cached) = self.identities.identities.get(&key) {
+            return cached;
         }
         let narrowed = self.narrowed_by.as_ref().map(|narrower| narrower.identify(claims));
-        let identity = Arc::new(Identity {
+        let identity = Arc::new(RbacIdentity {
             narrowed,
             ..self.resolve_claims(&key)
         });
@@ -195,7 +195,7 @@ impl Rbac {
 
     /// The identity for a name on a command line: that of a caller who signs in by that name. A
     /// role, with which nobody signs in, is judged by itself.
-    pub fn identify_name(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Arc<Identity> {
+    pub fn identify_name(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Arc<RbacIdentity> {
         if name.starts_with("role:") && groups.is_empty() && issuer == TokenIssuer::Assumed {
             return Arc::new(self.identify_subject(name));
         }
@@ -227,30 +227,30 @@ impl Rbac {
 
     /// The identity of a role, user or group by its name alone, as in
     /// `argocd admin settings rbac can`: the default role, then the subject; no project roles.
-    pub fn identify_subject(&self, subject: &str) -> Identity {
+    pub fn identify_subject(&self, subject: &str) -> RbacIdentity {
         let mut principals = self.default_principal();
         principals.push(self.principal(PrincipalKind::User, subject, false));
         self.plain(principals)
     }
 
     /// The identity of a caller without claims: the default role, then the empty subject.
-    pub fn identify_anonymous(&self) -> Identity {
+    pub fn identify_anonymous(&self) -> RbacIdentity {
         let mut principals = self.default_principal();
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
         self.plain(principals)
     }
 
     /// The identity of a subject without the default role.
-    pub(super) fn identify_without_default_role(&self, subject: &str) -> Identity {
+    pub(super) fn identify_without_default_role(&self, subject: &str) -> RbacIdentity {
         self.plain(vec![self.principal(PrincipalKind::User, subject, false)])
     }
 
-    fn plain(&self, principals: Vec<Principal>) -> Identity {
+    fn plain(&self, principals: Vec<Principal>) -> RbacIdentity {
         let base = (0..)
             .zip(&principals)
             .map(|(at, principal)| self.step(at, principal, None))
             .collect();
-        Identity {
+        RbacIdentity {
             policy: self.identities.policy,
             principals,
             token: TokenProject::Absent,
@@ -283,7 +283,7 @@ impl Rbac {
         }
     }
 
-    fn resolve_claims(&self, key: &CacheKey) -> Identity {
+    fn resolve_claims(&self, key: &CacheKey) -> RbacIdentity {
         let mut principals = self.default_principal();
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
         user.reserved |= self.semantics == RbacSemantics::Strict && key.user.starts_with("role:");
@@ -318,7 +318,7 @@ impl Rbac {
             .into_iter()
             .map(|id| (id, self.steps(&principals, token, Some(id))))
             .collect();
-        Identity {
+        RbacIdentity {
             policy: self.identities.policy,
             base: self.steps(&principals, token, None),
             foreign: match token {
@@ -402,7 +402,7 @@ impl Rbac {
             return Vec::new();
         };
         let hops = match self.semantics {
-            RbacSemantics::Argocd => HOPS,
+            RbacSemantics::Argocd => MAX_GRANT_DEPTH,
             RbacSemantics::Strict => usize::MAX,
         };
         let (mut all, mut seen) = (vec![*start], HashSet::from([*start]));

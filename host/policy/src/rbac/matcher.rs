@@ -100,25 +100,25 @@ pub(super) struct PatternId(u32);
 #[derive(Debug, Default)]
 pub(super) struct PatternPool {
     matchers: Vec<Matcher>,
-    known: HashMap<(Dialect, Box<str>), PatternId>,
+    ids: HashMap<(Dialect, Box<str>), PatternId>,
 }
 
 impl PatternPool {
     /// The id of a pattern, which is compiled if it is new.
     pub(super) fn intern(&mut self, dialect: Dialect, pattern: &str) -> PatternId {
         let key = (dialect, Box::from(pattern));
-        if let Some(id) = self.known.get(&key) {
+        if let Some(id) = self.ids.get(&key) {
             return *id;
         }
         let id = PatternId(u32::try_from(self.matchers.len()).unwrap_or(u32::MAX));
         self.matchers.push(Matcher::compile(dialect, pattern));
-        self.known.insert(key, id);
+        self.ids.insert(key, id);
         id
     }
 
     /// Drops what is only needed while building.
     pub(super) fn seal(&mut self) {
-        self.known = HashMap::new();
+        self.ids = HashMap::new();
         self.matchers.shrink_to_fit();
     }
 

@@ -157,11 +157,11 @@ enum EscapeContext {
     Class,
 }
 
-fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: EscapeContext) -> Result<(), Error> {
+fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, context: EscapeContext) -> Result<(), Error> {
     let c = chars
         .next()
         .ok_or_else(|| refuse("trailing backslash at end of expression"))?;
-    let text = match (c, place) {
+    let text = match (c, context) {
         ('d', _) => "[0-9]",
         ('D', _) => "[^0-9]",
         ('w', _) => "[0-9A-Za-z_]",

@@ -332,10 +332,10 @@ pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) ->
             }
         }
     }
-    let mut said = HashSet::new();
+    let mut reported = HashSet::new();
     grants
         .iter()
-        .filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
+        .filter(move |grant| !defined.contains(grant.role.as_str()) && reported.insert(grant.role.as_str()))
 }
 
 /// Whether a field is literal, both as a glob and as a regular expression.

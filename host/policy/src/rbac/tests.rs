@@ -56,8 +56,8 @@ fn claims(value: Value) -> Map<String, Value> {
     }
 }
 
-fn ask(rbac: &Rbac, caller: Value, tuple: [&str; 3]) -> Verdict {
-    let [resource, action, object] = tuple;
+fn ask(rbac: &Rbac, caller: Value, request: [&str; 3]) -> Verdict {
+    let [resource, action, object] = request;
     rbac.decide(
         &rbac.identify(&claims(caller)),
         RbacRequest {
@@ -116,11 +116,12 @@ fn every_broken_line_is_told_at_once() {
     let policy = "p, a, b\np, u, applications, get, */*, allow\nx, y\n\ng, only-one\np, \"u, r, a, o, allow";
     let found = errors(&source(policy, RbacSemantics::Argocd));
     assert_eq!(found.len(), 4, "{found:?}");
-    for (finding, place) in found
-        .iter()
-        .zip(["policy.csv:1: ", "policy.csv:3: ", "policy.csv:5: ", "policy.csv:6: "])
+    for (finding, location) in
+        found
+            .iter()
+            .zip(["policy.csv:1: ", "policy.csv:3: ", "policy.csv:5: ", "policy.csv:6: "])
     {
-        assert!(finding.starts_with(place), "{finding}");
+        assert!(finding.starts_with(location), "{finding}");
     }
 }
 
@@ -154,17 +155,19 @@ fn undefined_roles_and_unknown_resources_warn() {
         "g, a, role:none\np, u, aplications, get, *, allow",
         RbacSemantics::Strict,
     ));
-    let told: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+    let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     assert!(loaded.value.is_some());
     assert!(
-        told.iter()
-            .any(|told| told.starts_with("policy.csv:1: warning: role `role:none` has no rows")),
-        "{told:?}"
+        findings
+            .iter()
+            .any(|finding| finding.starts_with("policy.csv:1: warning: role `role:none` has no rows")),
+        "{findings:?}"
     );
     assert!(
-        told.iter()
-            .any(|told| told.contains("no resource is called `aplications`")),
-        "{told:?}"
+        findings
+            .iter()
+            .any(|finding| finding.contains("no resource is called `aplications`")),
+        "{findings:?}"
     );
 }
 

@@ -7,9 +7,9 @@
 use regorus::unstable::{Expr, ExprRef};
 
 /// Maximum number of elements of the array literal that `sprintf` and `concat` take.
-const LITERAL_ITEMS: usize = 16;
+const MAX_LITERAL_ITEMS: usize = 16;
 /// Maximum length of a pattern, in bytes.
-const PATTERN_BYTES: usize = 512;
+const MAX_PATTERN_BYTES: usize = 512;
 /// A literal replacement may be this many times as long as what it replaces.
 const REPLACE_FACTOR: usize = 8;
 /// Maximum number of digits of a width or precision in a format.
@@ -177,10 +177,10 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     match terms {
         ArgumentRule::Free => Ok(()),
         ArgumentRule::Literal(at) => match literal(*at) {
-            Some(text) if text.len() <= PATTERN_BYTES => Ok(()),
+            Some(text) if text.len() <= MAX_PATTERN_BYTES => Ok(()),
             Some(text) => refuse(
                 format!(
-                    "argument {} of `{name}` has {} bytes, {PATTERN_BYTES} are allowed",
+                    "argument {} of `{name}` has {} bytes, {MAX_PATTERN_BYTES} are allowed",
                     at + 1,
                     text.len()
                 ),
@@ -216,7 +216,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
             }
             (Some(_), Some(Expr::SetCompr { .. } | Expr::Set { .. })) => Ok(()),
-            (Some(_), Some(Expr::Array { items, .. })) if items.len() <= LITERAL_ITEMS => Ok(()),
+            (Some(_), Some(Expr::Array { items, .. })) if items.len() <= MAX_LITERAL_ITEMS => Ok(()),
             (Some(_), Some(list)) if rooted_in_input(list) => Ok(()),
             _ => refuse(
                 "`concat` joins something that could hold one text many times".into(),
@@ -224,7 +224,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
             ),
         },
         ArgumentRule::Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
-            (Some(format), Some(Expr::Array { items, .. })) if items.len() <= LITERAL_ITEMS => {
+            (Some(format), Some(Expr::Array { items, .. })) if items.len() <= MAX_LITERAL_ITEMS => {
                 if plain_format(&format) {
                     Ok(())
                 } else {

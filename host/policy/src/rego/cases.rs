@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::compile::Parsed;
-use super::source::{FileKind, Source};
+use super::source::{BundleSource, FileKind};
 use super::{Decision, Error, Front, decision, parse_yaml, shorten, starvation, vm};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
 
 /// Maximum number of cases of one bundle.
-const CASES: usize = 2_000;
+const MAX_CASES: usize = 2_000;
 /// Time that the interpreter has for one case.
 const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 
@@ -93,7 +93,7 @@ pub(super) struct Cases {
 }
 
 /// Reads the cases. At least one must expect an allow and one a denial.
-pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
+pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases {
     let Some(file) = source.files_of(FileKind::Cases).next() else {
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
         return Cases::default();
@@ -107,8 +107,8 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
     };
     let here = || Location::new(file.path.as_str(), 0);
     let observed = raw.cases.len() + raw.identities.len();
-    if observed > CASES {
-        let message = format!("there are {observed} cases, {CASES} are allowed");
+    if observed > MAX_CASES {
+        let message = format!("there are {observed} cases, {MAX_CASES} are allowed");
         found.push(Diagnostic::error(here(), message));
         return Cases::default();
     }
@@ -126,9 +126,9 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
         }
     }
     let base = raw.base;
-    let place = |line: u64| Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
+    let location_at = |line: u64| Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
     let complete = |case: serde_saphyr::Spanned<RawCase>| {
-        let location = place(case.referenced.line());
+        let location = location_at(case.referenced.line());
         let case = case.value;
         Case {
             note: case.note,
@@ -138,13 +138,13 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
             reason: case.reason,
         }
     };
-    let named = |case: serde_saphyr::Spanned<identities::RawCase>| {
-        let location = place(case.referenced.line());
+    let identity = |case: serde_saphyr::Spanned<identities::RawCase>| {
+        let location = location_at(case.referenced.line());
         case.value.complete(location, &base)
     };
     Cases {
         decisions: raw.cases.into_iter().map(complete).collect(),
-        identities: raw.identities.into_iter().map(named).collect(),
+        identities: raw.identities.into_iter().map(identity).collect(),
     }
 }
 
@@ -194,13 +194,13 @@ pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
 /// Evaluates an input with both engines.
 ///
 /// # Errors
-/// The text says how the engines disagree. The inner error is a denial; if the machine fails, the
+/// The text says how the engines disagree. The inner error is a denial; if the VM fails, the
 /// interpreter is not run.
 pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Result<Result<Decision, Error>, String> {
     let value = Value::from(input.clone());
-    // The machine runs first, as it has limits. If it cannot finish there is no decision, whatever
+    // The VM runs first, as it has limits. If it cannot finish there is no decision, whatever
     // the interpreter, which has fewer limits, would say.
-    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::run_once(machine, &value)) {
+    let ran = match vm::new_vm(&parsed.compiled).and_then(|instance| vm::run_once(instance, &value)) {
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };

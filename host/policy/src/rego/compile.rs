@@ -11,7 +11,7 @@ use regorus::unstable::{Module, Parser};
 use regorus::{Engine, Value};
 use serde::Deserialize;
 
-use super::source::{FileKind, Source};
+use super::source::{BundleSource, FileKind};
 use super::{Decision, Error, InputDependencies, decision, graph, growth, parse_yaml, shorten};
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -19,7 +19,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 /// Bytes of stack for parsing, compiling and testing.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of conditions of one bundle.
-const CONDITIONS: usize = 32;
+const MAX_CONDITIONS: usize = 32;
 
 /// A bundle that can be run.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Compiled {
     pub(super) data: String,
     conditions: Vec<Condition>,
     /// Parts of the input that rules and conditions read.
-    pub(super) reads: InputDependencies,
+    pub(super) dependencies: InputDependencies,
 }
 
 /// A match condition. The request is denied unless it is true.
@@ -62,7 +62,7 @@ impl Compiled {
             program,
             data,
             conditions: Vec::new(),
-            reads: InputDependencies::default(),
+            dependencies: InputDependencies::default(),
         }
     }
 
@@ -101,7 +101,7 @@ pub(super) struct Parsed {
 }
 
 /// Compiles on a thread with a large stack; a panic is a finding.
-pub(super) fn compile_on_large_stack(source: &Source) -> Result<Compiled, Vec<Diagnostic>> {
+pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>> {
     let broken = || {
         vec![Diagnostic::error(
             None,
@@ -119,7 +119,7 @@ pub(super) fn compile_on_large_stack(source: &Source) -> Result<Compiled, Vec<Di
 }
 
 /// Parses, checks and compiles.
-pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
+pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let modules = parse(source, &mut found);
     if !found.is_empty() {
@@ -127,19 +127,19 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
     }
     let entry_point = source.front.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
-    let reads = graph::check(&modules, &entry, source.front.input_schema()).map_err(|more| found.extend(more));
+    let dependencies = graph::check(&modules, &entry, source.front.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
     if !found.iter().any(Diagnostic::is_error) {
         found.extend(growth::check(&modules, &tree, source.front));
     }
     let data = tree.to_string();
     let conditions = conditions(source, &mut found);
-    let Some(mut reads) = reads.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
+    let Some(mut dependencies) = dependencies.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
         return Err(found);
     };
     if !conditions.is_empty() {
         // What a condition reads is not analyzed, so everything counts as read.
-        reads.note(&[]);
+        dependencies.record(&[]);
     }
     let policy = source
         .files_of(FileKind::Policy)
@@ -151,14 +151,14 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
                 program,
                 data,
                 conditions,
-                reads,
+                dependencies,
             },
             engine,
         })
         .map_err(|error| vec![engine_error(policy, &error)])
 }
 
-fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
+fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     let mut modules = Vec::new();
     for file in source.files_of(FileKind::Policy) {
         let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
@@ -174,7 +174,7 @@ fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     modules
 }
 
-pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
@@ -199,7 +199,7 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
         .lines()
         .find_map(|line| line.trim_start().strip_prefix("error: "))
         .unwrap_or(text);
-    let place = text.lines().find_map(|line| {
+    let reported = text.lines().find_map(|line| {
         let mut parts = line.trim_start().strip_prefix("--> ")?.rsplitn(3, ':');
         let column = parts.next()?.trim().parse().ok()?;
         let line = parts.next()?.parse().ok()?;
@@ -209,11 +209,11 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
             column,
         })
     });
-    let location = place.unwrap_or_else(|| Location::new(file, 0));
+    let location = reported.unwrap_or_else(|| Location::new(file, 0));
     Diagnostic::error(location, shorten(message).to_lowercase())
 }
 
-fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
+fn data(source: &BundleSource, found: &mut Vec<Diagnostic>) -> serde_json::Value {
     let mut tree = serde_json::Map::new();
     for file in source.files_of(FileKind::Data) {
         let here = || Location::new(file.path.as_str(), 0);
@@ -236,7 +236,7 @@ fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
     tree.into()
 }
 
-fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
+fn conditions(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
     let mut conditions: Vec<Condition> = Vec::new();
     for file in source.files_of(FileKind::Condition) {
         let raw: RawConditions = match parse_yaml(&file.path, &file.text) {
@@ -256,8 +256,8 @@ fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
                     format!("the message of condition `{name}` {problem}"),
                 ));
             }
-            if conditions.iter().any(|other| other.name == name) || conditions.len() >= CONDITIONS {
-                let message = format!("condition `{name}` stands twice, or there are more than {CONDITIONS}");
+            if conditions.iter().any(|other| other.name == name) || conditions.len() >= MAX_CONDITIONS {
+                let message = format!("condition `{name}` stands twice, or there are more than {MAX_CONDITIONS}");
                 found.push(Diagnostic::error(here.clone(), message));
                 continue;
             }

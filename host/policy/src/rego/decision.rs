@@ -12,11 +12,11 @@ use super::{Error, Front};
 use tollgate_core::header_names::is_host_owned;
 
 /// Maximum length of a reason, in bytes.
-const REASON_BYTES: usize = 512;
+const MAX_REASON_BYTES: usize = 512;
 /// Maximum number of entries of one map of an obligation.
-const ENTRIES: usize = 32;
+const MAX_ENTRIES: usize = 32;
 /// Maximum length of one value in an obligation, in bytes.
-const VALUE_BYTES: usize = 1024;
+const MAX_VALUE_BYTES: usize = 1024;
 
 /// What a bundle decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
 
 /// Checks that a reason is one printable line that a caller may see.
 pub(super) fn check_reason(text: &str) -> Result<(), &'static str> {
-    if text.len() > REASON_BYTES {
+    if text.len() > MAX_REASON_BYTES {
         return Err("is longer than 512 bytes");
     }
     if text.chars().any(char::is_control) {
@@ -140,10 +140,10 @@ fn entries<'a>(key: &'static str, value: &'a Value) -> Result<&'a Object, Error>
     let Value::Object(entries) = value else {
         return Err(wrong(key, "is not an object"));
     };
-    if entries.len() > ENTRIES {
+    if entries.len() > MAX_ENTRIES {
         return Err(wrong(
             key,
-            format!("has {} entries, {ENTRIES} are allowed", entries.len()),
+            format!("has {} entries, {MAX_ENTRIES} are allowed", entries.len()),
         ));
     }
     Ok(entries)
@@ -151,9 +151,9 @@ fn entries<'a>(key: &'static str, value: &'a Value) -> Result<&'a Object, Error>
 
 fn short_text<'a>(key: &'static str, value: &'a Value) -> Result<&'a str, Error> {
     match value {
-        Value::String(text) if text.len() > VALUE_BYTES => Err(wrong(
+        Value::String(text) if text.len() > MAX_VALUE_BYTES => Err(wrong(
             key,
-            format!("has a text of {} bytes, {VALUE_BYTES} are allowed", text.len()),
+            format!("has a text of {} bytes, {MAX_VALUE_BYTES} are allowed", text.len()),
         )),
         Value::String(text) if text.chars().any(char::is_control) => {
             Err(wrong(key, "has a text with control characters"))
@@ -192,12 +192,12 @@ fn headers(value: &Value, decision: &mut Decision) -> Result<(), Error> {
                     decision.set_headers.push((name, value));
                 }
             }
-            ("remove", Value::Array(names)) if names.len() <= ENTRIES => {
+            ("remove", Value::Array(names)) if names.len() <= MAX_ENTRIES => {
                 for name in names.iter() {
                     decision.remove_headers.push(header_name(short_text("headers", name)?)?);
                 }
             }
-            ("remove", Value::Set(names)) if names.len() <= ENTRIES => {
+            ("remove", Value::Set(names)) if names.len() <= MAX_ENTRIES => {
                 for name in names.iter() {
                     decision.remove_headers.push(header_name(short_text("headers", name)?)?);
                 }
@@ -205,7 +205,7 @@ fn headers(value: &Value, decision: &mut Decision) -> Result<(), Error> {
             ("remove", _) => {
                 return Err(wrong(
                     "headers",
-                    format!("has a `remove` that is no list of up to {ENTRIES} names"),
+                    format!("has a `remove` that is no list of up to {MAX_ENTRIES} names"),
                 ));
             }
             _ => return Err(wrong("headers", "has a key other than `set` and `remove`")),

@@ -15,7 +15,7 @@ use super::{InputDependencies, builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Maximum depth of calls among rules and functions.
-pub const CALL_DEPTH: usize = 32;
+pub const MAX_CALL_DEPTH: usize = 32;
 
 /// The names on the path from `data` to a rule.
 pub(super) type Path = Vec<String>;
@@ -47,10 +47,10 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
     graph.found.extend(
         input_paths
             .iter()
-            .filter_map(|(path, place)| schema::unknown_field(schema, path, place)),
+            .filter_map(|(path, location)| schema::unknown_field(schema, path, location)),
     );
     if graph.found.is_empty() {
-        Ok(graph.reads)
+        Ok(graph.dependencies)
     } else {
         Err(graph.found)
     }
@@ -61,7 +61,7 @@ struct Graph {
     /// Index of each rule in `nodes`, by full path below `data`.
     rules: BTreeMap<Path, usize>,
     nodes: Vec<Node>,
-    reads: InputDependencies,
+    dependencies: InputDependencies,
     /// Paths below `input` that rules name, each with the first location.
     input_paths: BTreeMap<Path, Location>,
     found: Vec<Diagnostic>,
@@ -97,7 +97,7 @@ pub(super) fn head_of(rule: &Rule) -> &ExprRef {
 }
 
 /// The fixed start of a reference, and the expressions that index it.
-pub(super) fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
+pub(super) fn split_reference(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
     let mut parts: Vec<Option<String>> = Vec::new();
     let mut indices = Vec::new();
     let mut expr = expr;
@@ -171,7 +171,9 @@ pub(super) fn base(expr: &Expr) -> &Expr {
 }
 
 pub(super) fn package(module: &Module) -> Path {
-    chain(&module.package.refr).map(|(path, _)| path).unwrap_or_default()
+    split_reference(&module.package.refr)
+        .map(|(path, _)| path)
+        .unwrap_or_default()
 }
 
 impl Graph {
@@ -188,7 +190,9 @@ impl Graph {
                     edges: BTreeSet::new(),
                 });
             }
-            let name = chain(head_of(rule)).map(|(path, _)| path.join(".")).unwrap_or_default();
+            let name = split_reference(head_of(rule))
+                .map(|(path, _)| path.join("."))
+                .unwrap_or_default();
             if builtins::exists(&name) {
                 let message = format!("rule `{name}` hides a built-in function");
                 self.found
@@ -201,7 +205,9 @@ impl Graph {
         let package = package(module);
         let mut imports = BTreeMap::new();
         for import in &module.imports {
-            let Some((path, _)) = chain(&import.refr) else { continue };
+            let Some((path, _)) = split_reference(&import.refr) else {
+                continue;
+            };
             let alias = import
                 .r#as
                 .as_ref()
@@ -220,20 +226,20 @@ impl Graph {
             let Some(&node) = self.rules.get(&rule_path(&package, rule)) else {
                 continue;
             };
-            let mut walk = RuleVisitor {
+            let mut visitor = RuleVisitor {
                 graph: self,
                 package: &package,
                 imports: &imports,
                 node,
             };
-            walk.rule(rule);
+            visitor.rule(rule);
         }
     }
 
     /// Records that a rule names `path` below `input`.
-    fn record_input_path(&mut self, path: &[String], place: Location) {
-        self.reads.note(path);
-        self.input_paths.entry(path.to_vec()).or_insert(place);
+    fn record_input_path(&mut self, path: &[String], location: Location) {
+        self.dependencies.record(path);
+        self.input_paths.entry(path.to_vec()).or_insert(location);
     }
 
     /// Every rule that `path`, below `data`, could refer to: those below it and those above it.
@@ -241,7 +247,7 @@ impl Graph {
         let below = self
             .rules
             .range(path.to_vec()..)
-            .take_while(|(known, _)| known.starts_with(path));
+            .take_while(|(below_path, _)| below_path.starts_with(path));
         let above = (1..path.len()).filter_map(|length| self.rules.get_key_value(path.get(..length)?));
         below.chain(above).map(|(_, &node)| node).collect()
     }
@@ -288,9 +294,9 @@ impl Graph {
         }
         trail.pop();
         let depth = deepest + 1;
-        if depth == CALL_DEPTH + 1 {
+        if depth == MAX_CALL_DEPTH + 1 {
             let message = format!(
-                "`{}` starts a chain of more than {CALL_DEPTH} rules that wait for one another",
+                "`{}` starts a chain of more than {MAX_CALL_DEPTH} rules that wait for one another",
                 node.name
             );
             found.push(Diagnostic::error(node.location.clone(), message).with_hint("join some of them"));
@@ -303,7 +309,7 @@ impl Graph {
 }
 
 pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
-    let head = chain(head_of(rule)).map(|(path, _)| path).unwrap_or_default();
+    let head = split_reference(head_of(rule)).map(|(path, _)| path).unwrap_or_default();
     package.iter().cloned().chain(head).collect()
 }
 
@@ -355,7 +361,7 @@ impl RuleVisitor<'_> {
     /// Collects calls in a head. The head itself only names the rule, but its indices can contain
     /// calls.
     fn head(&mut self, refr: &Expr) {
-        if let Some((_, indices)) = chain(refr) {
+        if let Some((_, indices)) = split_reference(refr) {
             indices.into_iter().for_each(|index| self.expr(index));
         }
     }
@@ -408,7 +414,7 @@ impl RuleVisitor<'_> {
             | Expr::Number { .. }
             | Expr::Bool { .. }
             | Expr::Null { .. } => {}
-            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => match chain(expr) {
+            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => match split_reference(expr) {
                 Some((path, indices)) => {
                     self.reference(&path, start_of(expr));
                     indices.into_iter().for_each(|index| self.expr(index));
@@ -472,9 +478,9 @@ impl RuleVisitor<'_> {
         resolve(self.package, |name| self.imports.get(name), path)
     }
 
-    fn reference(&mut self, path: &[String], place: Location) {
+    fn reference(&mut self, path: &[String], location: Location) {
         if let Some(("input", rest)) = path.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-            self.graph.record_input_path(rest, place);
+            self.graph.record_input_path(rest, location);
         }
         let Some(path) = self.resolve(path) else { return };
         let reached = self.graph.possible_rules(&path);
@@ -484,7 +490,7 @@ impl RuleVisitor<'_> {
     }
 
     fn call(&mut self, function: &Expr, parameters: &[ExprRef]) {
-        let Some((path, indices)) = chain(function) else {
+        let Some((path, indices)) = split_reference(function) else {
             return self.expr(function);
         };
         indices.into_iter().for_each(|index| self.expr(index));

@@ -17,37 +17,37 @@ use super::graph::{self, Path};
 use super::{Front, builtins};
 use tollgate_core::diagnostic::Diagnostic;
 
-mod names;
 mod references;
 mod size;
+mod variables;
 
-use names::{BindingSite, RuleVariables, ValueOrigin, Variable};
 use size::Size;
+use variables::{BindingSite, RuleVariables, ValueOrigin, Variable};
 
 /// Maximum number of nodes of the tree of one value; 64 bytes of text are a node. Comparing two
 /// such values takes some 0.1 s.
-pub const TREE_NODES: u64 = 10_000_000;
+pub const MAX_TREE_NODES: u64 = 10_000_000;
 /// Maximum number of nodes of all arguments of a function that takes texts or numbers. The engine
 /// writes the arguments out even for the error that they have another type.
-const WRITTEN_NODES: u64 = 50_000;
+const MAX_WRITTEN_NODES: u64 = 50_000;
 /// Maximum number of nodes of all arguments of a function that takes lists and tables.
-const TABLE_NODES: u64 = 4_000_000;
+const MAX_TABLE_NODES: u64 = 4_000_000;
 /// Maximum number of nodes of a number: 16 KiB of digits. Multiplication and division take time
 /// quadratic in it.
-const NUMBER_NODES: u64 = 256;
+const MAX_NUMBER_NODES: u64 = 256;
 /// Maximum nesting of one value. Operations that traverse a tree recurse once per level.
-pub const TREE_DEPTH: u64 = 256;
+pub const MAX_TREE_DEPTH: u64 = 256;
 /// Maximum number of expressions examined; a function counts again for every combination of
 /// argument sizes.
-const STEPS: u64 = 4_000_000;
+const MAX_STEPS: u64 = 4_000_000;
 
 /// Checks all modules together. Call it only if there are no cycles.
 pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagnostic> {
-    let mut growth = SizeEstimator::new(modules, data, front);
-    let paths: Vec<Path> = growth.rules.keys().cloned().collect();
+    let mut estimator = SizeEstimator::new(modules, data, front);
+    let paths: Vec<Path> = estimator.rules.keys().cloned().collect();
     for path in paths {
         // One finding is enough: a value that is too large makes all that refers to it too large.
-        if let Err(finding) = growth.value(&path, None) {
+        if let Err(finding) = estimator.value(&path, None) {
             return vec![*finding];
         }
     }
@@ -60,7 +60,7 @@ type SizeResult = Result<Size, Box<Diagnostic>>;
 struct Definition<'a> {
     rule: &'a Rule,
     module: usize,
-    names: Rc<RuleVariables<'a>>,
+    variables: Rc<RuleVariables<'a>>,
 }
 
 struct ModuleContext<'a> {
@@ -75,7 +75,8 @@ struct SizeEstimator<'a> {
     schema: &'a Json,
     steps: u64,
     /// Sizes of rules, and of functions by the sizes of their arguments.
-    known: HashMap<(Path, Option<Vec<Size>>), Size>,
+    sizes: HashMap<(Path, Option<Vec<Size>>), Size>,
+    /// Sizes of paths in the data files and in `input`.
     outside: HashMap<Path, Size>,
 }
 
@@ -83,11 +84,11 @@ struct SizeEstimator<'a> {
 struct Scope<'a> {
     definition: Rc<Definition<'a>>,
     arguments: Vec<Size>,
-    known: HashMap<Variable<'a>, Size>,
+    sizes: HashMap<Variable<'a>, Size>,
     /// Variables whose size is being computed, outermost first, each with the number of queries
     /// open when it was started.
     open: Vec<(Variable<'a>, usize)>,
-    /// Index in `open` of the outermost variable that was met again.
+    /// Index in `open` of the outermost variable that was reached again.
     cycle_start: usize,
     queries: usize,
 }
@@ -97,21 +98,21 @@ fn too_large(span: &Span, message: String, hint: &str) -> Box<Diagnostic> {
 }
 
 fn checked(size: Size, span: &Span) -> SizeResult {
-    if size.tree > TREE_NODES {
+    if size.tree > MAX_TREE_NODES {
         let observed = if size.tree == u64::MAX {
             "any number of".to_owned()
         } else {
             size.tree.to_string()
         };
         let message = format!(
-            "the value can have {observed} nodes when what it shares is counted wherever it stands, {TREE_NODES} are allowed"
+            "the value can have {observed} nodes when what it shares is counted wherever it stands, {MAX_TREE_NODES} are allowed"
         );
         let hint = "do not put one value into another several times, or again in each turn of a loop; refer to it by a name or key";
         return Err(too_large(span, message, hint));
     }
-    if size.depth > TREE_DEPTH {
+    if size.depth > MAX_TREE_DEPTH {
         let message = format!(
-            "the value can be nested {} deep, {TREE_DEPTH} levels are allowed",
+            "the value can be nested {} deep, {MAX_TREE_DEPTH} levels are allowed",
             size.depth
         );
         return Err(too_large(span, message, "build flat values"));
@@ -121,54 +122,54 @@ fn checked(size: Size, span: &Span) -> SizeResult {
 
 impl<'a> SizeEstimator<'a> {
     fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
-        let mut growth = Self {
+        let mut estimator = Self {
             modules: Vec::new(),
             rules: BTreeMap::new(),
             data,
             schema: front.input_schema(),
             steps: 0,
-            known: HashMap::new(),
+            sizes: HashMap::new(),
             outside: HashMap::new(),
         };
         let mut arities = BTreeMap::new();
         for module in modules {
-            let place = ModuleContext {
+            let context = ModuleContext {
                 package: graph::package(module),
                 imports: references::imports(module),
             };
             for rule in &module.policy {
                 if let Some(arity) = graph::arity(rule) {
-                    arities.insert(graph::rule_path(&place.package, rule), arity);
+                    arities.insert(graph::rule_path(&context.package, rule), arity);
                 }
             }
-            growth.modules.push(place);
+            estimator.modules.push(context);
         }
         for (module, parsed) in modules.iter().enumerate() {
-            let Some(place) = growth.modules.get(module) else {
+            let Some(context) = estimator.modules.get(module) else {
                 continue;
             };
             for rule in &parsed.policy {
-                let arity = |function: &Expr| references::arity(place, &arities, function);
+                let arity = |function: &Expr| references::arity(context, &arities, function);
                 let definition = Definition {
                     rule,
                     module,
-                    names: Rc::new(RuleVariables::of(rule, &arity)),
+                    variables: Rc::new(RuleVariables::collect(rule, &arity)),
                 };
-                let path = graph::rule_path(&place.package, rule);
-                growth.rules.entry(path).or_default().push(Rc::new(definition));
+                let path = graph::rule_path(&context.package, rule);
+                estimator.rules.entry(path).or_default().push(Rc::new(definition));
             }
         }
-        growth
+        estimator
     }
 
-    /// The size of the value of a rule, or of the result of a function for such arguments.
+    /// The size of the value of a rule, or of the result of a function for arguments of these sizes.
     fn value(&mut self, path: &Path, arguments: Option<Vec<Size>>) -> SizeResult {
         let key = (path.clone(), arguments);
-        if let Some(&known) = self.known.get(&key) {
-            return Ok(known);
+        if let Some(&size) = self.sizes.get(&key) {
+            return Ok(size);
         }
         let size = self.definitions(path, key.1.as_deref())?;
-        self.known.insert(key, size);
+        self.sizes.insert(key, size);
         Ok(size)
     }
 
@@ -185,7 +186,7 @@ impl<'a> SizeEstimator<'a> {
             let mut scope = Scope {
                 definition: Rc::clone(&definition),
                 arguments: arguments.map(|argument| argument.into_shared()).collect(),
-                known: HashMap::new(),
+                sizes: HashMap::new(),
                 open: Vec::new(),
                 cycle_start: usize::MAX,
                 queries: 0,
@@ -201,13 +202,13 @@ impl<'a> SizeEstimator<'a> {
             Rule::Default { value, .. } => return Ok(so_far.either(self.expr(scope, value)?)),
             Rule::Spec { head, bodies, .. } => (head, bodies),
         };
-        let mut turns = 1_u64;
+        let mut iterations = 1_u64;
         let mut value = match head {
             RuleHead::Compr { assign, .. } | RuleHead::Func { assign, .. } => match assign {
-                Some(assign) => self.expr_in_loop(scope, &assign.value, &mut turns)?,
+                Some(assign) => self.expr_in_loop(scope, &assign.value, &mut iterations)?,
                 None => Size::ONE,
             },
-            RuleHead::Set { key: Some(key), .. } => self.expr_in_loop(scope, key, &mut turns)?,
+            RuleHead::Set { key: Some(key), .. } => self.expr_in_loop(scope, key, &mut iterations)?,
             RuleHead::Set { key: None, .. } => Size::ONE,
         };
         for body in bodies {
@@ -215,9 +216,9 @@ impl<'a> SizeEstimator<'a> {
             if let Some(assign) = &body.assign {
                 value = value.either(self.expr_in_loop(scope, &assign.value, &mut own)?);
             }
-            turns = turns.saturating_mul(own);
+            iterations = iterations.saturating_mul(own);
         }
-        let mut levels = self.keys_of_head(scope, graph::head_of(definition.rule), &mut turns)?;
+        let mut levels = self.keys_of_head(scope, graph::head_of(definition.rule), &mut iterations)?;
         let partial = matches!(head, RuleHead::Set { .. }) || !levels.is_empty();
         if !partial {
             return Ok(so_far.either(value));
@@ -227,9 +228,13 @@ impl<'a> SizeEstimator<'a> {
             RuleHead::Set { .. } => None,
             RuleHead::Compr { .. } | RuleHead::Func { .. } => levels.pop(),
         };
-        let mut size = Size::collected(innermost, value, turns);
+        let mut size = Size::collected(innermost, value, iterations);
         while let Some(key) = levels.pop() {
-            size = Size::literal([(Some(key), size)].into_iter()).joined(Size::collected(Some(key), Size::ONE, turns));
+            size = Size::literal([(Some(key), size)].into_iter()).joined(Size::collected(
+                Some(key),
+                Size::ONE,
+                iterations,
+            ));
         }
         checked(so_far.joined(size), span)
     }
@@ -239,36 +244,36 @@ impl<'a> SizeEstimator<'a> {
         &mut self,
         scope: &mut Scope<'a>,
         head: &'a Expr,
-        turns: &mut u64,
+        iterations: &mut u64,
     ) -> Result<Vec<Size>, Box<Diagnostic>> {
         let steps = references::steps(head);
         let mut keys = Vec::new();
         for step in steps.into_iter().skip_while(|step| step.fixed().is_some()) {
             keys.push(match step {
                 references::Step::Fixed(text) => Size::text(text.len()),
-                references::Step::Index(index) => self.expr_in_loop(scope, index, turns)?,
+                references::Step::Index(index) => self.expr_in_loop(scope, index, iterations)?,
             });
         }
         Ok(keys)
     }
 
-    /// The size of an expression. Multiplies `turns` by the iterations of the expression itself,
-    /// such as `data.names[_]`.
-    fn expr_in_loop(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> SizeResult {
-        *turns = turns.saturating_mul(self.turns(scope, expr)?);
+    /// The size of an expression. Multiplies `iterations` by those of the expression itself, such as
+    /// `data.names[_]`.
+    fn expr_in_loop(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, iterations: &mut u64) -> SizeResult {
+        *iterations = iterations.saturating_mul(self.iterations(scope, expr)?);
         self.expr(scope, expr)
     }
 
-    /// Examines all statements. Returns in how many iterations they can all hold.
+    /// Examines all statements. Returns the maximum number of iterations in which they all hold.
     fn query(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
         scope.queries += 1;
-        let turns = self.statements(scope, query);
+        let iterations = self.statements(scope, query);
         scope.queries -= 1;
-        turns
+        iterations
     }
 
     fn statements(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
-        let mut turns = 1_u64;
+        let mut iterations = 1_u64;
         for statement in &query.stmts {
             match &statement.literal {
                 Literal::SomeVars { .. } => {}
@@ -278,32 +283,32 @@ impl<'a> SizeEstimator<'a> {
                     for expr in key.iter().chain([value]) {
                         self.expr(scope, expr)?;
                     }
-                    let collection = self.expr_in_loop(scope, collection, &mut turns)?;
-                    turns = turns.saturating_mul(collection.length.max(1));
+                    let collection = self.expr_in_loop(scope, collection, &mut iterations)?;
+                    iterations = iterations.saturating_mul(collection.length.max(1));
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => {
-                    self.expr_in_loop(scope, expr, &mut turns)?;
+                    self.expr_in_loop(scope, expr, &mut iterations)?;
                 }
                 Literal::Every { domain, query, .. } => {
-                    self.expr_in_loop(scope, domain, &mut turns)?;
+                    self.expr_in_loop(scope, domain, &mut iterations)?;
                     self.query(scope, query)?;
                 }
             }
         }
-        Ok(turns)
+        Ok(iterations)
     }
 
-    /// How many items the indices in an expression iterate over, comprehensions excluded.
-    fn turns(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Result<u64, Box<Diagnostic>> {
-        let mut turns = 1_u64;
+    /// The number of items that the indices in an expression iterate over, without comprehensions.
+    fn iterations(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Result<u64, Box<Diagnostic>> {
+        let mut iterations = 1_u64;
         let mut pending: Vec<&'a Expr> = vec![expr];
         while let Some(expr) = pending.pop() {
             let mut all = |parts: &'a [ExprRef]| pending.extend(parts.iter().map(|part| &**part));
             match expr {
                 Expr::RefBrack { refr, index, .. } => {
                     pending.extend([&**refr, &**index]);
-                    if scope.definition.names.turns(index) {
-                        turns = turns.saturating_mul(self.expr(scope, refr)?.length.max(1));
+                    if scope.definition.variables.iterates(index) {
+                        iterations = iterations.saturating_mul(self.expr(scope, refr)?.length.max(1));
                     }
                 }
                 Expr::RefDot { refr, .. } => pending.push(refr),
@@ -334,7 +339,7 @@ impl<'a> SizeEstimator<'a> {
                 | Expr::Var { .. } => {}
             }
         }
-        Ok(turns)
+        Ok(iterations)
     }
 }
 

@@ -2,7 +2,8 @@
 //! the host's view of one request.
 //!
 //! Values are built directly, without JSON between. What does not change from request to request is
-//! built once, as [`ExtensionFacts`] and [`Principal`]; a request only clones references.
+//! built once, as [`ExtensionFacts`], [`PrincipalFacts`] and [`RbacFacts`]; a request only clones
+//! references.
 //!
 //! Security: the input contains no secret, no raw token and no header that a client sent.
 
@@ -100,11 +101,11 @@ fn labels(labels: &std::collections::BTreeMap<String, String>) -> Value {
         .into_value()
 }
 
-/// The caller, as a value to reuse for as long as the caller's session lasts.
+/// The caller, as an input value to reuse for as long as the caller's session lasts.
 #[derive(Clone, Debug)]
-pub struct Principal(Value);
+pub struct PrincipalFacts(Value);
 
-impl Principal {
+impl PrincipalFacts {
     /// - `id`: stable identifier, such as `sub`.
     /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
@@ -118,7 +119,8 @@ impl Principal {
     }
 }
 
-/// What a request is about, as values to reuse for the lifetime of a snapshot.
+/// Extension, project, application and destination of a request, as input values to reuse for the
+/// lifetime of a snapshot.
 #[derive(Clone, Debug)]
 pub struct ExtensionFacts {
     extension: Value,
@@ -203,14 +205,14 @@ pub struct ExtensionRequest<'a> {
     pub project: Option<&'a str>,
 }
 
-/// The RBAC table's verdict about one tuple.
+/// The RBAC table's verdict about one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacVerdict<'a> {
     /// Whether the table allows.
     pub allow: bool,
     /// `file:line` and text of the deciding row, if one decided.
     pub rule: Option<&'a str>,
-    /// Why, in the words of the table.
+    /// Why: the `VerdictReason`.
     pub why: &'a str,
 }
 
@@ -229,9 +231,9 @@ pub struct RbacRow<'a> {
     pub effect: &'a str,
 }
 
-/// What the RBAC table says about one caller and what the caller asks for.
+/// The verdicts of the RBAC table about one caller and one extension request.
 #[derive(Clone, Copy, Debug)]
-pub struct Rbac<'a> {
+pub struct ExtensionVerdicts<'a> {
     /// Verdict about `applications, get`; for scope `application`.
     pub applications_get: Option<RbacVerdict<'a>>,
     /// Verdict about `projects, get`; for scope `project`.
@@ -242,13 +244,13 @@ pub struct Rbac<'a> {
     pub candidates: &'a [RbacRow<'a>],
 }
 
-/// [`Rbac`] as a value to reuse while table, caller and target stay the same.
+/// [`ExtensionVerdicts`] as a value to reuse while table, caller and target stay the same.
 #[derive(Clone, Debug)]
 pub struct RbacFacts(Value);
 
 impl RbacFacts {
     /// Takes about a microsecond, plus half a microsecond for each candidate row.
-    pub fn new(rbac: &Rbac<'_>) -> Self {
+    pub fn new(rbac: &ExtensionVerdicts<'_>) -> Self {
         KEYS.with(|keys| {
             let mut verdicts = Object::new();
             verdicts.insert(keys.extensions_invoke.clone(), verdict(keys, &rbac.extensions_invoke));
@@ -274,13 +276,13 @@ impl RbacFacts {
 #[derive(Clone, Copy, Debug)]
 pub struct ExtensionInput<'a> {
     /// The caller.
-    pub principal: &'a Principal,
+    pub principal: &'a PrincipalFacts,
     /// The request.
     pub request: ExtensionRequest<'a>,
     /// Extension, project, application, destination.
-    pub prepared: &'a ExtensionFacts,
-    /// What the RBAC table says.
-    pub verdicts: &'a RbacFacts,
+    pub facts: &'a ExtensionFacts,
+    /// The verdicts of the RBAC table.
+    pub rbac: &'a RbacFacts,
 }
 
 impl ExtensionInput<'_> {
@@ -291,12 +293,12 @@ impl ExtensionInput<'_> {
             let mut input = Object::new();
             input.insert(keys.principal.clone(), self.principal.0.clone());
             input.insert(keys.request.clone(), self.request(keys));
-            input.insert(keys.extension.clone(), self.prepared.extension.clone());
-            input.insert(keys.rbac.clone(), self.verdicts.0.clone());
+            input.insert(keys.extension.clone(), self.facts.extension.clone());
+            input.insert(keys.rbac.clone(), self.rbac.0.clone());
             let optional = [
-                (&keys.project, &self.prepared.project),
-                (&keys.application, &self.prepared.application),
-                (&keys.destination, &self.prepared.destination),
+                (&keys.project, &self.facts.project),
+                (&keys.application, &self.facts.application),
+                (&keys.destination, &self.facts.destination),
             ];
             for (key, value) in optional {
                 if let Some(value) = value {

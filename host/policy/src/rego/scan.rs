@@ -6,33 +6,33 @@
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Maximum length of one file, in bytes.
-pub const FILE_BYTES: usize = 256 * 1024;
+pub const MAX_FILE_BYTES: usize = 256 * 1024;
 /// Maximum number of lines of one file.
-pub const LINES: usize = 5_000;
+pub const MAX_LINES: usize = 5_000;
 /// Maximum length of one line, in bytes.
-pub const COLUMNS: usize = 1_000;
+pub const MAX_COLUMNS: usize = 1_000;
 /// Maximum number of brackets open at once: `(`, `[` and `{` together.
-pub const BRACKET_DEPTH: usize = 8;
+pub const MAX_BRACKET_DEPTH: usize = 8;
 
 /// Checks one file; `file` is its name for messages.
 pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    if text.len() > FILE_BYTES {
-        let message = format!("the file has {} bytes, {FILE_BYTES} are allowed", text.len());
+    if text.len() > MAX_FILE_BYTES {
+        let message = format!("the file has {} bytes, {MAX_FILE_BYTES} are allowed", text.len());
         found.push(Diagnostic::error(Location::new(file, 0), message).with_hint("move tables to data files"));
         return found;
     }
     let lines = text.lines().count();
-    if lines > LINES {
+    if lines > MAX_LINES {
         found.push(Diagnostic::error(
             Location::new(file, 0),
-            format!("the file has {lines} lines, {LINES} are allowed"),
+            format!("the file has {lines} lines, {MAX_LINES} are allowed"),
         ));
         return found;
     }
     for (number, line) in (1_u32..).zip(text.lines()) {
-        if line.len() > COLUMNS {
-            let message = format!("the line has {} bytes, {COLUMNS} are allowed", line.len());
+        if line.len() > MAX_COLUMNS {
+            let message = format!("the line has {} bytes, {MAX_COLUMNS} are allowed", line.len());
             found.push(Diagnostic::error(Location::new(file, number), message));
         }
     }
@@ -42,7 +42,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
             line,
             column,
         };
-        let message = format!("brackets are nested more than {BRACKET_DEPTH} deep");
+        let message = format!("brackets are nested more than {MAX_BRACKET_DEPTH} deep");
         let hint = "give parts a name of their own, or move literals to data files";
         found.push(Diagnostic::error(location, message).with_hint(hint));
     }
@@ -61,7 +61,7 @@ fn too_deep(text: &str) -> Option<(u32, u32)> {
         match byte {
             b'(' | b'[' | b'{' => {
                 depth += 1;
-                if depth > BRACKET_DEPTH {
+                if depth > MAX_BRACKET_DEPTH {
                     return Some((scan.line, scan.column));
                 }
             }
@@ -130,11 +130,11 @@ impl Lexer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES, check, too_deep};
+    use super::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES, check, too_deep};
 
     #[test]
     fn depth_counts_outside_of_texts_and_comments_only() {
-        let deep = "[".repeat(BRACKET_DEPTH + 1);
+        let deep = "[".repeat(MAX_BRACKET_DEPTH + 1);
         for harmless in [
             format!("# {deep}"),
             format!("\"{deep}\""),
@@ -153,7 +153,7 @@ mod tests {
         ] {
             assert!(too_deep(&harmful).is_some(), "{harmful}");
         }
-        assert_eq!(too_deep(&"[".repeat(BRACKET_DEPTH)), None);
+        assert_eq!(too_deep(&"[".repeat(MAX_BRACKET_DEPTH)), None);
         assert!(too_deep(&format!("{}{deep}", "]".repeat(50))).is_some());
         assert_eq!(too_deep(&format!("x\n  {deep}")), Some((2, 11)));
     }
@@ -162,9 +162,9 @@ mod tests {
     fn sizes_are_bounded() {
         assert!(check("a.rego", "package a\n").is_empty());
         for (text, word) in [
-            ("#\n".repeat(LINES + 1), "lines"),
-            ("x".repeat(COLUMNS + 1), "line has"),
-            ("#".repeat(FILE_BYTES + 1), "bytes"),
+            ("#\n".repeat(MAX_LINES + 1), "lines"),
+            ("x".repeat(MAX_COLUMNS + 1), "line has"),
+            ("#".repeat(MAX_FILE_BYTES + 1), "bytes"),
         ] {
             let found = check("a.rego", &text);
             assert!(

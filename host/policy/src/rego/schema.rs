@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// A finding if the schema excludes such a path; `None` if it has the path or leaves it open.
-pub(super) fn unknown_field(schema: &Value, path: &[String], place: &Location) -> Option<Diagnostic> {
+pub(super) fn unknown_field(schema: &Value, path: &[String], location: &Location) -> Option<Diagnostic> {
     let mut at = resolved(schema, schema)?;
     for (depth, part) in path.iter().enumerate() {
         let fields = at.get("properties")?.as_object()?;
@@ -25,7 +25,7 @@ pub(super) fn unknown_field(schema: &Value, path: &[String], place: &Location) -
                 Some((distance, known)) if distance <= 2 => format!("is `{known}` meant?"),
                 Some(_) | None => format!("known are {}", fields.keys().cloned().collect::<Vec<_>>().join(", ")),
             };
-            return Some(Diagnostic::error(place.clone(), message).with_hint(hint));
+            return Some(Diagnostic::error(location.clone(), message).with_hint(hint));
         };
         at = resolved(schema, next)?;
     }

@@ -9,19 +9,19 @@ use super::{Front, scan};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
 /// Maximum number of files in one bundle, data files included.
-const FILES: usize = 64;
+const MAX_FILES: usize = 64;
 /// Maximum length of all Rego files together, in bytes.
-const POLICY_BYTES: usize = 1024 * 1024;
+const MAX_POLICY_BYTES: usize = 1024 * 1024;
 /// Maximum length of all data files together, in bytes.
-const DATA_BYTES: usize = 8 * 1024 * 1024;
+const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum length of the cases file, in bytes.
-const CASES_BYTES: usize = 4 * 1024 * 1024;
+const MAX_CASES_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum length of one file of CEL conditions, in bytes.
-const CONDITION_BYTES: usize = 64 * 1024;
+const MAX_CONDITION_BYTES: usize = 64 * 1024;
 
 /// Name of the impersonation file. For Kubernetes it says which names people and jobs have in
-/// clusters. For Applications it says who acts where no entry names an account, and what the
-/// cluster is told about the caller.
+/// clusters. For Applications it says who acts where no entry names an account, and which values
+/// about the caller are sent to the cluster.
 pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 
 /// The purpose of a file.
@@ -53,12 +53,12 @@ pub(super) struct File {
 
 /// All files of one bundle, in name order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Source {
+pub struct BundleSource {
     pub(super) front: Front,
     pub(super) files: Vec<File>,
 }
 
-impl Source {
+impl BundleSource {
     /// Reads the bundle of `front` in `directory`.
     ///
     /// Refuses a folder without `policy.rego`, `cases.yaml` or, for fronts that have one,
@@ -138,15 +138,15 @@ fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
             .map(|file| file.text.len())
             .sum::<usize>()
     };
-    if files.len() > FILES {
+    if files.len() > MAX_FILES {
         found.push(Diagnostic::error(
             here(),
-            format!("the bundle has {} files, {FILES} are allowed", files.len()),
+            format!("the bundle has {} files, {MAX_FILES} are allowed", files.len()),
         ));
     }
     for (kind, what, allowed) in [
-        (FileKind::Policy, "policy", POLICY_BYTES),
-        (FileKind::Data, "data", DATA_BYTES),
+        (FileKind::Policy, "policy", MAX_POLICY_BYTES),
+        (FileKind::Data, "data", MAX_DATA_BYTES),
     ] {
         let observed = bytes(kind);
         if observed > allowed {
@@ -178,7 +178,7 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
             return;
         }
     };
-    for entry in entries.flatten().take(4 * FILES) {
+    for entry in entries.flatten().take(4 * MAX_FILES) {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         // Kubernetes mounts a ConfigMap with entries such as `..data`.
@@ -211,11 +211,11 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
 fn kind_of(name: &str, data: bool) -> Option<(FileKind, usize)> {
     let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
     match data {
-        true if ends(".yaml") || ends(".yml") || ends(".json") => Some((FileKind::Data, DATA_BYTES)),
+        true if ends(".yaml") || ends(".yml") || ends(".json") => Some((FileKind::Data, MAX_DATA_BYTES)),
         true => None,
-        false if ends(".rego") => Some((FileKind::Policy, scan::FILE_BYTES)),
-        false if ends(".cel.yaml") => Some((FileKind::Condition, CONDITION_BYTES)),
-        false if name == "cases.yaml" => Some((FileKind::Cases, CASES_BYTES)),
+        false if ends(".rego") => Some((FileKind::Policy, scan::MAX_FILE_BYTES)),
+        false if ends(".cel.yaml") => Some((FileKind::Condition, MAX_CONDITION_BYTES)),
+        false if name == "cases.yaml" => Some((FileKind::Cases, MAX_CASES_BYTES)),
         false => None,
     }
 }

@@ -4,25 +4,25 @@
 //! thread would be lost, as nothing can end it. Marking the bundle keeps later requests from losing
 //! their threads as well.
 //!
-//! Invariant: apart from a thread's first decision, watching adds neither a lock nor a look at the
-//! clock to a decision.
+//! Invariant: apart from a thread's first decision, the watchdog adds neither a lock nor a reading
+//! of the clock to a decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::TIME;
+use super::DECISION_TIME_LIMIT;
 
 /// Time between two checks.
-const INTERVAL: Duration = TIME.saturating_mul(2);
+const INTERVAL: Duration = DECISION_TIME_LIMIT.saturating_mul(2);
 /// Number of checks that must find the same decision before it counts as stuck. Checks are counted
 /// rather than time, so that nothing is stuck after a pause of the whole process.
 const CHECKS_UNTIL_STUCK: u32 = 5;
 /// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
 /// returns.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
-/// Stack of the watching thread.
+/// Stack of the watchdog's thread.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The decision that a thread is making. Only that thread writes.
@@ -61,7 +61,7 @@ impl Drop for Running<'_> {
 pub(super) struct Watchdog {
     generation: u64,
     stuck: Arc<AtomicBool>,
-    /// Dropping it ends the watching thread.
+    /// Dropping it ends the watchdog's thread.
     _stop: SyncSender<()>,
 }
 
@@ -111,7 +111,7 @@ struct WatchdogThread {
     generation: u64,
     name: String,
     stuck: Arc<AtomicBool>,
-    /// Running decisions: slot, its turn, how often it was found.
+    /// Running decisions: slot, its sequence number, and the number of checks that found it.
     seen: Vec<(Weak<ThreadSlot>, u64, u32)>,
 }
 
@@ -131,7 +131,7 @@ impl WatchdogThread {
         }
     }
 
-    /// How often the longest-running decision was found.
+    /// Checks all slots. Returns how often the longest-running decision was found.
     fn count_checks(&mut self) -> u32 {
         let mut running = Vec::new();
         let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,13 +144,13 @@ impl WatchdogThread {
             let before = self
                 .seen
                 .iter()
-                .find(|(known, known_turn, _)| known.ptr_eq(weak) && *known_turn == sequence);
-            let looks = before.map_or(0, |(_, _, looks)| looks.saturating_add(1));
-            running.push((Weak::clone(weak), sequence, looks));
+                .find(|(seen_slot, seen_sequence, _)| seen_slot.ptr_eq(weak) && *seen_sequence == sequence);
+            let checks = before.map_or(0, |(_, _, checks)| checks.saturating_add(1));
+            running.push((Weak::clone(weak), sequence, checks));
         }
         drop(slots);
         self.seen = running;
-        self.seen.iter().map(|(_, _, looks)| *looks).max().unwrap_or(0)
+        self.seen.iter().map(|(_, _, checks)| *checks).max().unwrap_or(0)
     }
 }
 

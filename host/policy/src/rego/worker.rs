@@ -16,11 +16,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::cases::{CaseOutcome, CaseResult};
-use super::{Front, cases, compile, source::Source};
+use super::{Front, cases, compile, source::BundleSource};
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 
-/// Maximum length of an answer, in bytes.
-const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
+/// Maximum length of a result, in bytes.
+const MAX_RESULT_BYTES: u64 = 8 * 1024 * 1024;
 /// Maximum length of what is read from the standard error of the child, in bytes.
 const MAX_STDERR_BYTES: u64 = 16 * 1024;
 /// SIGABRT: stack overflow, or no memory.
@@ -45,7 +45,7 @@ pub enum Coverage {
 /// The job of the child.
 #[derive(Serialize, Deserialize)]
 struct CheckJob {
-    source: Source,
+    source: BundleSource,
     action: Action,
 }
 
@@ -108,7 +108,7 @@ impl From<Diagnostic> for WireDiagnostic {
             error: found.is_error(),
             place: found
                 .location
-                .map(|place| (place.file.to_string(), place.line, place.column)),
+                .map(|location| (location.file.to_string(), location.line, location.column)),
             message: found.message,
             hint: found.hint,
         }
@@ -139,7 +139,7 @@ impl From<WireDiagnostic> for Diagnostic {
 /// Bounds of one child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerLimits {
-    /// Wall time from start to answer. It bounds a process that neither ends nor works, and is many
+    /// Wall time from start to result. It bounds a process that neither ends nor works, and is many
     /// times the CPU time, as a busy machine gives the process only a small share.
     pub time: Duration,
     /// CPU seconds, `RLIMIT_CPU`. They bound a policy that works for too long.
@@ -191,7 +191,7 @@ impl Checker {
     }
 
     /// Parses, compiles and tests a bundle.
-    pub fn check(&self, source: &Source, coverage: Coverage) -> CheckReport {
+    pub fn check(&self, source: &BundleSource, coverage: Coverage) -> CheckReport {
         self.run(&CheckJob {
             source: source.clone(),
             action: Action::Check(coverage),
@@ -199,7 +199,7 @@ impl Checker {
     }
 
     /// Parses and compiles a bundle and evaluates one input with both engines.
-    pub fn evaluate(&self, source: &Source, input: serde_json::Value) -> CheckReport {
+    pub fn evaluate(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
         self.run(&CheckJob {
             source: source.clone(),
             action: Action::Evaluate(input),
@@ -208,7 +208,7 @@ impl Checker {
 
     /// Like [`Checker::evaluate`], and also reports which lines decided. An input of the Kubernetes
     /// front without `identity` gets the one that the mapping gives.
-    pub fn explain(&self, source: &Source, input: serde_json::Value) -> CheckReport {
+    pub fn explain(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
         self.run(&CheckJob {
             source: source.clone(),
             action: Action::Explain(input),
@@ -216,12 +216,12 @@ impl Checker {
     }
 
     fn run(&self, job: &CheckJob) -> CheckReport {
-        let answer = self.run_child(job).unwrap_or_else(|message| JobResult {
+        let result = self.run_child(job).unwrap_or_else(|message| JobResult {
             findings: vec![Diagnostic::error(None, message).into()],
             ..JobResult::default()
         });
-        let mut diagnostics: Vec<Diagnostic> = answer.findings.into_iter().map(Diagnostic::from).collect();
-        for case in &answer.cases {
+        let mut diagnostics: Vec<Diagnostic> = result.findings.into_iter().map(Diagnostic::from).collect();
+        for case in &result.cases {
             if let CaseOutcome::Fail(how) = &case.outcome {
                 let location = Location::new(case.file.as_str(), case.line);
                 diagnostics.push(Diagnostic::error(location, format!("case `{}`: {how}", case.note)));
@@ -229,10 +229,10 @@ impl Checker {
         }
         CheckReport {
             diagnostics,
-            cases: answer.cases,
-            coverage: answer.coverage,
-            evaluation: answer.evaluation,
-            input: answer.input,
+            cases: result.cases,
+            coverage: result.coverage,
+            evaluation: result.evaluation,
+            input: result.input,
         }
     }
 
@@ -264,27 +264,27 @@ impl Checker {
         let status = child
             .wait()
             .map_err(|error| format!("the process that checks policies is lost: {error}"))?;
-        let Some((answer, last_words)) = finished else {
+        let Some((result, stderr)) = finished else {
             return Err(format!("checking the bundle took longer than {time:?}"));
         };
         if !status.success() {
-            return Err(describe_exit(status, &last_words, self.limits));
+            return Err(describe_exit(status, &stderr, self.limits));
         }
-        serde_json::from_slice(&answer).map_err(|_| "the process that checks policies gave no answer".to_owned())
+        serde_json::from_slice(&result).map_err(|_| "the process that checks policies gave no answer".to_owned())
     }
 }
 
-/// Writes the job while reading answer and standard error. Returns `None` if waiting for either
+/// Writes the job while reading the result and standard error. Returns `None` if waiting for either
 /// takes longer than `time`.
 fn communicate(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>, String)> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    // If the child dies early, the write fails; its death is what is reported.
+    // If the child ends early, the write fails, and the exit status is reported instead.
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&job)));
-    let answer = read_in_background(stdout, ANSWER_BYTES);
-    let last_words = read_in_background(stderr, MAX_STDERR_BYTES);
-    let answer = answer.recv_timeout(time).ok()?;
-    let last_words = last_words.recv_timeout(time).ok()?;
-    Some((answer, String::from_utf8_lossy(&last_words).into_owned()))
+    let results = read_in_background(stdout, MAX_RESULT_BYTES);
+    let errors = read_in_background(stderr, MAX_STDERR_BYTES);
+    let result = results.recv_timeout(time).ok()?;
+    let error_text = errors.recv_timeout(time).ok()?;
+    Some((result, String::from_utf8_lossy(&error_text).into_owned()))
 }
 
 fn read_in_background(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Receiver<Vec<u8>> {
@@ -300,10 +300,10 @@ fn read_in_background(from: Option<impl Read + Send + 'static>, most: u64) -> mp
     receive
 }
 
-fn describe_exit(status: ExitStatus, last_words: &str, limits: WorkerLimits) -> String {
+fn describe_exit(status: ExitStatus, stderr: &str, limits: WorkerLimits) -> String {
     let out_of = |what: &str| format!("the bundle made the checking process run out of {what}");
-    let stack = last_words.contains("overflowed its stack");
-    let memory = last_words.contains("memory allocation") || last_words.contains("out of memory");
+    let stack = stderr.contains("overflowed its stack");
+    let memory = stderr.contains("memory allocation") || stderr.contains("out of memory");
     match status.signal() {
         Some(SIGXCPU) => out_of(&format!("its {} s of CPU time", limits.cpu_seconds)),
         _ if memory => out_of(&format!("its {} bytes of memory", limits.memory_bytes)),
@@ -316,16 +316,16 @@ fn describe_exit(status: ExitStatus, last_words: &str, limits: WorkerLimits) -> 
 }
 
 /// The child's side: reads the bytes of the job, without the line of limits, and returns the bytes
-/// of the answer. Call it on a large stack, after the limits are set.
-pub fn answer(job: &[u8]) -> Vec<u8> {
-    let answer = match serde_json::from_slice::<CheckJob>(job) {
+/// of the result. Call it on a large stack, after the limits are set.
+pub fn run_job(job: &[u8]) -> Vec<u8> {
+    let result = match serde_json::from_slice::<CheckJob>(job) {
         Ok(job) => execute_job(&job),
         Err(error) => JobResult {
             findings: vec![Diagnostic::error(None, format!("the job cannot be read: {error}")).into()],
             ..JobResult::default()
         },
     };
-    serde_json::to_vec(&answer).unwrap_or_default()
+    serde_json::to_vec(&result).unwrap_or_default()
 }
 
 fn execute_job(job: &CheckJob) -> JobResult {
@@ -339,49 +339,49 @@ fn execute_job(job: &CheckJob) -> JobResult {
         }
     };
     let front = job.source.front;
-    let mut answer = JobResult::default();
+    let mut result = JobResult::default();
     match &job.action {
         Action::Check(coverage) => {
             let mut found = Vec::new();
             let cases = cases::read(&job.source, &mut found);
             parsed.engine.set_enable_coverage(*coverage == Coverage::On);
-            answer.cases = cases
+            result.cases = cases
                 .decisions
                 .iter()
                 .map(|case| cases::run(front, &mut parsed, case))
                 .collect();
-            let named = cases::identities::run(&job.source, &cases.identities, &mut found);
-            answer.cases.extend(named);
-            answer.findings = found.into_iter().map(WireDiagnostic::from).collect();
+            let identities = cases::identities::run(&job.source, &cases.identities, &mut found);
+            result.cases.extend(identities);
+            result.findings = found.into_iter().map(WireDiagnostic::from).collect();
             if let (Coverage::On, Ok(report)) = (coverage, parsed.engine.get_coverage_report()) {
-                answer.coverage = report.files.into_iter().map(file_coverage).collect();
+                result.coverage = report.files.into_iter().map(file_coverage).collect();
             }
         }
-        Action::Evaluate(input) => decide(front, &mut parsed, input, &mut answer),
+        Action::Evaluate(input) => decide(front, &mut parsed, input, &mut result),
         Action::Explain(input) => {
             let mut input = input.clone();
             let mut found = Vec::new();
             cases::identities::fill_identity(&job.source, &mut input, &mut found);
-            answer.findings = found.into_iter().map(WireDiagnostic::from).collect();
+            result.findings = found.into_iter().map(WireDiagnostic::from).collect();
             parsed.engine.set_enable_coverage(true);
-            decide(front, &mut parsed, &input, &mut answer);
+            decide(front, &mut parsed, &input, &mut result);
             if let Ok(report) = parsed.engine.get_coverage_report() {
-                answer.coverage = report.files.into_iter().map(file_coverage).collect();
+                result.coverage = report.files.into_iter().map(file_coverage).collect();
             }
-            answer.input = Some(input);
+            result.input = Some(input);
         }
     }
-    answer
+    result
 }
 
 /// Evaluates one input, unless there are findings about it.
-fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut JobResult) {
+fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, result: &mut JobResult) {
     for wrong in cases::schema_errors(front, input) {
         let message = format!("the input does not fit the schema: {wrong}");
-        answer.findings.push(Diagnostic::error(None, message).into());
+        result.findings.push(Diagnostic::error(None, message).into());
     }
-    if answer.findings.is_empty() {
-        answer.evaluation = Some(match cases::evaluate(front, parsed, input) {
+    if result.findings.is_empty() {
+        result.evaluation = Some(match cases::evaluate(front, parsed, input) {
             Ok(Ok(decision)) => {
                 let mut object = decision.obligations;
                 object.insert("allow".into(), decision.allow.into());

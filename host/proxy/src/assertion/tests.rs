@@ -12,7 +12,7 @@ fn spec(audience: &str) -> AssertionSpec {
     }
 }
 
-fn statement<'a>(subject: &'a str, groups: &'a [String]) -> AssertionClaims<'a> {
+fn assertion_claims<'a>(subject: &'a str, groups: &'a [String]) -> AssertionClaims<'a> {
     AssertionClaims {
         subject,
         username: "ada",
@@ -42,7 +42,7 @@ fn a_backend_can_check_it_with_the_public_key() {
     let signer = signer();
     let groups = ["dev".to_owned()];
     let token = signer
-        .sign_at(&spec("metrics"), &statement("id-1", &groups), NOW)
+        .sign_at(&spec("metrics"), &assertion_claims("id-1", &groups), NOW)
         .unwrap();
     let claims = read(&signer, &token, "metrics").unwrap();
     assert_eq!(claims["sub"], "id-1");
@@ -65,7 +65,11 @@ fn a_backend_can_check_it_with_the_public_key() {
 #[test]
 fn it_is_signed_once_in_half_a_life() {
     let signer = signer();
-    let at = |now| signer.sign_at(&spec("metrics"), &statement("id-1", &[]), now).unwrap();
+    let at = |now| {
+        signer
+            .sign_at(&spec("metrics"), &assertion_claims("id-1", &[]), now)
+            .unwrap()
+    };
     let first = at(NOW);
     assert_eq!(at(NOW + 29), first);
     let second = at(NOW + 30);
@@ -80,12 +84,12 @@ fn it_is_signed_once_in_half_a_life() {
 fn no_two_statements_share_a_signature() {
     let signer = signer();
     let (ab, a_b) = (["ab".to_owned()], ["a".to_owned(), "b".to_owned()]);
-    let base = statement("id-1", &ab);
+    let base = assertion_claims("id-1", &ab);
     let all = [
         signer.sign_at(&spec("metrics"), &base, NOW),
         signer.sign_at(&spec("logs"), &base, NOW),
-        signer.sign_at(&spec("metrics"), &statement("id-2", &ab), NOW),
-        signer.sign_at(&spec("metrics"), &statement("id-1", &a_b), NOW),
+        signer.sign_at(&spec("metrics"), &assertion_claims("id-2", &ab), NOW),
+        signer.sign_at(&spec("metrics"), &assertion_claims("id-1", &a_b), NOW),
         signer.sign_at(
             &spec("metrics"),
             &AssertionClaims {
@@ -115,7 +119,7 @@ fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
     let signer = signer();
     let short = AssertionClaims {
         caller_expires_at: Some(NOW + 10),
-        ..statement("id-1", &[])
+        ..assertion_claims("id-1", &[])
     };
     let token = signer.sign_at(&spec("metrics"), &short, NOW).unwrap();
     assert_eq!(
@@ -126,7 +130,7 @@ fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
         audience: "metrics".to_owned(),
         lifetime: Duration::from_hours(1),
     };
-    let token = signer.sign_at(&long, &statement("id-1", &[]), NOW).unwrap();
+    let token = signer.sign_at(&long, &assertion_claims("id-1", &[]), NOW).unwrap();
     assert_eq!(
         read(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
         Some(NOW + 300)
@@ -139,7 +143,9 @@ fn the_operators_key_is_used() {
         let pem = SecretString::from(rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem());
         let sign = || {
             let signer = Signer::from_pem("https://gateway.example".to_owned(), &pem).unwrap();
-            let token = signer.sign_at(&spec("metrics"), &statement("id-1", &[]), NOW).unwrap();
+            let token = signer
+                .sign_at(&spec("metrics"), &assertion_claims("id-1", &[]), NOW)
+                .unwrap();
             read(&signer, &token, "metrics").unwrap();
             signer.header.kid
         };

@@ -145,7 +145,7 @@ impl Backend {
         }
     }
 
-    /// What all requests to this backend share, for
+    /// The part of the header that all requests to this backend share, for
     /// [`crate::headers::CleanedRequest::seal`].
     pub fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
@@ -155,14 +155,14 @@ impl Backend {
         &self.timeouts
     }
 
-    /// A client for one exchange, and the exchange's slot in it.
+    /// A client for one exchange, and the permit that counts the exchange in it.
     pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<StreamPermit>) {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
             Clients::One(client) => (Client::clone(client), None),
             Clients::Many(http2_pool) => {
-                let (client, place) = http2_pool.take();
-                (client, Some(place))
+                let (client, permit) = http2_pool.take();
+                (client, Some(permit))
             }
         }
     }

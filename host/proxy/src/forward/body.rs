@@ -58,7 +58,7 @@ pub enum BodyError {
     /// Somebody revoked the caller's session.
     #[error("the caller's session was revoked")]
     Revoked,
-    /// The caller may not use the agent any more.
+    /// The caller lost the access that let the request pass.
     #[error("the caller's access was withdrawn")]
     Withdrawn,
     /// The store stopped answering, so the caller may have been revoked.
@@ -76,7 +76,7 @@ pub(super) struct Progress {
     failure: AtomicU8,
 }
 
-/// Why a request's content failed, kept beside the error hyper may lose.
+/// Why a request's content failed. Kept here because hyper may lose the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     TooLarge,
@@ -123,7 +123,7 @@ impl Progress {
     }
 }
 
-/// Content of a request or response.
+/// The content of a request or response.
 #[derive(Default)]
 pub struct Body {
     kind: BodyKind,
@@ -145,7 +145,7 @@ struct Upload {
     left: u64,
     limit: u64,
     idle: LazyTimer,
-    deadline: Option<Box<EndWatcher>>,
+    end_watcher: Option<Box<EndWatcher>>,
     progress: Option<Arc<Progress>>,
     trailers: Trailers,
 }
@@ -162,13 +162,13 @@ enum Trailers {
 struct Download {
     incoming: Incoming,
     idle: Option<LazyTimer>,
-    deadline: Option<Box<EndWatcher>>,
+    end_watcher: Option<Box<EndWatcher>>,
 }
 
 /// Content that the gateway produces over time.
 struct Generated {
     frames: BoxStream<'static, Frame<Bytes>>,
-    deadline: Option<Box<EndWatcher>>,
+    end_watcher: Option<Box<EndWatcher>>,
 }
 
 impl fmt::Debug for Body {
@@ -178,7 +178,7 @@ impl fmt::Debug for Body {
             BodyKind::Full(_) => "Body::Full",
             BodyKind::Upload(_) => "Body::Upload",
             BodyKind::Download(_) => "Body::Download",
-            BodyKind::Generated(_) => "Body::Made",
+            BodyKind::Generated(_) => "Body::Generated",
         })
     }
 }
@@ -223,7 +223,7 @@ impl Body {
             left: limit_bytes,
             limit: limit_bytes,
             idle: LazyTimer::new(idle),
-            deadline: None,
+            end_watcher: None,
             progress: None,
             trailers: Trailers::Forwarded,
         };
@@ -233,8 +233,7 @@ impl Body {
         }
     }
 
-    /// Content a backend sends, with at most `idle` between two frames and
-    /// nothing after one of `ends`.
+    /// Content that a backend sends, with at most `idle` between two frames, until one of `ends`.
     pub(super) fn download(incoming: Incoming, idle: Option<Duration>, ends: EndConditions) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -242,7 +241,7 @@ impl Body {
         let download = Download {
             incoming,
             idle: idle.map(LazyTimer::new),
-            deadline: EndWatcher::new(ends),
+            end_watcher: EndWatcher::new(ends),
         };
         Self {
             kind: BodyKind::Download(download),
@@ -250,11 +249,11 @@ impl Body {
         }
     }
 
-    /// Content the gateway makes, frame by frame, until the stream ends or the caller's
-    /// credential does.
+    /// Content that the gateway produces, frame by frame, until the stream or the caller's
+    /// credential ends.
     ///
     /// - `expires_at`: the credential's end.
-    /// - `decision`: id of the record that allowed it.
+    /// - `decision`: id of the decision that allowed it.
     pub fn generated(
         frames: impl Stream<Item = Frame<Bytes>> + Send + 'static,
         expires_at: Option<jiff::Timestamp>,
@@ -262,18 +261,18 @@ impl Body {
     ) -> Self {
         // An expired credential has no time left.
         let left = expires_at.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())));
-        let end = left.and_then(|left| ExchangeDeadline::credential(left.unwrap_or_default(), decision));
-        let made = Generated {
+        let deadline = left.and_then(|left| ExchangeDeadline::credential(left.unwrap_or_default(), decision));
+        let generated = Generated {
             frames: frames.boxed(),
-            deadline: EndWatcher::new(EndConditions { end, signal: None }),
+            end_watcher: EndWatcher::new(EndConditions { deadline, signal: None }),
         };
         Self {
-            kind: BodyKind::Generated(made),
+            kind: BodyKind::Generated(generated),
             held: Vec::new(),
         }
     }
 
-    /// Keeps `thing` until the content ended or was dropped.
+    /// Keeps `thing` until the content has ended or was dropped.
     pub fn hold(&mut self, thing: impl Send + 'static) {
         self.held.push(Box::new(thing));
     }
@@ -286,10 +285,10 @@ impl Body {
         }
     }
 
-    /// Ends an upload at one of `ends`, independent of the response.
+    /// Ends an upload on one of `ends`, independent of the response.
     pub(super) fn end_with(&mut self, ends: EndConditions) {
         if let BodyKind::Upload(upload) = &mut self.kind {
-            upload.deadline = EndWatcher::new(ends);
+            upload.end_watcher = EndWatcher::new(ends);
         }
     }
 
@@ -305,33 +304,33 @@ impl Body {
     /// Buffers short content of a known length, so that it can be sent twice. Any other content
     /// stays a stream.
     ///
-    /// - `most`: longest content that is taken in, in bytes.
+    /// - `max_bytes`: longest content that is buffered.
     ///
     /// # Errors
     /// [`Error::ClientSilent`] and the like, as when content is forwarded.
-    pub async fn gather(self, most: u64) -> Result<BufferedBody, Error> {
+    pub async fn buffer_if_short(self, max_bytes: u64) -> Result<BufferedBody, Error> {
         let length = match &self.kind {
             BodyKind::Empty => return Ok(BufferedBody::Whole(Bytes::new())),
             BodyKind::Full(bytes) => return Ok(BufferedBody::Whole(bytes.clone())),
             BodyKind::Upload(upload) => upload.incoming.size_hint().exact(),
             BodyKind::Download(_) | BodyKind::Generated(_) => None,
         };
-        if length.is_none_or(|length| length > most) {
+        if length.is_none_or(|length| length > max_bytes) {
             return Ok(BufferedBody::Stream(self));
         }
-        Ok(BufferedBody::Whole(self.whole(most).await?))
+        Ok(BufferedBody::Whole(self.buffer_all(max_bytes).await?))
     }
 
     /// Buffers the whole content, of known or unknown length. Trailers are dropped.
     ///
-    /// - `most`: longest content that is taken in, in bytes.
+    /// - `max_bytes`: longest content that is buffered.
     ///
     /// # Errors
     /// [`Error::ContentTooLarge`], and the others as when content is forwarded.
-    pub async fn whole(mut self, most: u64) -> Result<Bytes, Error> {
-        let known = self.size_hint().exact().filter(|length| *length <= most);
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let mut whole = BytesMut::with_capacity(known.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
+    pub async fn buffer_all(mut self, max_bytes: u64) -> Result<Bytes, Error> {
+        let length = self.size_hint().exact().filter(|length| *length <= max_bytes);
+        let max_length = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        let mut whole = BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
         while let Some(frame) = self.frame().await {
             let frame = frame.map_err(|error| match error {
                 BodyError::TooLarge { .. } => Error::ContentTooLarge,
@@ -346,7 +345,7 @@ impl Body {
                 | BodyError::Backend(_) => Error::ClientBroken,
             })?;
             if let Ok(data) = frame.into_data() {
-                if whole.len().saturating_add(data.len()) > most {
+                if whole.len().saturating_add(data.len()) > max_length {
                     return Err(Error::ContentTooLarge);
                 }
                 whole.extend_from_slice(&data);
@@ -364,7 +363,7 @@ impl Body {
     }
 }
 
-/// A client's content, as [`Body::gather`] leaves it.
+/// A client's content, as [`Body::buffer_if_short`] returns it.
 #[derive(Debug)]
 pub enum BufferedBody {
     /// All of it.
@@ -391,8 +390,8 @@ impl Upload {
 
     fn poll_checked(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            if let Some(deadline) = &mut self.deadline
-                && let Poll::Ready(error) = deadline.poll(cx)
+            if let Some(end_watcher) = &mut self.end_watcher
+                && let Poll::Ready(error) = end_watcher.poll(cx)
             {
                 return Poll::Ready(Some(Err(error)));
             }
@@ -402,7 +401,7 @@ impl Upload {
             })));
         };
         self.idle.stop();
-        if let Some(error) = self.deadline.as_ref().and_then(|deadline| deadline.past()) {
+        if let Some(error) = self.end_watcher.as_ref().and_then(|end_watcher| end_watcher.past()) {
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(match frame {
@@ -455,14 +454,14 @@ impl Download {
                     clean_trailers(trailers);
                 }
                 // A backend that never stops sending is still bounded.
-                let past = self.deadline.as_ref().and_then(|deadline| deadline.past());
+                let past = self.end_watcher.as_ref().and_then(|end_watcher| end_watcher.past());
                 Poll::Ready(Some(past.map_or(Ok(frame), Err)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error)))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
-                if let Some(deadline) = &mut self.deadline
-                    && let Poll::Ready(error) = deadline.poll(cx)
+                if let Some(end_watcher) = &mut self.end_watcher
+                    && let Poll::Ready(error) = end_watcher.poll(cx)
                 {
                     return Poll::Ready(Some(Err(error)));
                 }
@@ -479,8 +478,8 @@ impl Download {
 impl Generated {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         // Checks the end first, because a stream that never pauses must end as well.
-        if let Some(deadline) = &mut self.deadline
-            && let Poll::Ready(error) = deadline.poll(cx)
+        if let Some(end_watcher) = &mut self.end_watcher
+            && let Poll::Ready(error) = end_watcher.poll(cx)
         {
             return Poll::Ready(Some(Err(error)));
         }
@@ -502,10 +501,10 @@ impl HttpBody for Body {
             }
             BodyKind::Upload(upload) => upload.poll_frame(cx),
             BodyKind::Download(download) => download.poll_frame(cx),
-            BodyKind::Generated(made) => made.poll_frame(cx),
+            BodyKind::Generated(generated) => generated.poll_frame(cx),
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            // What failed is over: a connection to a backend goes at once.
+            // Dropped at once, also after an error, so that the connection to a backend closes.
             this.kind = BodyKind::Empty;
             this.held.clear();
         }

@@ -13,23 +13,25 @@ use super::timeout::LazyTimer;
 use super::{BodyError, Error};
 use tollgate_identity::sessions::{EndReason, EndSignal, PolledEndSignal};
 
-/// A fixed end.
+/// A fixed time at which an exchange ends, and why.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExchangeDeadline {
     pub(super) at: Instant,
     cause: DeadlineCause,
 }
 
+/// Why an exchange has a deadline.
 #[derive(Clone, Copy, Debug)]
 enum DeadlineCause {
-    /// The configured bound on the whole.
+    /// The configured bound on the whole exchange.
     ExchangeTimeout { allowed: Duration },
-    /// The caller's credential ends; the decision that let it pass.
+    /// The caller's credential ends. `decision` is the id of the decision that allowed the
+    /// exchange.
     Credential { decision: Uuid },
 }
 
 impl ExchangeDeadline {
-    /// After `allowed` from now.
+    /// The end of the whole exchange, after `allowed` from now.
     pub(super) fn total(allowed: Duration) -> Option<Self> {
         Self::after(allowed, DeadlineCause::ExchangeTimeout { allowed })
     }
@@ -37,17 +39,17 @@ impl ExchangeDeadline {
     /// The end of the caller's credential.
     ///
     /// - `left`: time it has left.
-    /// - `decision`: the one it was good for.
+    /// - `decision`: id of the decision that allowed the exchange.
     pub(super) fn credential(left: Duration, decision: Uuid) -> Option<Self> {
         Self::after(left, DeadlineCause::Credential { decision })
     }
 
-    /// The earlier of both.
+    /// The earlier of two deadlines.
     pub(super) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        one.into_iter().chain(other).min_by_key(|end| end.at)
+        one.into_iter().chain(other).min_by_key(|deadline| deadline.at)
     }
 
-    /// A duration too long to represent means no end.
+    /// A duration too long to represent means no deadline.
     fn after(left: Duration, cause: DeadlineCause) -> Option<Self> {
         let at = Instant::now().checked_add(left)?;
         Some(Self { at, cause })
@@ -74,11 +76,11 @@ impl ExchangeDeadline {
     }
 }
 
-/// Everything that can end an exchange before it is done.
+/// Everything that can end an exchange early.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndConditions {
     /// At a time.
-    pub(super) end: Option<ExchangeDeadline>,
+    pub(super) deadline: Option<ExchangeDeadline>,
     /// From outside.
     pub(super) signal: Option<DecisionSignal>,
 }
@@ -115,7 +117,7 @@ impl DecisionSignal {
     }
 }
 
-/// Watches for the ends of an exchange while content flows.
+/// Polls for the end of an exchange while content flows.
 #[derive(Debug)]
 pub(super) struct EndWatcher {
     timed: Option<(ExchangeDeadline, LazyTimer)>,
@@ -125,28 +127,28 @@ pub(super) struct EndWatcher {
 impl EndWatcher {
     /// `None` if nothing can end the content.
     pub(super) fn new(ends: EndConditions) -> Option<Box<Self>> {
-        let EndConditions { end, signal } = ends;
-        if end.is_none() && signal.is_none() {
+        let EndConditions { deadline, signal } = ends;
+        if deadline.is_none() && signal.is_none() {
             return None;
         }
         Some(Box::new(Self {
-            timed: end.map(|end| (end, LazyTimer::until(end.at))),
-            signal: signal.map(|one| (PolledEndSignal::new(one.signal), one.decision)),
+            timed: deadline.map(|deadline| (deadline, LazyTimer::until(deadline.at))),
+            signal: signal.map(|signal| (PolledEndSignal::new(signal.signal), signal.decision)),
         }))
     }
 
-    /// The error when an end came, without waiting for it.
+    /// The error if the exchange has ended, without waiting for it.
     pub(super) fn past(&self) -> Option<BodyError> {
         if let Some((polled, decision)) = &self.signal
-            && let Some(ending) = polled.past()
+            && let Some(ending) = polled.end_reason()
         {
             return Some(DecisionSignal::body_error(ending, *decision));
         }
-        let (end, timer) = self.timed.as_ref()?;
-        timer.is_past().then(|| end.body_error())
+        let (deadline, timer) = self.timed.as_ref()?;
+        timer.is_past().then(|| deadline.body_error())
     }
 
-    /// Ready when an end came.
+    /// Ready when the exchange has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)
@@ -154,7 +156,7 @@ impl EndWatcher {
             return Poll::Ready(DecisionSignal::body_error(ending, *decision));
         }
         match &mut self.timed {
-            Some((end, timer)) => timer.poll_expired(cx).map(|()| end.body_error()),
+            Some((deadline, timer)) => timer.poll_expired(cx).map(|()| deadline.body_error()),
             None => Poll::Pending,
         }
     }

@@ -1,5 +1,5 @@
-//! Spreads exchanges over several HTTP/2 connections to one server: the first client with room
-//! takes the next exchange.
+//! Spreads exchanges over several HTTP/2 connections to one server: the first client with a free
+//! stream takes the next exchange.
 //!
 //! A client has one HTTP/2 connection to a server, and the server limits the streams of a
 //! connection, while watches and logs of kube-apiserver stay open for hours.
@@ -27,21 +27,22 @@ type HttpClient = Client<Connector, Body>;
 /// Clients to one server, made as they are needed.
 pub(super) struct Http2Pool {
     make: Box<dyn Fn() -> HttpClient + Send + Sync>,
-    lanes: Mutex<Vec<PooledClient>>,
+    clients: Mutex<Vec<PooledClient>>,
 }
 
+/// A client of the pool, with the number of its open exchanges.
 struct PooledClient {
-    pool: HttpClient,
-    open: Arc<AtomicUsize>,
+    client: HttpClient,
+    open_exchanges: Arc<AtomicUsize>,
 }
 
-/// A place in a lane, given back when dropped.
+/// One exchange counted in a pooled client, until dropped.
 #[derive(Debug)]
 pub(super) struct StreamPermit(Arc<AtomicUsize>);
 
 impl PooledClient {
     fn is_empty(&self) -> bool {
-        self.open.load(Ordering::Relaxed) == 0
+        self.open_exchanges.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -58,47 +59,51 @@ impl fmt::Debug for Http2Pool {
 }
 
 impl Http2Pool {
-    /// None yet; `make` makes each.
+    /// Makes an empty pool; `make` makes each client.
     pub(super) fn new(make: impl Fn() -> HttpClient + Send + Sync + 'static) -> Self {
         Self {
             make: Box::new(make),
-            lanes: Mutex::default(),
+            clients: Mutex::default(),
         }
     }
 
-    /// A client with room, and the slot taken in it.
+    /// Returns a client with a free stream, and the permit that counts the exchange in it.
     pub(super) fn take(&self) -> (HttpClient, StreamPermit) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Connections nobody uses any more close with their client. One empty lane
-        // stays behind those in use: the next exchange finds a connection there.
-        while let [.., before, last] = lanes.as_slice()
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Dropping a client closes its connection. One idle client stays behind those in use, so
+        // that the next exchange finds a connection there.
+        while let [.., before, last] = clients.as_slice()
             && before.is_empty()
             && last.is_empty()
         {
-            lanes.pop();
+            clients.pop();
         }
-        let free = lanes
+        let free = clients
             .iter()
-            .find(|lane| lane.open.load(Ordering::Relaxed) < MAX_EXCHANGES_PER_CLIENT);
-        let full = lanes.len() >= MAX_CLIENTS;
-        let least = || lanes.iter().min_by_key(|lane| lane.open.load(Ordering::Relaxed));
-        if let Some(lane) = free.or_else(|| full.then(least).flatten()) {
-            lane.open.fetch_add(1, Ordering::Relaxed);
-            return (lane.pool.clone(), StreamPermit(Arc::clone(&lane.open)));
-        }
-        let lane = PooledClient {
-            pool: (self.make)(),
-            open: Arc::new(AtomicUsize::new(1)),
+            .find(|pooled| pooled.open_exchanges.load(Ordering::Relaxed) < MAX_EXCHANGES_PER_CLIENT);
+        let full = clients.len() >= MAX_CLIENTS;
+        let least_busy = || {
+            clients
+                .iter()
+                .min_by_key(|pooled| pooled.open_exchanges.load(Ordering::Relaxed))
         };
-        let taken = (lane.pool.clone(), StreamPermit(Arc::clone(&lane.open)));
-        lanes.push(lane);
+        if let Some(pooled) = free.or_else(|| full.then(least_busy).flatten()) {
+            pooled.open_exchanges.fetch_add(1, Ordering::Relaxed);
+            return (pooled.client.clone(), StreamPermit(Arc::clone(&pooled.open_exchanges)));
+        }
+        let pooled = PooledClient {
+            client: (self.make)(),
+            open_exchanges: Arc::new(AtomicUsize::new(1)),
+        };
+        let taken = (pooled.client.clone(), StreamPermit(Arc::clone(&pooled.open_exchanges)));
+        clients.push(pooled);
         taken
     }
 
-    /// How many there are.
+    /// Number of clients.
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.lanes.lock().unwrap().len()
+        self.clients.lock().unwrap().len()
     }
 }
 
@@ -121,23 +126,23 @@ mod tests {
     #[test]
     fn a_full_lane_sends_the_next_one_to_another_and_empty_ones_go() {
         let backend = backend();
-        let lanes = backend.http2_pool().expect("a cluster's connections");
-        let mut first: Vec<_> = (0..MAX_EXCHANGES_PER_CLIENT).map(|_| lanes.take()).collect();
-        assert_eq!(lanes.count(), 1);
-        let second = lanes.take();
-        assert_eq!(lanes.count(), 2);
-        // A place that was given back is taken again.
+        let pool = backend.http2_pool().expect("a cluster's connections");
+        let mut first: Vec<_> = (0..MAX_EXCHANGES_PER_CLIENT).map(|_| pool.take()).collect();
+        assert_eq!(pool.count(), 1);
+        let second = pool.take();
+        assert_eq!(pool.count(), 2);
+        // A stream that was released is used again.
         drop(first.pop());
-        let third = lanes.take();
+        let third = pool.take();
         drop(second);
-        assert_eq!(lanes.count(), 2);
-        // The empty one behind a full one has its connection still.
-        let open = |at: usize| lanes.lanes.lock().unwrap()[at].open.load(Ordering::Relaxed);
-        let fourth = lanes.take();
-        assert_eq!((lanes.count(), open(0), open(1)), (2, MAX_EXCHANGES_PER_CLIENT, 1));
+        assert_eq!(pool.count(), 2);
+        // The idle client behind a full one still has its connection.
+        let open = |at: usize| pool.clients.lock().unwrap()[at].open_exchanges.load(Ordering::Relaxed);
+        let fourth = pool.take();
+        assert_eq!((pool.count(), open(0), open(1)), (2, MAX_EXCHANGES_PER_CLIENT, 1));
         drop((first, fourth));
         drop(third);
-        let _last = lanes.take();
-        assert_eq!(lanes.count(), 1);
+        let _last = pool.take();
+        assert_eq!(pool.count(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! Limits the use of one extension, as a whole and by each person. A [`LimitPermit`] is released when
-//! dropped; a request over the limit gets 429 with the time to wait.
+//! Limits the use of one extension, as a whole and by each person. A [`LimitPermit`] is released
+//! when dropped; a request over the limit gets 429 with the time to wait.
 //!
 //! Invariant: every table is bounded, and a limit of one extension does not affect another one.
 
@@ -20,7 +20,7 @@ const SHARDS: usize = 16;
 /// request and their rate is unused.
 const SHARD_PERSONS: usize = 4096;
 
-/// What was exhausted.
+/// Which limit was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
     /// Requests open at once, of all callers.
@@ -35,20 +35,20 @@ pub enum LimitKind {
 
 /// A request over a limit. (429)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", match .exhausted {
+#[error("{}", match .kind {
     LimitKind::ExtensionConcurrency => "too many requests of this extension are open",
     LimitKind::ExtensionRate => "this extension gets too many requests",
     LimitKind::PersonConcurrency => "the caller has too many requests open",
     LimitKind::PersonRate => "the caller sends too many requests",
 })]
-pub struct Refused {
-    /// Which bound.
-    pub exhausted: LimitKind,
+pub struct LimitExceeded {
+    /// Which limit.
+    pub kind: LimitKind,
     /// `Retry-After`: whole seconds, at least 1.
     pub retry_after_seconds: u64,
 }
 
-/// Bounds on one party.
+/// Concurrency and rate limit of an extension or of one person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UsageLimits {
     concurrency: Option<NonZeroU32>,
@@ -59,9 +59,9 @@ struct UsageLimits {
 /// the rate. Source: ITU-T I.371.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate {
-    /// Nanoseconds one request costs.
+    /// Nanoseconds between two requests at this rate.
     emission_interval: u64,
-    /// Nanoseconds someone may be ahead.
+    /// Nanoseconds a caller may be ahead.
     burst_tolerance: u64,
 }
 
@@ -69,7 +69,7 @@ impl UsageLimits {
     fn new(concurrency: Option<NonZeroU32>, per_second: Option<NonZeroU32>, burst: Option<NonZeroU32>) -> Self {
         let rate = per_second.map(|per_second| {
             let emission_interval = 1_000_000_000 / u64::from(per_second.get());
-            // Without a burst, a second's worth may come at once.
+            // Without a configured burst, the requests of one second may come at once.
             let burst = u64::from(burst.unwrap_or(per_second).get());
             Rate {
                 emission_interval,
@@ -101,7 +101,7 @@ struct Person {
     theoretical_arrival: u64,
 }
 
-/// Bounds of one extension, shared by all its requests.
+/// Limits of one extension, shared by all its requests.
 #[derive(Debug)]
 pub struct Limiter {
     start: Instant,
@@ -113,7 +113,7 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Counts begin at zero.
+    /// Makes a limiter with all counters at zero.
     pub fn new(spec: &LimitSpec) -> Arc<Self> {
         let person = &spec.per_person;
         Arc::new(Self {
@@ -134,36 +134,36 @@ impl Limiter {
     /// Counts one request of `person` until the permit is dropped.
     ///
     /// # Errors
-    /// [`Refused`] for the first limit reached. The caller's limits are checked before the
+    /// [`LimitExceeded`] for the first limit reached. The caller's limits are checked before the
     /// extension's, so that one caller's flood does not use up what others may use.
-    pub fn acquire(self: &Arc<Self>, person: u64) -> Result<LimitPermit, Refused> {
+    pub fn acquire(self: &Arc<Self>, person: u64) -> Result<LimitPermit, LimitExceeded> {
         self.acquire_at(person, self.start.elapsed())
     }
 
     /// Like [`Self::acquire`], at a time after the start.
-    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<LimitPermit, Refused> {
+    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<LimitPermit, LimitExceeded> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let counted = self.enter_person(person, now)?;
         let permit = LimitPermit {
             limiter: self.clone(),
             person: counted,
-            open: HeldCounters::Person,
+            counters: HeldCounters::Person,
         };
         self.enter_extension(permit, now)
     }
 
-    fn enter_extension(&self, mut permit: LimitPermit, now: u64) -> Result<LimitPermit, Refused> {
-        let most = self.extension.concurrency.map_or(u32::MAX, NonZeroU32::get);
-        let enter = |open: u32| (open < most).then(|| open + 1);
+    fn enter_extension(&self, mut permit: LimitPermit, now: u64) -> Result<LimitPermit, LimitExceeded> {
+        let max_open = self.extension.concurrency.map_or(u32::MAX, NonZeroU32::get);
+        let enter = |open: u32| (open < max_open).then(|| open + 1);
         if self
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter)
             .is_err()
         {
             permit.refund();
-            return Err(refused(LimitKind::ExtensionConcurrency, 0));
+            return Err(exceeded(LimitKind::ExtensionConcurrency, 0));
         }
-        permit.open = HeldCounters::Both;
+        permit.counters = HeldCounters::Both;
         let Some(rate) = self.extension.rate else {
             return Ok(permit);
         };
@@ -175,7 +175,7 @@ impl Limiter {
             Ok(_) => Ok(permit),
             Err(theoretical_arrival) => {
                 permit.refund();
-                Err(refused(
+                Err(exceeded(
                     LimitKind::ExtensionRate,
                     rate.take(theoretical_arrival, now).err().unwrap_or_default(),
                 ))
@@ -188,8 +188,8 @@ impl Limiter {
         self.persons.get(usize::try_from(key % shards).unwrap_or_default())
     }
 
-    /// Counts the person. Returns the key if persons are counted at all.
-    fn enter_person(&self, key: u64, now: u64) -> Result<Option<u64>, Refused> {
+    /// Counts a request of the person. Returns the key if persons have limits.
+    fn enter_person(&self, key: u64, now: u64) -> Result<Option<u64>, LimitExceeded> {
         if self.person.is_unbounded() {
             return Ok(None);
         }
@@ -200,17 +200,21 @@ impl Limiter {
             if persons.len() >= SHARD_PERSONS {
                 // Every remembered person has open requests or a used rate, so none can be
                 // forgotten.
-                return Err(refused(LimitKind::PersonConcurrency, 0));
+                return Err(exceeded(LimitKind::PersonConcurrency, 0));
             }
         }
         let person = persons.entry(key).or_default();
-        if self.person.concurrency.is_some_and(|most| person.open >= most.get()) {
-            return Err(refused(LimitKind::PersonConcurrency, 0));
+        if self
+            .person
+            .concurrency
+            .is_some_and(|max_open| person.open >= max_open.get())
+        {
+            return Err(exceeded(LimitKind::PersonConcurrency, 0));
         }
         if let Some(rate) = self.person.rate {
             person.theoretical_arrival = rate
                 .take(person.theoretical_arrival, now)
-                .map_err(|wait| refused(LimitKind::PersonRate, wait))?;
+                .map_err(|wait| exceeded(LimitKind::PersonRate, wait))?;
         }
         person.open += 1;
         Ok(Some(key))
@@ -225,32 +229,32 @@ impl Limiter {
     }
 }
 
-fn refused(exhausted: LimitKind, wait_nanoseconds: u64) -> Refused {
+fn exceeded(kind: LimitKind, wait_nanoseconds: u64) -> LimitExceeded {
     let wait = Duration::from_nanos(wait_nanoseconds);
     let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    Refused {
-        exhausted,
+    LimitExceeded {
+        kind,
         retry_after_seconds: whole.max(1),
     }
 }
 
+/// The counters that a permit has incremented.
 #[derive(Clone, Copy, Debug)]
 enum HeldCounters {
     Person,
     Both,
 }
 
-/// One open request. Dropping it closes the request.
+/// One counted request. Dropping it releases what it holds.
 #[derive(Debug)]
 pub struct LimitPermit {
     limiter: Arc<Limiter>,
     person: Option<u64>,
-    open: HeldCounters,
+    counters: HeldCounters,
 }
 
 impl LimitPermit {
-    /// Gives back what the person's rate was charged for a request that the
-    /// extension refused.
+    /// Undoes the charge to the person's rate for a request that a limit of the extension refused.
     fn refund(&self) {
         if let (Some(key), Some(rate)) = (self.person, self.limiter.person.rate) {
             self.limiter.with_person(key, |person| {
@@ -262,7 +266,7 @@ impl LimitPermit {
 
 impl Drop for LimitPermit {
     fn drop(&mut self) {
-        if matches!(self.open, HeldCounters::Both) {
+        if matches!(self.counters, HeldCounters::Both) {
             self.limiter.open.fetch_sub(1, Ordering::AcqRel);
         }
         if let Some(key) = self.person {

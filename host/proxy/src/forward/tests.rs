@@ -18,19 +18,19 @@ pub(crate) mod client;
 mod content;
 mod ending;
 mod objects;
+pub(crate) mod test_server;
 mod tls;
 mod upgrade;
-pub(crate) mod world;
 
 use backend::Reply;
 use client::{Answer, Client};
-use world::{Gateway, TestServer, eventually, limits, request, spec};
+use test_server::{Gateway, TestServer, eventually, limits, request, spec};
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
 
-async fn get(world: &TestServer) -> Answer {
-    Client::connect(world.address).await.exchange(&request(GET, "")).await
+async fn get(server: &TestServer) -> Answer {
+    Client::connect(server.address).await.exchange(&request(GET, "")).await
 }
 
 fn text(answer: &Answer) -> &str {
@@ -45,8 +45,8 @@ async fn responses_arrive_as_they_were_sent() {
         Reply::Bytes(format!("HTTP/1.1 201 Created\r\n{fields}content-length: 2\r\n\r\nok").into_bytes())
     })
     .await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let answer = get(&world).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let answer = get(&server).await;
     assert_eq!((answer.status, text(&answer)), (201, "ok"));
     assert_eq!(answer.values("set-cookie"), ["metrics=b; Path=/extensions/metrics"]);
     assert_eq!(answer.values("x-kept"), ["2"]);
@@ -66,8 +66,8 @@ async fn responses_without_content_keep_their_fields() {
         })
     })
     .await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request("HEAD /extensions/metrics/x", "")).await;
     let head = client.head().await.unwrap();
     assert_eq!((head.status, head.values("content-length")), (200, vec!["1234"]));
@@ -81,8 +81,8 @@ async fn responses_without_content_keep_their_fields() {
 #[tokio::test]
 async fn the_pool_keeps_as_many_connections_as_configured() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     for _ in 0..20 {
         assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
     }
@@ -97,8 +97,8 @@ async fn the_pool_keeps_as_many_connections_as_configured() {
 #[tokio::test]
 async fn idle_connections_are_closed_in_time() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = TestServer::start(backend.address, |spec| spec.connection.idle_connection_timeout = SHORT).await;
-    assert_eq!(get(&world).await.status, 200);
+    let server = TestServer::start(backend.address, |spec| spec.connection.idle_connection_timeout = SHORT).await;
+    assert_eq!(get(&server).await.status, 200);
     assert_eq!(backend.closed(), 0);
     eventually(|| backend.closed() == 1).await;
 }
@@ -106,27 +106,27 @@ async fn idle_connections_are_closed_in_time() {
 #[tokio::test]
 async fn unreachable_and_broken_backends_are_502() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = TestServer::start(closed, |_| {}).await;
-    let answer = get(&world).await;
+    let server = TestServer::start(closed, |_| {}).await;
+    let answer = get(&server).await;
     assert_eq!((answer.status, text(&answer)), (502, "the backend cannot be reached"));
     for reply in [&b""[..], b"HTTP/1.1 2", b"nonsense\r\n\r\n"] {
         let backend = backend::Backend::start(|_| Reply::Last(reply.to_vec())).await;
-        let world = TestServer::start(backend.address, |_| {}).await;
-        let answer = get(&world).await;
+        let server = TestServer::start(backend.address, |_| {}).await;
+        let answer = get(&server).await;
         assert_eq!(
             (answer.status, text(&answer)),
             (502, "the backend broke off before its response")
         );
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
 #[tokio::test]
 async fn requests_a_backend_may_have_seen_are_not_repeated() {
     let backend = backend::Backend::start(|_| Reply::Last(Vec::new())).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
     for line in ["POST /extensions/metrics/x", GET] {
-        let answer = Client::connect(world.address)
+        let answer = Client::connect(server.address)
             .await
             .exchange(&request(line, "Content-Length: 0\r\n"))
             .await;
@@ -138,12 +138,12 @@ async fn requests_a_backend_may_have_seen_are_not_repeated() {
 #[tokio::test]
 async fn silence_before_the_head_is_408() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
-    let world = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT)).await;
+    let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT)).await;
     let start = Instant::now();
-    assert_eq!(get(&world).await.status, 408);
+    assert_eq!(get(&server).await.status, 408);
     assert!(start.elapsed() >= SHORT);
     eventually(|| backend.closed() == 1).await;
-    world.idle("metrics").await;
+    server.idle("metrics").await;
 }
 
 #[tokio::test]
@@ -153,8 +153,8 @@ async fn the_whole_before_the_head_is_504() {
         spec.timeouts.idle = Some(Duration::from_secs(60));
         spec.timeouts.total = Some(SHORT);
     };
-    let world = TestServer::start(backend.address, edit).await;
-    assert_eq!(get(&world).await.status, 504);
+    let server = TestServer::start(backend.address, edit).await;
+    assert_eq!(get(&server).await.status, 504);
     eventually(|| backend.closed() == 1).await;
 }
 
@@ -163,7 +163,7 @@ async fn silence_after_the_head_aborts() {
     for total in [false, true] {
         let start = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
         let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;
-        let world = TestServer::start(backend.address, |spec| {
+        let server = TestServer::start(backend.address, |spec| {
             let bound = if total {
                 &mut spec.timeouts.total
             } else {
@@ -172,27 +172,27 @@ async fn silence_after_the_head_aborts() {
             *bound = Some(SHORT);
         })
         .await;
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request(GET, "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
         let rest = client.rest().await;
         assert_eq!(rest, b"1\r\na\r\n", "no last chunk: the client sees the break");
         eventually(|| backend.closed() == 1).await;
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_request_along() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request(GET, "")).await;
     eventually(|| backend.seen().len() == 1).await;
-    assert_eq!(world.open("metrics"), 1);
+    assert_eq!(server.open("metrics"), 1);
     drop(client);
     eventually(|| backend.closed() == 1).await;
-    world.idle("metrics").await;
+    server.idle("metrics").await;
 }
 
 #[tokio::test]
@@ -203,22 +203,22 @@ async fn a_backend_that_hangs_slows_no_other() {
         spec("slow", &format!("http://{}", slow.address)),
         spec("fast", &format!("http://{}", fast.address)),
     ];
-    let world = TestServer::with(Gateway::new(&specs).unwrap(), limits(), None).await;
+    let server = TestServer::with(Gateway::new(&specs).unwrap(), limits(), None).await;
     let mut hanging = Vec::new();
     for _ in 0..50 {
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request("GET /extensions/slow/x", "")).await;
         hanging.push(client);
     }
     eventually(|| slow.seen().len() == 50).await;
-    let mut client = Client::connect(world.address).await;
+    let mut client = Client::connect(server.address).await;
     for _ in 0..50 {
         assert_eq!(
             client.exchange(&request("GET /extensions/fast/x", "")).await.status,
             200
         );
     }
-    assert_eq!(world.open("slow"), 50);
+    assert_eq!(server.open("slow"), 50);
 }
 
 #[tokio::test]
@@ -231,17 +231,17 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
     );
     let address = "127.0.0.1:1".parse().unwrap();
     let peer = Arc::new(crate::server::Peer::for_test(address, crate::server::Transport::Plain));
-    let identity = crate::headers::Identity::default();
-    let subject = crate::headers::Subject::new(&crate::headers::ResourceNames {
+    let identity = crate::headers::IdentityHeaders::default();
+    let resource = crate::headers::ResourceHeaders::new(&crate::headers::ResourceNames {
         namespace: "argocd",
         application: None,
         project: None,
         cluster: None,
     });
-    let subject = subject.unwrap();
-    let own = crate::headers::HostHeaders {
+    let resource = resource.unwrap();
+    let host_headers = crate::headers::HostHeaders {
         identity: &identity,
-        subject: &subject,
+        resource: &resource,
         assertion: None,
     };
     let sealed = || {
@@ -254,7 +254,7 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
         let path = crate::target::join("/", "/x", None).unwrap();
         crate::headers::clean(head)
             .unwrap()
-            .seal((one.upstream(), path), &own, &peer)
+            .seal((one.upstream(), path), &host_headers, &peer)
             .unwrap()
     };
     assert!(matches!(

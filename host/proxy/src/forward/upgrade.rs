@@ -40,7 +40,7 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Bytes read at once, per direction.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Bounds on a tunnel.
+/// Idle time and lifetime of a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TunnelLimits {
     idle: Option<Duration>,
@@ -62,8 +62,8 @@ impl TunnelLimits {
 pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     pub(super) client: OnUpgrade,
-    pub(super) bounds: TunnelLimits,
-    /// Signal that ends it from outside.
+    pub(super) limits: TunnelLimits,
+    /// Signal that ends the tunnel from outside.
     pub(super) signal: Option<EndSignal>,
     pub(super) peer: Arc<Peer>,
     pub(super) held: Vec<HeldValue>,
@@ -75,7 +75,7 @@ impl Tunnel {
         let Self {
             protocol,
             client,
-            bounds,
+            limits,
             signal,
             peer,
             held,
@@ -93,7 +93,7 @@ impl Tunnel {
             tokio::select! {
                 () = peer.closing().cancelled() => {}
                 () = ended(signal.as_ref()) => {}
-                _ = timeout(bounds.lifetime, run(client, backend, bounds.idle)) => {}
+                _ = timeout(limits.lifetime, run(client, backend, limits.idle)) => {}
             }
             drop(held);
         });
@@ -101,7 +101,7 @@ impl Tunnel {
     }
 }
 
-/// Waits for the end from outside. Never returns if there is none.
+/// Waits for the signal that ends the tunnel from outside. Never returns if there is none.
 async fn ended(signal: Option<&EndSignal>) {
     match signal {
         Some(signal) => {
@@ -194,7 +194,7 @@ impl Activity {
     }
 }
 
-/// One side of a tunnel.
+/// One side of a tunnel, which records when bytes were read.
 struct ActivityStream {
     io: TokioIo<Upgraded>,
     activity: Arc<Activity>,

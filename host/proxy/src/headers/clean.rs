@@ -1,4 +1,5 @@
-//! Removes the header fields that a client may not send to an upstream. The result is [`CleanedRequest`].
+//! Removes the header fields that a client may not send to an upstream. The result is
+//! [`CleanedRequest`].
 //!
 //! Security: a removed field never comes back, whatever `Connection` or a plugin says.
 
@@ -11,14 +12,14 @@ use tollgate_core::upgrade::Protocol;
 use super::Error;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::header_names::{CONTENT_NAMES, HeaderOwner, owner};
-use tollgate_identity::authenticate::agent;
+use tollgate_identity::authenticate::k8s_proxy;
 
 /// Which of a client's fields may reach an upstream. The gateway's own never do.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientFields<'a> {
-    /// All but those that some backend attributes to somebody other than the client.
+    /// All fields, except those that some backend attributes to somebody other than the client.
     NoAllowlist,
-    /// These, and those needed to read the content.
+    /// Only these fields, and those needed to read the content.
     Allowlist(&'a [HeaderName]),
 }
 
@@ -28,15 +29,15 @@ impl ClientFields<'_> {
         match (self, owner(name)) {
             (_, HeaderOwner::Host) | (Self::NoAllowlist, HeaderOwner::Operator) => false,
             (Self::NoAllowlist, HeaderOwner::Client) => true,
-            (Self::Allowlist(listed), HeaderOwner::Operator | HeaderOwner::Client) => {
-                CONTENT_NAMES.binary_search(&name).is_ok() || listed.iter().any(|listed| listed == name)
+            (Self::Allowlist(allowed), HeaderOwner::Operator | HeaderOwner::Client) => {
+                CONTENT_NAMES.binary_search(&name).is_ok() || allowed.iter().any(|allowed_name| allowed_name == name)
             }
         }
     }
 }
 
-/// A request head with only what the client may say. Plugins edit its fields, and [`CleanedRequest::seal`]
-/// completes it for sending.
+/// A request head with only the fields that the client may send. Plugins edit them, and
+/// [`CleanedRequest::seal`] completes the head for sending.
 #[derive(Clone, Debug)]
 pub struct CleanedRequest {
     pub(super) method: Method,
@@ -44,7 +45,7 @@ pub struct CleanedRequest {
     pub(super) fields: HeaderMap,
     /// Authority the client named, for `X-Forwarded-Host`.
     pub(super) host: HeaderValue,
-    /// Asked for, and supported.
+    /// The protocol the client asks for, if supported.
     pub(super) upgrade: Option<(Protocol, OnUpgrade)>,
     /// The client takes trailers in the response.
     pub(super) accepts_trailers: bool,
@@ -70,8 +71,8 @@ impl CleanedRequest {
         &self.fields
     }
 
-    /// The same, for plugins to edit. Fields of the host's own found here later
-    /// make [`CleanedRequest::seal`] fail.
+    /// The same, for plugins to edit. A field that the host owns makes [`CleanedRequest::seal`]
+    /// fail.
     pub fn fields_mut(&mut self) -> &mut HeaderMap {
         &mut self.fields
     }
@@ -82,7 +83,7 @@ impl CleanedRequest {
     }
 }
 
-/// As [`clean_for`], for an upstream without a list of its own.
+/// As [`clean_for`], for an upstream without an allowlist.
 ///
 /// # Errors
 /// As [`clean_for`].
@@ -113,7 +114,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         None => HeaderValue::from_str(uri.authority().map_or("", |authority| authority.as_str()))
             .map_err(|_| crate::target::Error::HostInvalid)?,
     };
-    let upgrade = wanted_upgrade(version, &method, &fields)?
+    let upgrade = requested_upgrade(version, &method, &fields)?
         .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
     let accepts_trailers = lists(&fields, &TE, "trailers");
     let trailer = match allowed {
@@ -124,7 +125,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
     remove_named_by_connection(&mut fields)?;
     let via = joined(&fields, &VIA);
     remove_foreign(&mut fields, allowed)?;
-    agent::strip_subprotocols(&mut fields);
+    k8s_proxy::strip_subprotocols(&mut fields);
     if upgrade.is_none() {
         fields.remove("sec-websocket-key");
         fields.remove("sec-websocket-version");
@@ -197,7 +198,7 @@ pub(super) fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
         .any(|one| one.trim().eq_ignore_ascii_case(item))
 }
 
-fn wanted_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
+fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
     let mut lines = fields.get_all(UPGRADE).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Ok(None);

@@ -9,23 +9,23 @@ use http::{HeaderName, HeaderValue};
 
 use super::Error;
 
-/// The caller, as authentication knows it. Borrowed: the fields are copied
-/// into header values once.
+/// The caller, as authentication knows it. Borrowed, because the fields are copied into header
+/// values once.
 #[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
+pub struct UserInfo<'a> {
     /// Argo CD's user id: `federated_claims.user_id`, else `sub`.
     pub user_id: &'a str,
     /// Display name; may be empty.
     pub username: &'a str,
     /// Values of all configured scopes.
     pub groups: &'a [String],
-    /// Further facts by key, for `X-Remote-Extra-*`.
+    /// Further values by key, for `X-Remote-Extra-*`.
     pub extra: &'a [(String, Vec<String>)],
 }
 
-/// Header values that say who calls. Made once per person and cloned cheaply.
+/// Header values that say who calls. Made once for each principal and cloned cheaply.
 #[derive(Clone, Debug, Default)]
-pub struct Identity {
+pub struct IdentityHeaders {
     pub(super) user_id: Option<HeaderValue>,
     pub(super) username: Option<HeaderValue>,
     pub(super) groups: Option<HeaderValue>,
@@ -33,8 +33,8 @@ pub struct Identity {
     pub(super) remote: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Identity {
-    /// The `Argocd-*` part.
+impl IdentityHeaders {
+    /// Makes the `Argocd-*` fields.
     ///
     /// Groups are joined with `,` as in Argo CD. Where a group's own characters
     /// would make a backend see other groups, they are percent-encoded: `,` as
@@ -44,7 +44,7 @@ impl Identity {
     /// # Errors
     /// [`Error::Identity`] when the id or name has control characters or blanks
     /// at either end: HTTP parsers trim, and `"admin "` would be `admin`.
-    pub fn new(caller: &Caller<'_>) -> Result<Self, Error> {
+    pub fn new(caller: &UserInfo<'_>) -> Result<Self, Error> {
         Ok(Self {
             user_id: single("user id", caller.user_id)?,
             username: single("username", caller.username)?,
@@ -53,7 +53,7 @@ impl Identity {
         })
     }
 
-    /// Adds the `X-Remote-*` part, as Kubernetes sends it to aggregated API
+    /// Adds the `X-Remote-*` fields, as Kubernetes sends it to aggregated API
     /// servers: name, uid, one line a group, extras with escaped keys.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Identity {
     /// when there is neither a name nor an id.
     ///
     /// Source: Kubernetes `transport.SetAuthProxyHeaders`.
-    pub fn with_request_header(mut self, caller: &Caller<'_>) -> Result<Self, Error> {
+    pub fn with_request_header(mut self, caller: &UserInfo<'_>) -> Result<Self, Error> {
         let name = if caller.username.is_empty() {
             caller.user_id
         } else {
@@ -92,7 +92,7 @@ impl Identity {
     }
 }
 
-/// One value that must arrive as it is; none for an empty text.
+/// Returns a value that must arrive unchanged; `None` for an empty text.
 pub(super) fn single(part: &'static str, text: &str) -> Result<Option<HeaderValue>, Error> {
     if text.is_empty() {
         return Ok(None);

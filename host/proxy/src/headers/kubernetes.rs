@@ -1,4 +1,4 @@
-//! The fields that tell a cluster whom a request is from: `Impersonate-*`, `Audit-ID` and `Via`,
+//! The fields that tell a cluster who a request is from: `Impersonate-*`, `Audit-ID` and `Via`,
 //! for an identity that passed the guard rails.
 //!
 //! Security: a request never names two users or an empty one, and a request that impersonates
@@ -77,7 +77,7 @@ pub(super) fn put_audit_id(fields: &mut HeaderMap, id: Uuid) -> Result<(), Error
     put(fields, AUDIT_ID, value.map_err(|_| Error::Value { name: AUDIT_ID })?)
 }
 
-/// Writes the user whom the cluster should impersonate. Writes nothing if there is none.
+/// Writes the user that the cluster should impersonate. Writes nothing if there is none.
 pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
     let Identity {
         username,
@@ -106,7 +106,7 @@ pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Imperson
 /// covers mistakes of earlier steps.
 pub(super) fn check_impersonation(fields: &HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
     let mut users = fields.get_all(USER).iter();
-    let told = match impersonation {
+    let is_as_decided = match impersonation {
         Impersonation::Nobody => !fields.keys().any(|name| is_impersonation(name.as_str())),
         Impersonation::As(identity) => {
             let user = users.next().map(HeaderValue::as_bytes);
@@ -115,7 +115,11 @@ pub(super) fn check_impersonation(fields: &HeaderMap, impersonation: &Impersonat
                 && users.next().is_none()
         }
     };
-    if told { Ok(()) } else { Err(Error::Impersonation) }
+    if is_as_decided {
+        Ok(())
+    } else {
+        Err(Error::Impersonation)
+    }
 }
 
 /// One line for each value, of a field that is not there yet.

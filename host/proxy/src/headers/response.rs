@@ -3,8 +3,8 @@
 //!
 //! Security: everything the gateway forwards is on one origin, that of the session cookie. So no
 //! cookie of an upstream may replace, shadow or end a session. Backends of extensions are the
-//! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster anybody may
-//! answer, so only [`CLUSTER_RESPONSE_FIELDS`] passes.
+//! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster, anybody may
+//! answer, so only [`CLUSTER_RESPONSE_FIELDS`] pass.
 
 use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -24,7 +24,7 @@ const EXTENSION_PATHS: [&str; 2] = ["/api/v1/extensions/", "/extensions/"];
 /// Source: RFC 6265bis, section 5.6.
 const COOKIE_ATTRIBUTE_BYTES: usize = 1024;
 
-/// Fields by which one answer changes what a browser, or a proxy before the gateway,
+/// Fields by which one response changes what a browser, or a proxy before the gateway,
 /// does with others of the same origin; sorted.
 ///
 /// - it stores something for the origin: `accept-ch`, `alt-svc`, `clear-site-data`,
@@ -32,8 +32,8 @@ const COOKIE_ATTRIBUTE_BYTES: usize = 1024;
 ///   bound to devices, dictionaries, shared storage;
 /// - it reports from the origin's pages: `reporting-endpoints`, `expect-ct`;
 /// - it reaches beyond its own path: `service-worker-allowed`, `origin-agent-cluster`;
-/// - it asks people for a password of this origin: `www-authenticate`. No answer to it
-///   would get through, for `authorization` is the gateway's to read;
+/// - it asks people for a password of this origin: `www-authenticate`. No password would
+///   reach the upstream, because the gateway reads and removes `authorization`;
 /// - it commands a proxy: `x-accel-redirect`, `x-sendfile` and their like.
 const ORIGIN_WIDE: [&str; 31] = [
     "accept-ch",
@@ -109,8 +109,8 @@ const CLUSTER_RESPONSE_FIELDS: [&str; 32] = [
     "x-stream-protocol-version",
 ];
 
-/// Removes all fields but `FROM_CLUSTERS` from a cluster's response, and tells browsers to treat
-/// the rest only as data.
+/// Removes all fields but `CLUSTER_RESPONSE_FIELDS` from a cluster's response, and tells browsers
+/// to treat the rest only as data.
 ///
 /// Call it after [`clean_response`].
 pub fn restrict_cluster_response(fields: &mut HeaderMap) {

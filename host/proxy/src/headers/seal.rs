@@ -18,8 +18,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::clean::CleanedRequest;
-use super::identity::Identity;
-use super::subject::Subject;
+use super::identity::IdentityHeaders;
+use super::resource::ResourceHeaders;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, kubernetes};
 use crate::server::Peer;
@@ -40,22 +40,22 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 /// The gateway's entry in `Via`.
 pub(super) const PSEUDONYM: &str = "1.1 tollgate";
 
-/// What the gateway itself says about a request. All of it was checked before.
+/// The fields that the gateway itself writes. All values were checked before.
 #[derive(Clone, Copy, Debug)]
 pub struct HostHeaders<'a> {
     /// Who calls.
-    pub identity: &'a Identity,
+    pub identity: &'a IdentityHeaders,
     /// What the request is about.
-    pub subject: &'a Subject,
+    pub resource: &'a ResourceHeaders,
     /// Signed assertion, see [`crate::assertion`].
     pub assertion: Option<&'a HeaderValue>,
 }
 
-/// Something that lives as long as an exchange: until the response's body or
-/// the tunnel ended, or was dropped.
+/// A value kept as long as an exchange: until the response's content or the tunnel has ended or
+/// was dropped.
 pub type HeldValue = Box<dyn Any + Send>;
 
-/// The protocol a client asks for, and its connection once it was switched.
+/// The protocol that a client asks for, and its connection once the protocol is switched.
 pub(crate) type PendingUpgrade = (Protocol, OnUpgrade);
 
 /// A request that may leave. Only [`CleanedRequest::seal`],
@@ -68,9 +68,9 @@ pub struct Outbound {
     held: Vec<HeldValue>,
     /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
-    /// Id of the decision that allowed it, for the log.
+    /// Id of the decision that allowed the request, for the log.
     decision: Uuid,
-    /// Signal that ends it from outside.
+    /// Signal that ends the exchange from outside.
     signal: Option<EndSignal>,
 }
 
@@ -86,14 +86,14 @@ impl fmt::Debug for Outbound {
 }
 
 impl Outbound {
-    /// Keeps `thing` until the exchange ended: permits, the decision record.
+    /// Keeps `thing` until the exchange has ended: permits, the decision record.
     pub fn hold(&mut self, thing: impl Send + 'static) {
         self.held.push(Box::new(thing));
     }
 
     /// Ends the exchange with the caller's credential.
     ///
-    /// - `decision`: id of the record that allowed it.
+    /// - `decision`: id of the decision that allowed it.
     pub fn expire_with_credential(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
         self.decision = decision;
@@ -126,7 +126,7 @@ impl Outbound {
         &self.request
     }
 
-    /// Names the target.
+    /// Sets the target.
     fn to(mut self, path: PathAndQuery) -> Result<Self, Error> {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.upstream.scheme.clone());
@@ -168,15 +168,15 @@ impl CleanedRequest {
     pub fn seal(
         self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
-        own: &HostHeaders<'_>,
+        host_headers: &HostHeaders<'_>,
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
         let mut sealed = self.begin(upstream, peer)?;
         let fields = sealed.request.headers_mut();
-        for (name, value) in own.subject.fields() {
+        for (name, value) in host_headers.resource.fields() {
             put(fields, name.clone(), value.clone())?;
         }
-        put_identity(fields, own, upstream.request_header)?;
+        put_identity(fields, host_headers, upstream.request_header)?;
         sealed.to(path)
     }
 
@@ -210,8 +210,8 @@ impl CleanedRequest {
     /// - `audit_id`: the cluster's audit log has it as `auditID`.
     ///
     /// # Errors
-    /// As [`CleanedRequest::seal_for_cluster`]; [`Error::Impersonation`] when the cluster would attribute
-    /// the request to somebody else.
+    /// As [`CleanedRequest::seal_for_cluster`]; [`Error::Impersonation`] when the cluster would
+    /// attribute the request to somebody else.
     pub fn seal_for_kubernetes(
         mut self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
@@ -253,7 +253,7 @@ impl CleanedRequest {
             return Err(Error::Forbidden { name: name.clone() });
         }
         fields.reserve(16 + upstream.headers.len());
-        // A plugin may have set the same field as the service; the service wins.
+        // A plugin may have set a field that is configured for the service; the configured one wins.
         for (name, value) in &upstream.headers {
             fields.insert(name.clone(), value.clone());
         }
@@ -288,10 +288,10 @@ impl CleanedRequest {
     }
 }
 
-/// A cluster's credential.
+/// Writes a cluster's credential.
 fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(), Error> {
     for (name, value) in &credential.headers {
-        // A provider's fields are its cluster's own; a client's copy goes.
+        // The credential's fields replace the client's.
         if is_host_owned(name) {
             return Err(Error::Forbidden { name: name.clone() });
         }
@@ -318,20 +318,24 @@ fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> 
     value.map(Some).ok_or(Error::Credential)
 }
 
-/// Who calls.
-fn put_identity(fields: &mut HeaderMap, own: &HostHeaders<'_>, request_header: RequestHeader) -> Result<(), Error> {
-    let Identity {
+/// Writes who calls.
+fn put_identity(
+    fields: &mut HeaderMap,
+    host_headers: &HostHeaders<'_>,
+    request_header: RequestHeader,
+) -> Result<(), Error> {
+    let IdentityHeaders {
         user_id,
         username,
         groups,
         remote,
-    } = own.identity;
+    } = host_headers.identity;
     for (name, value) in [(USER_ID, user_id), (USERNAME, username), (USER_GROUPS, groups)] {
         if let Some(value) = value {
             put(fields, name, value.clone())?;
         }
     }
-    if let Some(assertion) = own.assertion {
+    if let Some(assertion) = host_headers.assertion {
         put(fields, ASSERTION, assertion.clone())?;
     }
     match request_header {
@@ -355,8 +359,8 @@ pub(super) fn put(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) 
             vacant.insert(value);
             Ok(())
         }
-        http::header::Entry::Occupied(taken) => Err(Error::Duplicate {
-            name: taken.key().clone(),
+        http::header::Entry::Occupied(present) => Err(Error::Duplicate {
+            name: present.key().clone(),
         }),
     }
 }

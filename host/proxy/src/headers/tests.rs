@@ -28,8 +28,8 @@ fn upstream(headers: &[(&'static str, &'static str)], request_header: RequestHea
     Arc::new(Upstream::new(target, "/".to_owned(), headers, request_header).unwrap())
 }
 
-fn caller<'a>(groups: &'a [String], extra: &'a [(String, Vec<String>)]) -> Caller<'a> {
-    Caller {
+fn caller<'a>(groups: &'a [String], extra: &'a [(String, Vec<String>)]) -> UserInfo<'a> {
+    UserInfo {
         user_id: "id-1",
         username: "ada",
         groups,
@@ -41,31 +41,35 @@ fn peer() -> Arc<Peer> {
     Arc::new(Peer::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
 }
 
-const ABOUT: ResourceNames<'static> = ResourceNames {
+const NAMES: ResourceNames<'static> = ResourceNames {
     namespace: "argocd",
     application: Some(("apps", "web")),
     project: Some("shop"),
     cluster: Some(("prod", "https://k8s.example")),
 };
 
-fn own<'a>(identity: &'a Identity, subject: &'a Subject) -> HostHeaders<'a> {
+fn host_headers<'a>(identity: &'a IdentityHeaders, resource: &'a ResourceHeaders) -> HostHeaders<'a> {
     HostHeaders {
         identity,
-        subject,
+        resource,
         assertion: None,
     }
 }
 
 fn seal(cleaned: CleanedRequest) -> Result<HeaderMap, Error> {
     let groups = ["dev".to_owned(), "ops".to_owned()];
-    let identity = Identity::new(&caller(&groups, &[])).unwrap();
+    let identity = IdentityHeaders::new(&caller(&groups, &[])).unwrap();
     let path = crate::target::join("/", "/x", None).unwrap();
     let upstream = upstream(&[], RequestHeader::Absent);
-    let outbound = cleaned.seal((&upstream, path), &own(&identity, &Subject::new(&ABOUT)?), &peer())?;
+    let outbound = cleaned.seal(
+        (&upstream, path),
+        &host_headers(&identity, &ResourceHeaders::new(&NAMES)?),
+        &peer(),
+    )?;
     Ok(outbound.head().headers().clone())
 }
 
-/// What always leaves, in lower case and order.
+/// The fields that are always sent, in lower case and order.
 const ALWAYS: [(&str, &str); 13] = [
     ("argocd-application-name", "apps:web"),
     ("argocd-namespace", "argocd"),
@@ -82,7 +86,7 @@ const ALWAYS: [(&str, &str); 13] = [
     ("x-forwarded-proto", "https"),
 ];
 
-/// Sends `fields` and expects exactly `also` besides what always leaves.
+/// Sends `fields` and expects exactly `also` besides the fields that are always sent.
 fn check(fields: &[(&str, &str)], also: &[(&str, &str)]) {
     let sent = seal(clean(head(fields)).unwrap()).unwrap();
     let mut sent: Vec<_> = sent
@@ -209,8 +213,8 @@ fn where_fields_are_listed_no_other_passes() {
         ("trailer", "x-page, x-sum"),
     ];
     assert_eq!(passing(&sent), ["accept", "content-type", "x-page", "x-scope-orgid"]);
-    // The gateway's own stay its own, whatever a list says.
-    let own = [
+    // No allowlist allows the gateway's own fields.
+    let host_owned = [
         HeaderName::from_static("argocd-username"),
         HeaderName::from_static("authorization"),
         HeaderName::from_static("connection"),
@@ -221,7 +225,7 @@ fn where_fields_are_listed_no_other_passes() {
             ("authorization", "x"),
             ("connection", "close"),
         ]),
-        ClientFields::Allowlist(&own),
+        ClientFields::Allowlist(&host_owned),
     );
     let sealed = seal(cleaned.unwrap()).unwrap();
     assert_eq!(sealed["argocd-username"], "ada");
@@ -235,7 +239,7 @@ fn connection_removes_what_it_names_and_nothing_of_the_hosts() {
         &[("accept", "a")],
     );
     check(&[("connection", ""), ("connection", " , x-own "), ("x-own", "1")], &[]);
-    // The gateway's own fields are written after the list was obeyed.
+    // The gateway's own fields are written after those that `Connection` lists were removed.
     for name in [
         "Argocd-Username",
         "argocd-user-groups",
@@ -367,7 +371,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
         &[("authorization", "Bearer s"), ("x-team", "service")],
         RequestHeader::Absent,
     );
-    let identity = Identity::default();
+    let identity = IdentityHeaders::default();
     let path = crate::target::join("/", "", None).unwrap();
     let cleaned = clean(head(&[
         ("authorization", "Bearer c"),
@@ -375,15 +379,15 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
         ("x-team", "two"),
     ]))
     .unwrap();
-    let subject = Subject::new(&ResourceNames {
+    let resource = ResourceHeaders::new(&ResourceNames {
         application: None,
         project: None,
         cluster: None,
-        ..ABOUT
+        ..NAMES
     });
-    let subject = subject.unwrap();
-    let own = own(&identity, &subject);
-    let outbound = cleaned.seal((&upstream, path), &own, &peer()).unwrap();
+    let resource = resource.unwrap();
+    let host_headers = host_headers(&identity, &resource);
+    let outbound = cleaned.seal((&upstream, path), &host_headers, &peer()).unwrap();
     let fields = outbound.head().headers();
     assert_eq!(fields.get_all("authorization").iter().collect::<Vec<_>>(), ["Bearer s"]);
     assert_eq!(fields.get_all("x-team").iter().collect::<Vec<_>>(), ["service"]);
@@ -413,7 +417,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
 fn groups_read_back_as_they_are() {
     let joined = |groups: &[&str]| {
         let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
-        Identity::new(&caller(&groups, &[]))
+        IdentityHeaders::new(&caller(&groups, &[]))
             .unwrap()
             .groups
             .map(|value| value.to_str().unwrap().to_owned())
@@ -436,26 +440,26 @@ fn groups_read_back_as_they_are() {
 #[test]
 fn names_a_header_would_change_are_refused() {
     for name in ["admin ", " admin", "a\r\nb", "a\0", "a\u{85}b"] {
-        let caller = Caller {
+        let caller = UserInfo {
             user_id: "id",
             username: name,
             groups: &[],
             extra: &[],
         };
         assert_eq!(
-            Identity::new(&caller).unwrap_err(),
+            IdentityHeaders::new(&caller).unwrap_err(),
             Error::Identity { part: "username" },
             "{name:?}"
         );
     }
-    let caller = Caller {
+    let caller = UserInfo {
         user_id: "id",
         username: "Zoë",
         groups: &[],
         extra: &[],
     };
     assert_eq!(
-        Identity::new(&caller).unwrap().username.unwrap().as_bytes(),
+        IdentityHeaders::new(&caller).unwrap().username.unwrap().as_bytes(),
         "Zoë".as_bytes()
     );
 }
@@ -467,15 +471,18 @@ fn request_header_identity_is_complete_or_refused() {
     let caller = caller(&groups, &extra);
     let upstream = upstream(&[], RequestHeader::Sent);
     let path = || crate::target::join("/", "", None).unwrap();
-    let (bare, subject) = (Identity::new(&caller).unwrap(), Subject::new(&ABOUT).unwrap());
+    let (bare, resource) = (
+        IdentityHeaders::new(&caller).unwrap(),
+        ResourceHeaders::new(&NAMES).unwrap(),
+    );
     let refused = clean(head(&[]))
         .unwrap()
-        .seal((&upstream, path()), &own(&bare, &subject), &peer());
+        .seal((&upstream, path()), &host_headers(&bare, &resource), &peer());
     assert_eq!(refused.unwrap_err(), Error::Nameless);
     let full = bare.with_request_header(&caller).unwrap();
     let cleaned = clean(head(&[("x-remote-user", "root"), ("x-remote-extra-a", "b")])).unwrap();
     let outbound = cleaned
-        .seal((&upstream, path()), &own(&full, &subject), &peer())
+        .seal((&upstream, path()), &host_headers(&full, &resource), &peer())
         .unwrap();
     let all = |name: &str| {
         outbound
@@ -491,14 +498,14 @@ fn request_header_identity_is_complete_or_refused() {
     assert_eq!(all("x-remote-group"), ["dev", "a,b"]);
     assert_eq!(all("x-remote-extra-example.com%2fteam"), ["x", "y"]);
     assert!(all("x-remote-extra-a").is_empty());
-    let nobody = Caller {
+    let nobody = UserInfo {
         user_id: "",
         username: "",
         groups: &[],
         extra: &[],
     };
     assert_eq!(
-        Identity::default().with_request_header(&nobody).unwrap_err(),
+        IdentityHeaders::default().with_request_header(&nobody).unwrap_err(),
         Error::Nameless
     );
 }
@@ -506,14 +513,18 @@ fn request_header_identity_is_complete_or_refused() {
 #[test]
 fn values_of_the_gateway_are_checked_too() {
     for project in ["a\nb", " a", "a ", ""] {
-        let about = ResourceNames {
+        let names = ResourceNames {
             project: Some(project),
-            ..ABOUT
+            ..NAMES
         };
         let name = HeaderName::from_static("argocd-project-name");
-        assert_eq!(Subject::new(&about).unwrap_err(), Error::Value { name }, "{project:?}");
+        assert_eq!(
+            ResourceHeaders::new(&names).unwrap_err(),
+            Error::Value { name },
+            "{project:?}"
+        );
     }
-    assert!(Subject::new(&ABOUT).is_ok());
+    assert!(ResourceHeaders::new(&NAMES).is_ok());
 }
 
 #[test]

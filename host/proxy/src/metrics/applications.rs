@@ -35,7 +35,7 @@ impl ApplicationGrants {
     /// Replaces all values: for each cluster, how many grants of impersonation, existence and
     /// extra are granted, missing and unknown.
     pub fn set<'a>(&self, clusters: impl Iterator<Item = (&'a str, [[usize; 3]; 3])>) {
-        // Removes the series of clusters that are gone.
+        // Removes the series of clusters that no longer exist.
         self.0.clear();
         for (cluster, counts) in clusters {
             for (about, counts) in ["impersonation", "existence", "extra"].into_iter().zip(counts) {

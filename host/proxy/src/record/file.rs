@@ -1,4 +1,4 @@
-//! The decision file: one JSON line for each decision, and one for each request that was ended
+//! The decision file: one JSON line for each decision, and one for each exchange that was ended
 //! from outside later. Only the file's owner can read it.
 //!
 //! Invariant: no request waits for the disk, and every lost line is counted.
@@ -24,12 +24,12 @@ pub struct FileError {
     source: std::io::Error,
 }
 
-/// A message to the writer.
+/// A message to the thread that writes the decision file.
 #[derive(Debug)]
 pub(super) enum WriterMessage {
     /// A record to append.
     Record(Arc<Record>),
-    /// The end of an exchange that a decision had allowed.
+    /// The termination of an exchange that a decision had allowed.
     Termination(Uuid, Termination),
     /// Answered when every line before it is written.
     Flush(oneshot::Sender<()>),
@@ -39,7 +39,7 @@ pub(super) enum WriterMessage {
 /// arrive together are written together.
 pub(super) fn write_lines(
     path: &Path,
-    mut lines: mpsc::Receiver<WriterMessage>,
+    mut messages: mpsc::Receiver<WriterMessage>,
     lost: Counter,
 ) -> Result<(), FileError> {
     // Only the operator may know who called what.
@@ -62,14 +62,14 @@ pub(super) fn write_lines(
             move || {
                 let mut file = std::io::BufWriter::new(file);
                 let mut waiting = Vec::new();
-                while let Some(line) = lines.blocking_recv() {
+                while let Some(message) = messages.blocking_recv() {
                     let mut failed = None;
-                    let mut next = Some(line);
-                    while let Some(line) = next {
-                        let written = match line {
+                    let mut next = Some(message);
+                    while let Some(message) = next {
+                        let written = match message {
                             WriterMessage::Record(record) => write(&mut file, &RecordView::of(&record)),
                             WriterMessage::Termination(id, ended) => {
-                                write(&mut file, &EndView { decision_id: id, ended })
+                                write(&mut file, &TerminationView { decision_id: id, ended })
                             }
                             WriterMessage::Flush(done) => {
                                 waiting.push(done);
@@ -80,7 +80,7 @@ pub(super) fn write_lines(
                             lost.inc();
                             failed = Some(error);
                         }
-                        next = lines.try_recv().ok();
+                        next = messages.try_recv().ok();
                     }
                     if let Some(error) = file.flush().err().or(failed) {
                         tracing::error!(path = %path.display(), %error, "a decision line could not be written");
@@ -96,9 +96,9 @@ pub(super) fn write_lines(
     Ok(())
 }
 
-/// A line about the end of what a decision in an earlier line had allowed.
+/// A line about the termination of an exchange that a decision in an earlier line had allowed.
 #[derive(Debug, Serialize)]
-struct EndView {
+struct TerminationView {
     decision_id: Uuid,
     ended: Termination,
 }

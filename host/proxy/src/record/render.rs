@@ -1,5 +1,5 @@
-//! Renders a record as JSON, with the field names of OPA's decision logs where both have the
-//! same thing.
+//! Renders a record as JSON, with the field names of OPA's decision logs where both have the same
+//! field.
 //!
 //! Security: callers see a record only through [`RecordView::for_caller`].
 
@@ -88,7 +88,7 @@ struct DurationsView {
 }
 
 impl<'a> RecordView<'a> {
-    /// The outside view of `record`.
+    /// The JSON form of `record`, as operators see it.
     pub fn of(record: &'a Record) -> Self {
         let [authenticate, authorize, headers, forward] = record.stage_durations.map(microseconds);
         Self {

@@ -1,4 +1,4 @@
-//! Tests of what strangers, callers and operators see of records.
+//! Tests of what unauthenticated clients, callers and operators see of records.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn strangers_do_not_choose_how_much_a_record_holds() {
     drop(recorder.open(Method::PATCH, &"b".repeat(1_024)));
     let kept = recorder.latest(10, |_| true);
     assert_eq!((kept[0].path.len(), &kept[0].method), (1_024, &Method::PATCH));
-    // The cut falls before the letter of two bytes, not into it.
+    // The path is cut before the two-byte character, not within it.
     assert_eq!(kept[1].path, format!("/{}…", "a".repeat(1_022)));
     assert_eq!(kept[1].method.as_str(), "TOO-LONG");
 }

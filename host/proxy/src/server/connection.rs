@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::connections::Connections;
 use super::peer::{Peer, Transport};
 use super::socket::{CheckedStream, ReadState, Socket};
-use super::{Certificates, ConnectionSlot, Handler, Limits, Refusal};
+use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
@@ -41,7 +41,7 @@ const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\
 const TARGET_TOO_LONG: &str = "URI too long";
 
 /// After the last byte to a client, time and bytes to let it finish sending:
-/// closing with unread bytes makes the kernel throw our answer away.
+/// closing with unread bytes makes the kernel discard our response.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024;
 
@@ -80,7 +80,7 @@ impl<H: Handler> ServerContext<H> {
         connections: Arc<Connections>,
     ) -> Self {
         let mut http1 = http1::Builder::new();
-        // Times are kept by `Watched`, which can answer 408.
+        // `CheckedStream` measures the times, because it can answer 408.
         http1
             .header_read_timeout(None)
             .max_headers(limits.header_count)
@@ -113,10 +113,10 @@ impl<H: Handler> ServerContext<H> {
 pub(super) struct ShutdownSignals {
     /// After the requests that are open.
     pub(super) drain: CancellationToken,
-    /// After the requests that are open, because others need its place.
+    /// After the requests that are open, because new connections need its permits.
     pub(super) evict: CancellationToken,
     /// At once.
-    pub(super) cut: CancellationToken,
+    pub(super) abort: CancellationToken,
 }
 
 /// Serves one connection to its end.
@@ -124,7 +124,7 @@ pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
     (stream, address): (TcpStream, SocketAddr),
     slot: ConnectionSlot,
-    ends: ShutdownSignals,
+    signals: ShutdownSignals,
 ) {
     // If the option cannot be set, the connection is only slower.
     let _ = stream.set_nodelay(true);
@@ -134,49 +134,49 @@ pub(super) async fn run<H: Handler>(
     } else {
         Transport::Plain
     };
-    let peer = Arc::new(Peer::new(address, transport, ends.cut.clone(), slot));
-    let _listing = shared.connections.register(&peer, &ends.evict);
-    let begin = async {
+    let peer = Arc::new(Peer::new(address, transport, signals.abort.clone(), slot));
+    let _registration = shared.connections.register(&peer, &signals.evict);
+    let detect = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
             Some(tls) => handshake(tls, stream, bound).await,
         }
     };
-    let begun = tokio::select! {
+    let detected = tokio::select! {
         biased;
-        () = ends.drain.cancelled() => return,
-        () = ends.evict.cancelled() => return,
-        begun = begin => begun,
+        () = signals.drain.cancelled() => return,
+        () = signals.evict.cancelled() => return,
+        detected = detect => detected,
     };
-    match begun {
+    match detected {
         Ok(ProtocolDetection::Http1(socket, prefix)) => {
             let io = CheckedStream::http1(socket, prefix, peer.clone(), &shared.limits);
-            serve_http1(shared.clone(), io, peer, ends).await;
+            serve_http1(shared.clone(), io, peer, signals).await;
         }
         Ok(ProtocolDetection::Http2(socket, prefix)) => {
             let io = CheckedStream::http2(socket, prefix, &shared.limits);
-            serve_http2(shared.clone(), io, peer, ends).await;
+            serve_http2(shared.clone(), io, peer, signals).await;
         }
-        Ok(ProtocolDetection::Late(socket)) => {
+        Ok(ProtocolDetection::HeadTimeout(socket)) => {
             drop(
                 shared
                     .handler
-                    .refuse(Refusal::HeadTimeout { allowed: bound }, None, &peer),
+                    .refuse(RequestReadError::HeadTimeout { allowed: bound }, None, &peer),
             );
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
-        Ok(ProtocolDetection::BrokenOff) => shared.handler.on_incomplete_head(&peer),
+        Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&peer),
         Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
     }
 }
 
-/// A connection that sent something: its protocol and what was read to know it,
-/// or how it ended before that.
+/// The protocol of a connection with the bytes read to detect it, or how the connection ended
+/// before that.
 enum ProtocolDetection {
     Http1(Socket, Bytes),
     Http2(Socket, Bytes),
-    Late(Socket),
-    BrokenOff,
+    HeadTimeout(Socket),
+    IncompleteHead,
 }
 
 async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
@@ -215,8 +215,8 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<ProtocolDet
         Ok(Ok(false)) => Ok(ProtocolDetection::Http1(socket, read)),
         Ok(Err(error)) if silent => Err(error),
         Err(elapsed) if silent => Err(elapsed.into()),
-        Ok(Err(_)) => Ok(ProtocolDetection::BrokenOff),
-        Err(_) => Ok(ProtocolDetection::Late(socket)),
+        Ok(Err(_)) => Ok(ProtocolDetection::IncompleteHead),
+        Err(_) => Ok(ProtocolDetection::HeadTimeout(socket)),
     }
 }
 
@@ -224,35 +224,35 @@ async fn serve_http1<H: Handler>(
     shared: Arc<ServerContext<H>>,
     io: CheckedStream,
     peer: Arc<Peer>,
-    ends: ShutdownSignals,
+    signals: ShutdownSignals,
 ) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
-        // Boxed: else each open connection keeps room for it while the answer streams.
+        // Boxed: else each open connection reserves memory for it while the response streams.
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
-    let ShutdownSignals { drain, evict, cut } = ends;
+    let ShutdownSignals { drain, evict, abort } = signals;
     let mut draining = pin!(drain.cancelled());
     let mut evicting = pin!(evict.cancelled());
-    let mut cutting = pin!(cut.cancelled());
-    let mut asked = false;
+    let mut aborting = pin!(abort.cancelled());
+    let mut shutting_down = false;
     let result = loop {
         tokio::select! {
             biased;
             result = &mut connection => break result,
-            () = evicting.as_mut(), if !asked => {
+            () = evicting.as_mut(), if !shutting_down => {
                 if can_evict_now(&peer) {
                     return;
                 }
-                asked = true;
+                shutting_down = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = draining.as_mut(), if !asked => {
-                asked = true;
+            () = draining.as_mut(), if !shutting_down => {
+                shutting_down = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = cutting.as_mut() => return,
+            () = aborting.as_mut() => return,
         }
     };
     // There is nothing to close if the connection became a tunnel.
@@ -264,46 +264,46 @@ async fn serve_http1<H: Handler>(
         }
     }
     let Some(io) = io else { return };
-    let cut = result.is_err_and(|error| error.is_user());
-    if cut && peer.is_http10() {
+    let truncated = result.is_err_and(|error| error.is_user());
+    if truncated && peer.is_http10() {
         // A regular end would make a truncated response look complete.
         io.into_socket().reset();
         return;
     }
     // Whatever the client still does, the time is bounded.
-    let _ = timeout(LINGER, linger_close(io.ended(), io.into_socket())).await;
+    let _ = timeout(LINGER, linger_close(io.state(), io.into_socket())).await;
 }
 
-/// Whether the connection can be closed immediately: nobody was authenticated and no request is
+/// Whether the connection can be closed immediately: no caller was authenticated and no request is
 /// open.
 fn can_evict_now(peer: &Peer) -> bool {
-    peer.open() == 0 && !peer.is_authenticated()
+    peer.open_requests() == 0 && !peer.is_authenticated()
 }
 
-/// Tells the handler about a request that ended before its head was read, which nobody else
-/// reports. Broken content does not count, because its request has a head.
+/// Reports to the handler a request that ended before its head was read. Broken content does not
+/// count, because its request has a head.
 fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedStream, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
-    let refusal = match io.ended() {
-        ReadState::HeadTimeout => Refusal::HeadTimeout { allowed },
+    let refusal = match io.state() {
+        ReadState::HeadTimeout => RequestReadError::HeadTimeout { allowed },
         // The parser has no other name for it.
-        _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => Refusal::TargetTooLong,
-        _ if error.is_parse_too_large() => Refusal::HeadTooLarge,
-        ReadState::Refused if error.is_parse() => Refusal::Ambiguous,
-        _ if error.is_parse() => Refusal::Malformed,
-        ReadState::Readable | ReadState::Client if io.is_in_head() => {
+        _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => RequestReadError::TargetTooLong,
+        _ if error.is_parse_too_large() => RequestReadError::HeadTooLarge,
+        ReadState::Refused if error.is_parse() => RequestReadError::Ambiguous,
+        _ if error.is_parse() => RequestReadError::Malformed,
+        ReadState::Readable | ReadState::ClosedByClient if io.is_in_head() => {
             shared.handler.on_incomplete_head(peer);
             return;
         }
-        ReadState::Readable | ReadState::Client | ReadState::Idle | ReadState::Refused => return,
+        ReadState::Readable | ReadState::ClosedByClient | ReadState::Idle | ReadState::Refused => return,
     };
     drop(shared.handler.refuse(refusal, None, peer));
 }
 
 /// Sends a final response, if one is due, and waits for the client to close.
-async fn linger_close(ended: ReadState, mut socket: Socket) {
-    match ended {
-        ReadState::Client | ReadState::Idle => return,
+async fn linger_close(state: ReadState, mut socket: Socket) {
+    match state {
+        ReadState::ClosedByClient | ReadState::Idle => return,
         ReadState::HeadTimeout => {
             if socket.write_all(HEAD_TIMEOUT).await.is_err() {
                 return;
@@ -328,7 +328,7 @@ async fn serve_http2<H: Handler>(
     shared: Arc<ServerContext<H>>,
     io: CheckedStream,
     peer: Arc<Peer>,
-    ends: ShutdownSignals,
+    signals: ShutdownSignals,
 ) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
@@ -336,37 +336,37 @@ async fn serve_http2<H: Handler>(
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
-    let ShutdownSignals { drain, evict, cut } = ends;
+    let ShutdownSignals { drain, evict, abort } = signals;
     let mut draining = pin!(drain.cancelled());
     let mut evicting = pin!(evict.cancelled());
-    let mut cutting = pin!(cut.cancelled());
-    let mut asked = false;
+    let mut aborting = pin!(abort.cancelled());
+    let mut shutting_down = false;
     // A client that opens no flow-control window prevents hyper from polling the response.
     peer.track_deadlines();
     let grace = shared.limits.write_stall;
     let mut overdue = interval(grace);
     let mut idle = interval(shared.limits.keep_alive);
     idle.reset();
-    let mut begun = 0;
+    let mut started_before = 0;
     let result = loop {
         tokio::select! {
             biased;
             result = connection.as_mut() => break result,
-            () = evicting.as_mut(), if !asked => {
+            () = evicting.as_mut(), if !shutting_down => {
                 if can_evict_now(&peer) {
                     return;
                 }
-                asked = true;
+                shutting_down = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = draining.as_mut(), if !asked => {
-                asked = true;
+            () = draining.as_mut(), if !shutting_down => {
+                shutting_down = true;
                 connection.as_mut().graceful_shutdown();
             }
-            _ = idle.tick(), if !asked => {
-                asked = peer.open() == 0 && peer.requests_started() == begun;
-                begun = peer.requests_started();
-                if asked {
+            _ = idle.tick(), if !shutting_down => {
+                shutting_down = peer.open_requests() == 0 && peer.requests_started() == started_before;
+                started_before = peer.requests_started();
+                if shutting_down {
                     connection.as_mut().graceful_shutdown();
                 }
             }
@@ -374,7 +374,7 @@ async fn serve_http2<H: Handler>(
                 tracing::debug!("an exchange did not end in time, its connection is closed");
                 return;
             },
-            () = cutting.as_mut() => return,
+            () = aborting.as_mut() => return,
         }
     };
     if let Err(error) = result {
@@ -395,11 +395,11 @@ async fn answer<H: Handler>(
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
-    let admitted = match open.0.is_refused() {
-        true => Err(Refusal::Ambiguous),
+    let checked = match open.0.is_refused() {
+        true => Err(RequestReadError::Ambiguous),
         false => check_limits(&head, &incoming, limits),
     };
-    let (mut response, refused) = match admitted {
+    let (mut response, refused) = match checked {
         Ok(()) => {
             let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
             (
@@ -413,8 +413,8 @@ async fn answer<H: Handler>(
             (response, true)
         }
     };
-    // SECURITY: the guard does not watch what follows a request to switch
-    // protocols, so it must not be read as a request.
+    // SECURITY: what follows a request to switch protocols is not checked, so it must not be read
+    // as a request.
     let unswitched = switching && response.status() != StatusCode::SWITCHING_PROTOCOLS;
     if http1 && (refused || unswitched) {
         response
@@ -424,15 +424,15 @@ async fn answer<H: Handler>(
     Ok(response.map(|body| InFlightBody { body, _open: open }))
 }
 
-fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), Refusal> {
+fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), RequestReadError> {
     crate::target::authority(&head.method, &head.uri, &head.headers)?;
-    let (count, most) = (head.headers.len(), limits.header_count);
-    if count > most {
-        return Err(Refusal::Fields { count, most });
+    let (count, allowed) = (head.headers.len(), limits.header_count);
+    if count > allowed {
+        return Err(RequestReadError::TooManyFields { count, allowed });
     }
-    let (bytes, most) = (incoming.size_hint().lower(), limits.body_bytes);
-    if bytes > most {
-        return Err(Refusal::Content { bytes, most });
+    let (bytes, allowed) = (incoming.size_hint().lower(), limits.body_bytes);
+    if bytes > allowed {
+        return Err(RequestReadError::ContentTooLong { bytes, allowed });
     }
     Ok(())
 }
@@ -442,18 +442,18 @@ struct InFlightRequest(Arc<Peer>);
 
 impl InFlightRequest {
     fn new(peer: Arc<Peer>) -> Self {
-        peer.begin();
+        peer.request_started();
         Self(peer)
     }
 }
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.request_ended();
     }
 }
 
-/// A response's content, open until it ended.
+/// A response's content. The request counts as open until it ends.
 struct InFlightBody {
     body: Body,
     _open: InFlightRequest,

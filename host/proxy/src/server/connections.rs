@@ -1,11 +1,11 @@
-//! Tracks the open connections, and closes idle ones when there is no room. Each accepted socket
-//! gets a [`AddressPermit`], or none.
+//! Tracks the open connections, and closes idle ones when the limit is reached. Each accepted
+//! socket gets an [`AddressPermit`], or none.
 //!
 //! Invariant: a connection is not closed while a request is answered on it.
 //!
-//! Security: an unauthenticated connection occupies nothing but its place. So places are limited
+//! Security: an unauthenticated connection costs nothing but its permits. So permits are limited
 //! for each address, and idle unauthenticated connections are closed first, the longest idle before
-//! the others. Connections on which somebody was authenticated are closed last.
+//! the others. Connections on which a caller was authenticated are closed last.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,22 +16,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
 
-/// When there is no room, one in this many places of the limit is freed at once, because finding
-/// the longest idle connection means scanning all.
+/// When the limit is reached, this fraction of it is evicted at once, because finding the longest
+/// idle connection means scanning all.
 const EVICTION_DIVISOR: usize = 64;
 
 /// All connections of a listener.
 #[derive(Debug)]
 pub(super) struct Connections {
-    most: usize,
-    most_per_address: usize,
-    open: Mutex<ConnectionTable>,
+    limit: usize,
+    limit_per_address: usize,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionTable {
     next: u64,
-    listed: HashMap<u64, RegisteredConnection>,
+    registered: HashMap<u64, RegisteredConnection>,
     by_client: HashMap<IpAddr, usize>,
 }
 
@@ -41,7 +41,7 @@ struct RegisteredConnection {
     evict: CancellationToken,
 }
 
-/// A connection's place within the limit of its address, until dropped.
+/// Permit of one connection within the limit of its address, until dropped.
 pub(super) struct AddressPermit {
     connections: Arc<Connections>,
     client: IpAddr,
@@ -62,25 +62,25 @@ pub(super) struct Registration<'a> {
 }
 
 impl Connections {
-    pub(super) fn new(most: usize, most_per_address: usize) -> Self {
+    pub(super) fn new(limit: usize, limit_per_address: usize) -> Self {
         Self {
-            most,
-            most_per_address,
-            open: Mutex::default(),
+            limit,
+            limit_per_address,
+            table: Mutex::default(),
         }
     }
 
-    /// A place for one more connection of `address`. `None` if its limit is reached and none of its
-    /// connections is idle.
+    /// Returns the permit of one more connection of `address`. `None` if the limit of the address
+    /// is reached and none of its connections is idle.
     pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let client = client(address);
-        let mut open = self.lock();
-        let count = open.by_client.get(&client).copied().unwrap_or(0);
-        if count >= self.most_per_address && open.evict(self.most_per_address, Some(client)) == 0 {
+        let mut table = self.lock();
+        let count = table.by_client.get(&client).copied().unwrap_or(0);
+        if count >= self.limit_per_address && table.evict(self.limit_per_address, Some(client)) == 0 {
             return None;
         }
-        open.by_client.insert(client, count + 1);
-        drop(open);
+        table.by_client.insert(client, count + 1);
+        drop(table);
         Some(AddressPermit {
             connections: Arc::clone(self),
             client,
@@ -89,58 +89,66 @@ impl Connections {
 
     /// Asks some idle connections to close.
     pub(super) fn evict(&self) {
-        let evicted = self.lock().evict(self.most, None);
+        let evicted = self.lock().evict(self.limit, None);
         tracing::debug!(evicted, "idle connections give way to new ones");
     }
 
     /// Registers a connection. `evict` is cancelled when the connection is idle and has to close.
     pub(super) fn register(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
-        let mut open = self.lock();
-        let id = open.next;
-        open.next = id.wrapping_add(1);
-        let listed = RegisteredConnection {
+        let mut table = self.lock();
+        let id = table.next;
+        table.next = id.wrapping_add(1);
+        let connection = RegisteredConnection {
             peer: Arc::clone(peer),
             evict: evict.clone(),
         };
-        open.listed.insert(id, listed);
-        drop(open);
+        table.registered.insert(id, connection);
+        drop(table);
         Registration { connections: self, id }
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ConnectionTable {
     /// Asks a share of `bound` idle connections to close, and returns their number.
     fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
-        let idle = self.listed.values().filter(|listed| {
-            let is_meant = of.is_none_or(|client_meant| client(listed.peer.address().ip()) == client_meant);
-            is_meant && listed.peer.open() == 0 && !listed.evict.is_cancelled()
+        let idle = self.registered.values().filter(|connection| {
+            let is_meant = of.is_none_or(|client_meant| client(connection.peer.address().ip()) == client_meant);
+            is_meant && connection.peer.open_requests() == 0 && !connection.evict.is_cancelled()
         });
         let mut idle: Vec<_> = idle
-            .map(|listed| (listed.peer.is_authenticated(), listed.peer.idle_since(), &listed.evict))
+            .map(|connection| {
+                (
+                    connection.peer.is_authenticated(),
+                    connection.peer.idle_since(),
+                    &connection.evict,
+                )
+            })
             .collect();
         let share = bound.div_ceil(EVICTION_DIVISOR);
         if idle.len() > share {
-            idle.select_nth_unstable_by_key(share, |(is_known, since, _)| (*is_known, *since));
+            idle.select_nth_unstable_by_key(share, |(is_authenticated, since, _)| (*is_authenticated, *since));
             idle.truncate(share);
         }
         // Authenticated connections are closed only if there are no others.
-        let strangers = idle.iter().filter(|(is_known, _, _)| !is_known).count();
-        let evicted = idle.iter().filter(|(is_known, _, _)| strangers == 0 || !is_known);
+        let unauthenticated = idle.iter().filter(|(is_authenticated, _, _)| !is_authenticated).count();
+        let evicted = idle
+            .iter()
+            .filter(|(is_authenticated, _, _)| unauthenticated == 0 || !is_authenticated);
         evicted.map(|(_, _, evict)| evict.cancel()).count()
     }
 }
 
 impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let mut open = self.connections.lock();
-        if let Some(count) = open.by_client.get_mut(&self.client) {
+        let mut table = self.connections.lock();
+        if let Some(count) = table.by_client.get_mut(&self.client) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                open.by_client.remove(&self.client);
+                table.by_client.remove(&self.client);
             }
         }
     }
@@ -148,14 +156,15 @@ impl Drop for AddressPermit {
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        // Dropped without the lock: with a peer its place may go.
-        let listed = self.connections.lock().listed.remove(&self.id);
-        drop(listed);
+        // Dropped without the lock: dropping a peer may release its address permit, which locks
+        // again.
+        let connection = self.connections.lock().registered.remove(&self.id);
+        drop(connection);
     }
 }
 
 /// The client that an address counts for. In IPv6 it is a /64 network, because one machine may have
-/// all of it.
+/// all of its addresses.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
@@ -191,13 +200,14 @@ mod tests {
     fn strangers_give_way_first_and_the_longest_idle_of_them() {
         let connections = Connections::new(4, 4);
         let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
-        let listings: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
-        // The oldest is known, the next one is asking, and the last one was a moment ago.
+        let registrations: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
+        // The oldest is authenticated, the next one has an open request, and the last one had one a
+        // moment ago.
         clients[0].peer.mark_authenticated();
-        clients[1].peer.begin();
+        clients[1].peer.request_started();
         for client in [&clients[2], &clients[3]] {
-            client.peer.begin();
-            client.peer.end();
+            client.peer.request_started();
+            client.peer.request_ended();
         }
         let evicted = || {
             clients
@@ -215,8 +225,8 @@ mod tests {
             connections.evict();
             assert_eq!(evicted(), expected);
         }
-        drop(listings);
-        assert!(connections.lock().listed.is_empty());
+        drop(registrations);
+        assert!(connections.lock().registered.is_empty());
     }
 
     #[test]
@@ -233,11 +243,11 @@ mod tests {
         assert!(enter("192.0.2.1").is_none());
         // An idle connection of its own gives way to a new one, another's does not.
         let (own, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
-        let listings = [own.register(&connections), other.register(&connections)];
+        let registrations = [own.register(&connections), other.register(&connections)];
         let _fourth = enter("192.0.2.1").unwrap();
         assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
         assert!(enter("192.0.2.1").is_none(), "it gives way once");
-        drop(listings);
+        drop(registrations);
         // One network of IPv6 is one client.
         let _networks = [enter("2001:db8::1").unwrap(), enter("2001:db8::ffff:1").unwrap()];
         assert!(enter("2001:db8::2:3").is_none());

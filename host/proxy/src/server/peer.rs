@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::ConnectionSlot;
 use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
-/// A logical clock of what happens to peers. Only the order matters for which of two was idle
+/// A logical clock of what happens to peers. Only the order matters, to know which of two was idle
 /// longer.
-static TURN: AtomicU64 = AtomicU64::new(0);
+static LOGICAL_CLOCK: AtomicU64 = AtomicU64::new(0);
 
 /// What is known of a client connection, shared by its requests and tunnels.
 #[derive(Debug)]
@@ -28,13 +28,13 @@ pub struct Peer {
     /// The address as a header value, made once.
     forwarded_for: HeaderValue,
     closing: CancellationToken,
-    open: AtomicU32,
-    begun: AtomicU64,
-    /// The turn at which it was accepted or its last request ended.
+    open_requests: AtomicU32,
+    requests_started: AtomicU64,
+    /// The logical time at which it was accepted or its last request ended.
     idle_since: AtomicU64,
-    /// Somebody was authenticated here.
+    /// A caller was authenticated on the connection.
     authenticated: AtomicBool,
-    /// Requests before one whose fields were refused.
+    /// Number of requests before the one whose fields were refused.
     refused_after: AtomicU64,
     /// A response to HTTP/1.0 has started, so the end of the connection may mark its end.
     http10: AtomicBool,
@@ -66,7 +66,7 @@ impl Peer {
         }
     }
 
-    /// A peer outside a server's count.
+    /// A peer that no connection limit counts.
     fn unlimited(address: SocketAddr, transport: Transport) -> Self {
         // An address is always a header value; an empty one says nothing.
         let text = address.ip().to_canonical().to_string();
@@ -76,9 +76,9 @@ impl Peer {
             transport,
             forwarded_for,
             closing: CancellationToken::new(),
-            open: AtomicU32::new(0),
-            begun: AtomicU64::new(0),
-            idle_since: AtomicU64::new(turn()),
+            open_requests: AtomicU32::new(0),
+            requests_started: AtomicU64::new(0),
+            idle_since: AtomicU64::new(tick()),
             authenticated: AtomicBool::new(false),
             refused_after: AtomicU64::new(u64::MAX),
             http10: AtomicBool::new(false),
@@ -123,13 +123,13 @@ impl Peer {
     }
 
     /// Requests being answered now.
-    pub(super) fn open(&self) -> u32 {
-        self.open.load(Ordering::Acquire)
+    pub(super) fn open_requests(&self) -> u32 {
+        self.open_requests.load(Ordering::Acquire)
     }
 
-    /// Requests begun so far.
+    /// Requests started so far.
     pub(super) fn requests_started(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
+        self.requests_started.load(Ordering::Relaxed)
     }
 
     /// Marks the request after this many as refused: its head is not trusted.
@@ -143,22 +143,22 @@ impl Peer {
         self.requests_started() > self.refused_after.load(Ordering::Acquire)
     }
 
-    pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::AcqRel);
+    pub(super) fn request_started(&self) {
+        self.requests_started.fetch_add(1, Ordering::Relaxed);
+        self.open_requests.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn end(&self) {
-        self.idle_since.store(turn(), Ordering::Relaxed);
-        self.open.fetch_sub(1, Ordering::AcqRel);
+    pub(super) fn request_ended(&self) {
+        self.idle_since.store(tick(), Ordering::Relaxed);
+        self.open_requests.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The turn at which it was accepted or its last request ended. A lower turn is longer ago.
+    /// The logical time at which it was accepted or its last request ended. Lower is longer ago.
     pub(super) fn idle_since(&self) -> u64 {
         self.idle_since.load(Ordering::Relaxed)
     }
 
-    /// Notes that a caller was authenticated on the connection.
+    /// Records that a caller was authenticated on the connection.
     pub fn mark_authenticated(&self) {
         self.authenticated.store(true, Ordering::Relaxed);
     }
@@ -178,13 +178,13 @@ impl Peer {
         self.http10.load(Ordering::Relaxed)
     }
 
-    /// From now on, exchanges record their deadlines.
+    /// Makes exchanges register their deadlines from now on.
     pub(super) fn track_deadlines(&self) {
         self.deadlines.get_or_init(Mutex::default);
     }
 
-    /// Records that an exchange must end by `at`, until the result is dropped. `None` if the
-    /// connection notices by itself.
+    /// Registers that an exchange must end by `at`, until the guard is dropped. `None` if deadlines
+    /// are not tracked, because the connection notices by itself.
     pub(crate) fn register_deadline(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
         let deadlines = self.deadlines.get()?;
         *deadlines
@@ -205,11 +205,11 @@ impl Peer {
     }
 }
 
-fn turn() -> u64 {
-    TURN.fetch_add(1, Ordering::Relaxed)
+fn tick() -> u64 {
+    LOGICAL_CLOCK.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An exchange that must end in time. Dropping it says that it ended.
+/// Registration of the deadline of one exchange. It is dropped when the exchange has ended.
 #[derive(Debug)]
 pub(crate) struct DeadlineGuard {
     peer: Arc<Peer>,
@@ -218,8 +218,8 @@ pub(crate) struct DeadlineGuard {
 
 impl ClosableConnection for Peer {
     fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn PendingClose>> {
-        let due = self.register_deadline(Instant::now())?;
-        Some(Box::new(due))
+        let guard = self.register_deadline(Instant::now())?;
+        Some(Box::new(guard))
     }
 }
 

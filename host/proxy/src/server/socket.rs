@@ -1,5 +1,5 @@
-//! A client's TCP or TLS connection as the HTTP parser sees it: bytes that passed the [`FramingValidator`],
-//! within the time limits.
+//! A client's TCP or TLS connection as the HTTP parser sees it: bytes that passed the
+//! [`FramingValidator`], within the time limits.
 //!
 //! Security: the parser sees no byte after a refused one.
 
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::guard::{FramingValidator, RequestPhase};
+use super::framing::{FramingValidator, RequestPhase};
 use super::{Limits, Peer};
 use crate::forward::timeout::LazyTimer;
 
@@ -32,13 +32,13 @@ pub(super) enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Why a connection stopped being readable.
+/// Whether a connection is readable, and if not, why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
-    /// It did not.
+    /// It is still readable.
     Readable,
-    /// The client sent its end.
-    Client,
+    /// The client closed its side.
+    ClosedByClient,
     /// A head began and did not end in time.
     HeadTimeout,
     /// Nothing came in time.
@@ -53,17 +53,17 @@ pub(super) struct CheckedStream {
     socket: Socket,
     /// Bytes read before the protocol was known.
     prefix: Bytes,
-    /// Bytes to pass on before the end. Used only after a refusal.
+    /// Bytes that the parser still gets in place of the refused ones.
     refusal_bytes: &'static [u8],
-    reading: Option<Http1Checks>,
+    checks: Option<Http1Checks>,
     stall: LazyTimer,
-    ended: ReadState,
+    state: ReadState,
 }
 
-/// The guard of HTTP/1.1 requests. Absent for HTTP/2, which frames by length.
+/// The checks of HTTP/1.1 requests. Absent for HTTP/2, which frames by length.
 #[derive(Debug)]
 struct Http1Checks {
-    guard: FramingValidator,
+    framing: FramingValidator,
     peer: Arc<Peer>,
     head: LazyTimer,
     idle: LazyTimer,
@@ -71,14 +71,14 @@ struct Http1Checks {
 
 impl CheckedStream {
     pub(super) fn http1(socket: Socket, prefix: Bytes, peer: Arc<Peer>, limits: &Limits) -> Self {
-        let reading = Http1Checks {
-            guard: FramingValidator::new(limits.header_bytes),
+        let checks = Http1Checks {
+            framing: FramingValidator::new(limits.header_bytes),
             peer,
             head: LazyTimer::new(limits.header_timeout),
             idle: LazyTimer::new(limits.keep_alive),
         };
         Self {
-            reading: Some(reading),
+            checks: Some(checks),
             ..Self::http2(socket, prefix, limits)
         }
     }
@@ -88,20 +88,20 @@ impl CheckedStream {
             socket,
             prefix,
             refusal_bytes: b"",
-            reading: None,
+            checks: None,
             stall: LazyTimer::new(limits.write_stall),
-            ended: ReadState::Readable,
+            state: ReadState::Readable,
         }
     }
 
-    pub(super) fn ended(&self) -> ReadState {
-        self.ended
+    pub(super) fn state(&self) -> ReadState {
+        self.state
     }
 
-    /// Whether a head has begun and not ended.
+    /// Whether a head has started and not ended.
     pub(super) fn is_in_head(&self) -> bool {
-        let reading = self.reading.as_ref();
-        reading.is_some_and(|reading| reading.guard.position() == RequestPhase::Head)
+        let checks = self.checks.as_ref();
+        checks.is_some_and(|checks| checks.framing.phase() == RequestPhase::Head)
     }
 
     /// The transport itself, for use without the parser.
@@ -109,7 +109,7 @@ impl CheckedStream {
         self.socket
     }
 
-    /// Bytes of the transport, unwatched.
+    /// Reads bytes of the transport, unchecked.
     fn poll_raw(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.prefix.has_remaining() {
             let length = self.prefix.len().min(buf.remaining());
@@ -120,41 +120,41 @@ impl CheckedStream {
     }
 
     fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(reading) = &mut self.reading else {
+        let Some(checks) = &mut self.checks else {
             return Poll::Pending;
         };
-        if reading.peer.open() > 0 {
+        if checks.peer.open_requests() > 0 {
             return Poll::Pending;
         }
-        self.ended = match reading.guard.position() {
+        self.state = match checks.framing.phase() {
             RequestPhase::Other => return Poll::Pending,
             RequestPhase::Head => {
-                ready!(reading.head.poll_expired(cx));
+                ready!(checks.head.poll_expired(cx));
                 ReadState::HeadTimeout
             }
             // A connection that never sent a request waits only as long as a head.
-            RequestPhase::Between if reading.peer.requests_started() == 0 => {
-                ready!(reading.head.poll_expired(cx));
+            RequestPhase::Between if checks.peer.requests_started() == 0 => {
+                ready!(checks.head.poll_expired(cx));
                 ReadState::Idle
             }
             RequestPhase::Between => {
-                ready!(reading.idle.poll_expired(cx));
+                ready!(checks.idle.poll_expired(cx));
                 ReadState::Idle
             }
         };
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Passes the new bytes of `buf`, from `start`, through the guard.
+    /// Checks the new bytes of `buf`, from `start`.
     fn inspect(&mut self, buf: &mut ReadBuf<'_>, start: usize) {
-        let Some(reading) = &mut self.reading else { return };
+        let Some(checks) = &mut self.checks else { return };
         let new = buf.filled().get(start..).unwrap_or_default();
-        if let Err(good) = reading.guard.scan(new) {
+        if let Err(good) = checks.framing.scan(new) {
             buf.set_filled(start + good);
-            self.ended = ReadState::Refused;
-            self.refusal_bytes = match reading.guard.refused_fields() {
+            self.state = ReadState::Refused;
+            self.refusal_bytes = match checks.framing.refused_fields() {
                 Some(before) => {
-                    reading.peer.refuse_after(before);
+                    checks.peer.refuse_after(before);
                     END_OF_HEAD
                 }
                 None => INVALID_LINE,
@@ -162,10 +162,10 @@ impl CheckedStream {
             self.write_refusal(buf);
             return;
         }
-        if reading.guard.position() != RequestPhase::Head {
-            reading.head.stop();
+        if checks.framing.phase() != RequestPhase::Head {
+            checks.head.stop();
         }
-        reading.idle.stop();
+        checks.idle.stop();
     }
 
     fn write_refusal(&mut self, buf: &mut ReadBuf<'_>) {
@@ -180,7 +180,7 @@ impl CheckedStream {
 impl AsyncRead for CheckedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.ended == ReadState::Refused {
+        if this.state == ReadState::Refused {
             this.write_refusal(buf);
             return Poll::Ready(Ok(()));
         }
@@ -191,7 +191,7 @@ impl AsyncRead for CheckedStream {
         read?;
         if buf.filled().len() == start {
             if buf.remaining() > 0 {
-                this.ended = ReadState::Client;
+                this.state = ReadState::ClosedByClient;
             }
         } else {
             this.inspect(buf, start);

@@ -8,7 +8,7 @@ use super::*;
 use crate::forward::tests::attack::{Attack, attacks};
 use crate::forward::tests::backend::{Backend, Reply};
 use crate::forward::tests::client::Client;
-use crate::forward::tests::world::{Gateway, TestServer, limits, request, spec};
+use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, spec};
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
@@ -16,10 +16,10 @@ const SHORT: Duration = Duration::from_millis(150);
 const CALLER: &str = "Authorization: Bearer client\r\nCookie: argocd.token=client\r\n\
                       Argocd-Application-Name: argocd:guestbook\r\nArgocd-Project-Name: default\r\n";
 
-async fn check(attack: &Attack, world: &TestServer, backend: &Backend) {
+async fn check(attack: &Attack, server: &TestServer, backend: &Backend) {
     let name = &attack.name;
     let before = backend.seen().len();
-    let mut client = Client::connect(world.address).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&attack.bytes(CALLER)).await;
     let answer = client.answer().await.unwrap_or_else(|| panic!("{name}: no answer"));
     assert_eq!(
@@ -44,14 +44,14 @@ async fn check(attack: &Attack, world: &TestServer, backend: &Backend) {
 #[tokio::test]
 async fn attacks_come_to_nothing() {
     let backend = Backend::start(|_| Reply::ok("x")).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
     for attack in &attacks() {
-        check(attack, &world, &backend).await;
+        check(attack, &server, &backend).await;
     }
-    assert_eq!(world.open("metrics"), 0);
+    assert_eq!(server.open("metrics"), 0);
 }
 
-async fn world(limits: Limits) -> (TestServer, Backend) {
+async fn start(limits: Limits) -> (TestServer, Backend) {
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
     (
@@ -62,23 +62,23 @@ async fn world(limits: Limits) -> (TestServer, Backend) {
 
 #[tokio::test]
 async fn slow_heads_are_408_and_silent_connections_close() {
-    let (world, backend) = world(Limits {
+    let (server, backend) = start(Limits {
         header_timeout: SHORT,
         ..limits()
     })
     .await;
-    let mut slow = Client::connect(world.address).await;
+    let mut slow = Client::connect(server.address).await;
     slow.send(b"GET /extensions/metrics/x HTTP/1.1\r\nHost: gateway\r\n")
         .await;
-    let mut silent = Client::connect(world.address).await;
-    let mut begun = Client::connect(world.address).await;
+    let mut silent = Client::connect(server.address).await;
+    let mut begun = Client::connect(server.address).await;
     begun.send(b"PRI * HT").await;
-    let mut second = Client::connect(world.address).await;
+    let mut second = Client::connect(server.address).await;
     assert_eq!(second.exchange(&request(GET, "")).await.status, 200);
     second.send(b"GET /").await;
     assert_eq!(slow.answer().await.unwrap().status, 408);
     assert_eq!(second.answer().await.unwrap().status, 408);
-    // Whether it was to be HTTP/2 cannot be known: `PRI` may begin a method.
+    // It is unknown whether this was to be HTTP/2: a method may start with `PRI`.
     assert_eq!(begun.answer().await.unwrap().status, 408);
     for client in [&mut slow, &mut silent, &mut begun, &mut second] {
         assert!(client.rest().await.is_empty());
@@ -88,12 +88,12 @@ async fn slow_heads_are_408_and_silent_connections_close() {
 
 #[tokio::test]
 async fn a_head_that_drips_is_not_given_more_time() {
-    let (world, backend) = world(Limits {
+    let (server, backend) = start(Limits {
         header_timeout: SHORT * 2,
         ..limits()
     })
     .await;
-    let client = Client::connect(world.address).await;
+    let client = Client::connect(server.address).await;
     let mut ticks = tokio::time::interval(SHORT / 3);
     let (mut read, mut write) = client.stream.into_split();
     let drip = async move {
@@ -119,37 +119,37 @@ async fn a_head_that_drips_is_not_given_more_time() {
 
 #[tokio::test]
 async fn idle_connections_are_closed() {
-    let (world, _backend) = world(Limits {
+    let (server, _backend) = start(Limits {
         keep_alive: SHORT,
         ..limits()
     })
     .await;
-    let mut client = Client::connect(world.address).await;
+    let mut client = Client::connect(server.address).await;
     assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
     assert!(client.rest().await.is_empty());
 }
 
 #[tokio::test]
 async fn slow_content_is_408() {
-    let (world, backend) = world(Limits {
+    let (server, backend) = start(Limits {
         body_idle: SHORT,
         ..limits()
     })
     .await;
-    let mut client = Client::connect(world.address).await;
+    let mut client = Client::connect(server.address).await;
     client
         .send(&request("POST /extensions/metrics/x", "Content-Length: 5\r\n"))
         .await;
     client.send(b"x").await;
     assert_eq!(client.answer().await.unwrap().status, 408);
     assert!(backend.seen().is_empty());
-    world.idle("metrics").await;
+    server.idle("metrics").await;
 }
 
 #[tokio::test]
 async fn requests_in_a_row_are_answered_in_a_row() {
-    let (world, backend) = world(limits()).await;
-    let mut client = Client::connect(world.address).await;
+    let (server, backend) = start(limits()).await;
+    let mut client = Client::connect(server.address).await;
     let bytes: Vec<u8> = (0..10)
         .flat_map(|n| request(&format!("GET /extensions/metrics/{n}"), ""))
         .collect();
@@ -164,7 +164,7 @@ async fn requests_in_a_row_are_answered_in_a_row() {
     );
 }
 
-/// A gateway whose backend begins an answer to everything and ends none of `/stall`.
+/// A server whose backend starts every response, and never ends those to `/stall`.
 async fn stalling(limits: Limits) -> TestServer {
     let backend = Backend::start(|seen| match seen.line().contains("/stall") {
         true => Reply::Stall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na".to_vec()),
@@ -177,15 +177,15 @@ async fn stalling(limits: Limits) -> TestServer {
 
 #[tokio::test]
 async fn connections_above_the_bound_wait_for_those_that_are_answered() {
-    let world = stalling(Limits {
+    let server = stalling(Limits {
         connections: 1,
         ..limits()
     })
     .await;
-    let mut first = Client::connect(world.address).await;
+    let mut first = Client::connect(server.address).await;
     first.send(&request("GET /extensions/metrics/stall", "")).await;
     assert_eq!(first.head().await.unwrap().status, 200);
-    let mut second = Client::connect(world.address).await;
+    let mut second = Client::connect(server.address).await;
     second.send(&request(GET, "")).await;
     let early = timeout(SHORT * 3, second.answer()).await;
     assert!(early.is_err(), "answered above the bound");
@@ -196,7 +196,7 @@ async fn connections_above_the_bound_wait_for_those_that_are_answered() {
 
 #[tokio::test]
 async fn idle_connections_give_way_whatever_they_began_with() {
-    let (world, _backend) = world(Limits {
+    let (server, _backend) = start(Limits {
         connections: 8,
         ..limits()
     })
@@ -209,7 +209,7 @@ async fn idle_connections_give_way_whatever_they_began_with() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
     ] {
         for answered in [false, true] {
-            let mut stranger = Client::connect(world.address).await;
+            let mut stranger = Client::connect(server.address).await;
             if answered {
                 assert_eq!(stranger.exchange(&request("GET /none", "")).await.status, 404);
             }
@@ -220,7 +220,7 @@ async fn idle_connections_give_way_whatever_they_began_with() {
     // More come than the bound: each is answered, at the cost of those before.
     let mut clients = Vec::new();
     for _ in 0..20 {
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
         clients.push(client);
     }
@@ -231,7 +231,7 @@ async fn idle_connections_give_way_whatever_they_began_with() {
 
 #[tokio::test]
 async fn one_address_cannot_have_every_connection() {
-    let world = stalling(Limits {
+    let server = stalling(Limits {
         connections: 10,
         connections_per_address: 2,
         ..limits()
@@ -239,17 +239,17 @@ async fn one_address_cannot_have_every_connection() {
     .await;
     let mut busy = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request("GET /extensions/metrics/stall", "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
         busy.push(client);
     }
-    let mut third = Client::connect(world.address).await;
+    let mut third = Client::connect(server.address).await;
     assert!(third.rest().await.is_empty(), "closed at once");
-    // Somebody else's is another count.
+    // Another address has its own limit.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    let mut other = socket.connect(world.address).await.unwrap();
+    let mut other = socket.connect(server.address).await.unwrap();
     other.write_all(&request(GET, "Connection: close\r\n")).await.unwrap();
     let mut answer = Vec::new();
     other.read_to_end(&mut answer).await.unwrap();
@@ -260,13 +260,13 @@ async fn one_address_cannot_have_every_connection() {
     );
     // The bound is of those that are open.
     drop(busy.pop());
-    let mut again = Client::connect(world.address).await;
+    let mut again = Client::connect(server.address).await;
     loop {
         again.send(&request(GET, "")).await;
-        // Until the gateway has seen that the other one is gone.
+        // Until the gateway has noticed that the other connection is closed.
         match again.answer().await {
             Some(answer) => break assert_eq!(answer.status, 200),
-            None => again = Client::connect(world.address).await,
+            None => again = Client::connect(server.address).await,
         }
     }
 }
@@ -291,22 +291,22 @@ async fn a_stop_lets_open_requests_end() {
             .await
             .unwrap();
     });
-    let world = TestServer::start(address, |_| {}).await;
-    let mut idle = Client::connect(world.address).await;
+    let server = TestServer::start(address, |_| {}).await;
+    let mut idle = Client::connect(server.address).await;
     assert_eq!(idle.exchange(&request("GET /none", "")).await.status, 404);
-    let mut open = Client::connect(world.address).await;
+    let mut open = Client::connect(server.address).await;
     open.send(&request(GET, "")).await;
     arrived.notified().await;
-    world.stop.cancel();
+    server.stop.cancel();
     assert!(idle.rest().await.is_empty(), "an idle connection is closed at once");
-    assert!(!world.done.is_finished());
+    assert!(!server.done.is_finished());
     release.notify_one();
     let answer = open.answer().await.unwrap();
     assert_eq!((answer.status, answer.content.as_slice()), (200, b"late".as_slice()));
     assert!(open.rest().await.is_empty());
-    world.done.await.unwrap();
+    server.done.await.unwrap();
     assert!(
-        TcpStream::connect(world.address).await.is_err(),
+        TcpStream::connect(server.address).await.is_err(),
         "nobody listens any more"
     );
 }
@@ -315,7 +315,7 @@ async fn a_stop_lets_open_requests_end() {
 async fn a_drain_that_takes_too_long_is_cut() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = TestServer::with(
+    let server = TestServer::with(
         Gateway::new(&specs).unwrap(),
         Limits {
             drain: SHORT,
@@ -324,12 +324,12 @@ async fn a_drain_that_takes_too_long_is_cut() {
         None,
     )
     .await;
-    let mut open = Client::connect(world.address).await;
+    let mut open = Client::connect(server.address).await;
     open.send(&request(GET, "")).await;
-    crate::forward::tests::world::eventually(|| backend.seen().len() == 1).await;
-    world.stop.cancel();
+    crate::forward::tests::test_server::eventually(|| backend.seen().len() == 1).await;
+    server.stop.cancel();
     assert!(open.answer().await.is_none());
-    timeout(Duration::from_secs(20), world.done)
+    timeout(Duration::from_secs(20), server.done)
         .await
         .expect("the end in time")
         .unwrap();
@@ -346,8 +346,8 @@ async fn http2(address: std::net::SocketAddr) -> hyper::client::conn::http2::Sen
 
 #[tokio::test]
 async fn http2_without_tls_obeys_the_same_rules() {
-    let (world, backend) = world(limits()).await;
-    let mut send = http2(world.address).await;
+    let (server, backend) = start(limits()).await;
+    let mut send = http2(server.address).await;
     let get = |edit: fn(http::request::Builder) -> http::request::Builder| {
         edit(http::Request::get("http://gateway/extensions/metrics/x"))
             .body(Empty::new())
@@ -383,12 +383,12 @@ async fn http2_without_tls_obeys_the_same_rules() {
 
 #[tokio::test]
 async fn http2_connections_without_requests_are_closed() {
-    let (world, _backend) = world(Limits {
+    let (server, _backend) = start(Limits {
         keep_alive: SHORT,
         ..limits()
     })
     .await;
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let stream = TcpStream::connect(server.address).await.unwrap();
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (_send, connection): (hyper::client::conn::http2::SendRequest<Empty<Bytes>>, _) = handshake.unwrap();
     timeout(Duration::from_secs(20), connection)
@@ -457,39 +457,39 @@ async fn tls_serves_both_versions_and_follows_its_files() {
     let certificates = Arc::new(Certificates::load(files.clone()).unwrap());
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = TestServer::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
-    // A client that never says anything keeps nobody waiting.
-    let _silent = TcpStream::connect(world.address).await.unwrap();
-    let (status, version) = over_tls(world.address, &first, &[b"h2", b"http/1.1"]).await.unwrap();
+    let server = TestServer::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
+    // A client that sends nothing does not delay others.
+    let _silent = TcpStream::connect(server.address).await.unwrap();
+    let (status, version) = over_tls(server.address, &first, &[b"h2", b"http/1.1"]).await.unwrap();
     assert_eq!((status, version.as_deref()), (StatusCode::OK, Some(b"h2".as_slice())));
-    let (status, version) = over_tls(world.address, &first, &[]).await.unwrap();
+    let (status, version) = over_tls(server.address, &first, &[]).await.unwrap();
     assert_eq!((status, version), (StatusCode::OK, None));
     assert_eq!(backend.seen()[0].values("x-forwarded-proto"), ["https"]);
 
     std::fs::write(&files.certificate, "broken").unwrap();
     assert!(certificates.reload().is_err());
-    over_tls(world.address, &first, &[])
+    over_tls(server.address, &first, &[])
         .await
         .expect("the last good certificate stays");
     let (_, second) = write_certificate(directory.path());
     assert_eq!(certificates.reload().unwrap(), Reloaded::Changed);
     assert_eq!(certificates.reload().unwrap(), Reloaded::Unchanged);
-    over_tls(world.address, &second, &[])
+    over_tls(server.address, &second, &[])
         .await
         .expect("the new certificate is used");
     assert!(
-        over_tls(world.address, &first, &[]).await.is_err(),
+        over_tls(server.address, &first, &[]).await.is_err(),
         "the old one is not"
     );
-    let mut plain = Client::connect(world.address).await;
+    let mut plain = Client::connect(server.address).await;
     plain.send(&request(GET, "")).await;
     assert!(plain.answer().await.is_none(), "nothing is served in plain text");
 }
 
-/// A busy machine answers within this, too.
+/// Enough time for a response head even on a busy machine.
 const ENOUGH_FOR_A_HEAD: Duration = Duration::from_secs(1);
 
-/// A world whose extension has `total` for an exchange.
+/// A server whose extension allows `total` for an exchange.
 async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> TestServer {
     let mut spec = spec("metrics", &format!("http://{}/base", backend.address));
     spec.timeouts.total = Some(total);
@@ -500,14 +500,14 @@ async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> TestServ
 async fn a_response_that_is_cut_never_looks_whole() {
     let begun = b"HTTP/1.1 200 OK\r\n\r\npart of it".to_vec();
     let backend = Backend::start(move |_| Reply::Stall(begun.clone())).await;
-    let world = hurried(&backend, ENOUGH_FOR_A_HEAD, limits()).await;
+    let server = hurried(&backend, ENOUGH_FOR_A_HEAD, limits()).await;
     for (version, expected) in [
-        // Only the end of the connection says where this one ends.
+        // Only the end of the connection marks the end of this response.
         ("1.0", Err(std::io::ErrorKind::ConnectionReset)),
         // The last chunk is missing.
         ("1.1", Ok(())),
     ] {
-        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
         let head = format!("{GET} HTTP/{version}\r\nHost: gateway\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut read = Vec::new();
@@ -543,8 +543,8 @@ async fn an_http2_client_that_opens_no_window_loses_its_connection() {
             write_stall: SHORT,
             ..limits()
         };
-        let world = hurried(&backend, total, short).await;
-        let stream = TcpStream::connect(world.address).await.unwrap();
+        let server = hurried(&backend, total, short).await;
+        let stream = TcpStream::connect(server.address).await.unwrap();
         let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(0)
             .handshake(TokioIo::new(stream))
@@ -554,14 +554,14 @@ async fn an_http2_client_that_opens_no_window_loses_its_connection() {
         let request = http::Request::get("http://gateway/extensions/metrics/x");
         let response = send.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
         assert_eq!(response.status(), 200);
-        assert_eq!(world.open("metrics"), 1);
+        assert_eq!(server.open("metrics"), 1);
         if closed {
             let _ = timeout(Duration::from_secs(20), ended).await.expect("the end in time");
-            world.idle("metrics").await;
+            server.idle("metrics").await;
         } else {
             // Its twin may wait: the exchange is not over yet.
             assert!(timeout(SHORT * 6, ended).await.is_err());
-            assert_eq!(world.open("metrics"), 1);
+            assert_eq!(server.open("metrics"), 1);
         }
         drop(response);
     }

@@ -5,7 +5,7 @@
 //! the gateway for all. The access stage decides what is in force then: the last good configuration
 //! in the same process, nothing after a start.
 //!
-//! Two agents with one number or one name are both unusable, because nobody can say which one is
+//! Two agents with one id or one name are both unusable, because it is ambiguous which one is
 //! meant. If an agent has two configurations, neither is used.
 //!
 //! Invariant: a configuration that has a mistake is never used in part.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Object;
 use crate::Cluster;
 use crate::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
-use crate::fields::{Fields, Source};
+use crate::fields::{Fields, SourceMap};
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::dns::is_label;
@@ -24,8 +24,8 @@ use tollgate_core::yaml::Parsed;
 
 mod ci;
 
-/// Most entries of one list that count, as in GitLab.
-const ENTRIES: usize = 500;
+/// Most entries of one list that are used, as in GitLab.
+const MAX_LIST_ENTRIES: usize = 500;
 
 /// Keys of GitLab's `config.yaml` that are not about access.
 const IGNORED_KEYS: [&str; 8] = [
@@ -39,7 +39,7 @@ const IGNORED_KEYS: [&str; 8] = [
     "cilium",
 ];
 
-/// Agents and configurations read so far.
+/// Agents and configuration files that are not combined yet.
 #[derive(Debug, Default)]
 pub(super) struct Unresolved {
     agents: BTreeMap<String, DecodedAgent>,
@@ -55,7 +55,7 @@ pub(crate) struct DecodedAgent {
     inline: Option<Location>,
 }
 
-/// What a configuration file says.
+/// A decoded configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigurationFile {
     name: String,
@@ -93,7 +93,7 @@ impl DecodedAgent {
             let mut of_config = Vec::new();
             sharing = node
                 .child("config", &mut of_config)
-                .map_or(Sharing::Broken, |config| configuration(&config, &mut of_config));
+                .map_or(Sharing::Invalid, |config| configuration(&config, &mut of_config));
             inline = Some(node.location());
             mistakes.append(&mut of_config);
         }
@@ -110,7 +110,7 @@ impl DecodedAgent {
 
 impl ConfigurationFile {
     /// Reads the configuration file of `name`.
-    pub(super) fn read(name: &str, parsed: &Parsed, source: &Source, findings: &mut Vec<Diagnostic>) -> Self {
+    pub(super) fn read(name: &str, parsed: &Parsed, source: &SourceMap, findings: &mut Vec<Diagnostic>) -> Self {
         let mut mistakes: Vec<Diagnostic> = parsed
             .problems
             .iter()
@@ -125,17 +125,17 @@ impl ConfigurationFile {
             [] if mistakes.is_empty() => Sharing::Nobody,
             [document] => match Fields::open(document, source, String::new(), &mut mistakes) {
                 Some(fields) => configuration(&fields, &mut mistakes),
-                None => Sharing::Broken,
+                None => Sharing::Invalid,
             },
-            [] => Sharing::Broken,
+            [] => Sharing::Invalid,
             [_, second, ..] => {
                 let finding = Diagnostic::error(source.location_of(second), "a second document, one is allowed");
                 mistakes.push(finding);
-                Sharing::Broken
+                Sharing::Invalid
             }
         };
         let broken = mistakes.iter().any(Diagnostic::is_error);
-        let sharing = if broken { Sharing::Broken } else { sharing };
+        let sharing = if broken { Sharing::Invalid } else { sharing };
         warn_unusable(name, mistakes, findings);
         Self {
             name: name.to_owned(),
@@ -150,7 +150,7 @@ impl ConfigurationFile {
         warn_unusable(name, vec![finding], findings);
         Some(Self {
             name: name.to_owned(),
-            sharing: Sharing::Broken,
+            sharing: Sharing::Invalid,
             location: location?,
         })
     }
@@ -158,11 +158,11 @@ impl ConfigurationFile {
 
 impl Unresolved {
     /// Adds an agent.
-    pub(super) fn add(&mut self, read: DecodedAgent) {
-        self.agents.insert(read.agent.name.clone(), read);
+    pub(super) fn add(&mut self, decoded: DecodedAgent) {
+        self.agents.insert(decoded.agent.name.clone(), decoded);
     }
 
-    /// Closes an agent, because nobody can say which of several objects is meant.
+    /// Excludes an agent that several objects define.
     pub(super) fn exclude(&mut self, name: &str) {
         self.exclude.insert(name.to_owned());
     }
@@ -178,7 +178,7 @@ impl Unresolved {
             let first = &first.file;
             let message = format!("agent `{name}` has two configuration files, the other is {first}; neither is used");
             findings.push(Diagnostic::warning(location.clone(), message));
-            self.files.insert(name, (Sharing::Broken, location));
+            self.files.insert(name, (Sharing::Invalid, location));
             return;
         }
         self.files.insert(name, (sharing, location));
@@ -192,26 +192,26 @@ impl Unresolved {
     ) -> BTreeMap<String, Arc<AgentObject>> {
         self.agents.retain(|name, _| !self.exclude.contains(name));
         for (name, (sharing, location)) in self.files {
-            let Some(read) = self.agents.get_mut(&name) else {
+            let Some(decoded) = self.agents.get_mut(&name) else {
                 let message = format!("there is no Agent `{name}` this file could configure");
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            read.agent.sharing = match &read.inline {
+            decoded.agent.sharing = match &decoded.inline {
                 None => sharing,
                 Some(inline) => {
                     let message =
                         format!("agent `{name}` has a configuration in its object too, at {inline}; neither is used");
                     findings.push(Diagnostic::warning(location, message));
-                    Sharing::Broken
+                    Sharing::Invalid
                 }
             };
         }
-        let duplicate_ids = duplicate_ids(self.agents.values().map(|read| &read.agent), findings);
-        // SECURITY: neither of two agents may take over what the other one is trusted with.
-        self.agents.retain(|_, read| {
-            let id = read.agent.binding.as_ref().map(|binding| binding.id);
-            id.is_none_or(|id| !duplicate_ids.contains(&id))
+        let duplicates = duplicate_ids(self.agents.values().map(|decoded| &decoded.agent), findings);
+        // SECURITY: neither of two agents may take over what the other one is granted.
+        self.agents.retain(|_, decoded| {
+            let id = decoded.agent.binding.as_ref().map(|binding| binding.id);
+            id.is_none_or(|id| !duplicates.contains(&id))
         });
         for DecodedAgent { agent, .. } in self.agents.values() {
             let Some(binding) = &agent.binding else { continue };
@@ -227,22 +227,22 @@ impl Unresolved {
                 findings.push(Diagnostic::warning(agent.location.clone(), message));
             }
         }
-        let agents = self.agents.into_values().map(|read| read.agent);
+        let agents = self.agents.into_values().map(|decoded| decoded.agent);
         agents.map(|agent| (agent.name.clone(), Arc::new(agent))).collect()
     }
 }
 
-/// Numbers that several agents have. Each is a finding with both places.
+/// Ids that several agents have. Each is a finding with both locations.
 fn duplicate_ids<'a>(
     agents: impl Iterator<Item = &'a AgentObject>,
     findings: &mut Vec<Diagnostic>,
 ) -> BTreeSet<AgentId> {
-    let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
-    let mut duplicate_ids = BTreeSet::new();
+    let mut by_id: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
+    let mut duplicates = BTreeSet::new();
     for agent in agents {
         let Some(binding) = &agent.binding else { continue };
-        let Some(first) = numbers.get(&binding.id) else {
-            numbers.insert(binding.id, agent);
+        let Some(first) = by_id.get(&binding.id) else {
+            by_id.insert(binding.id, agent);
             continue;
         };
         let message = format!(
@@ -250,9 +250,9 @@ fn duplicate_ids<'a>(
             binding.id, first.location
         );
         findings.push(Diagnostic::warning(agent.location.clone(), message));
-        duplicate_ids.insert(binding.id);
+        duplicates.insert(binding.id);
     }
-    duplicate_ids
+    duplicates
 }
 
 /// Whether an agent may have this name: a DNS label (RFC 1123) that is not a number, because
@@ -302,7 +302,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
         let key = &*entry.key;
         if !["user_access", "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
-            // A key of a newer GitLab does not close the agent.
+            // A key of a newer GitLab does not make the configuration unusable.
             mistakes.push(Diagnostic::warning(fields.key_location(entry), message));
         }
     }
@@ -315,7 +315,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
     let broken = mistakes.iter().any(Diagnostic::is_error);
     findings.append(&mut mistakes);
     match (broken, user_access) {
-        (true, _) => Sharing::Broken,
+        (true, _) => Sharing::Invalid,
         (false, None) => Sharing::Nobody,
         (false, Some(user_access)) => Sharing::People(Arc::new(user_access)),
     }
@@ -392,14 +392,14 @@ fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<A
             }
         }
     }
-    if paths.len() > ENTRIES {
+    if paths.len() > MAX_LIST_ENTRIES {
         let message = format!(
-            "`{}` has {} entries, the first {ENTRIES} count",
+            "`{}` has {} entries, the first {MAX_LIST_ENTRIES} count",
             fields.path_of(key),
             paths.len()
         );
         mistakes.push(Diagnostic::warning(fields.location(), message));
-        paths.truncate(ENTRIES);
+        paths.truncate(MAX_LIST_ENTRIES);
     }
     paths
 }

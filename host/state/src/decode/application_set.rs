@@ -10,7 +10,7 @@ use tollgate_core::yaml::Node;
 
 /// Decodes an ApplicationSet.
 ///
-/// Tenants write ApplicationSets, so a broken one is only a warning and is left out.
+/// Tenants write ApplicationSets, so one without a `spec` is only a warning and is left out.
 pub(super) fn application_set(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Value> {
     let has_spec = object.fields.node("spec").is_some_and(|spec| spec.entries().is_some());
     if !has_spec {

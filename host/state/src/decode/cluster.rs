@@ -21,11 +21,11 @@ use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerifica
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod kubeconfig;
-mod members;
+mod raw_object;
 mod tls;
 mod unsupported_auth;
 
-use members::RawObject;
+use raw_object::RawObject;
 use tls::Tls;
 
 /// Keys of `config`. The first eight are Argo CD's.
@@ -109,7 +109,7 @@ pub(super) fn config(
         values: other_values(secret),
         labels: secret.labels.clone(),
         annotations: metadata.as_ref().map(annotations).unwrap_or_default(),
-        object: Some(name.clone()),
+        secret_name: Some(name.clone()),
         resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion", findings)),
         location: Some(secret.location.clone()),
     }
@@ -123,7 +123,7 @@ pub(super) fn in_cluster() -> ClusterConfig {
         values: BTreeMap::new(),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
-        object: None,
+        secret_name: None,
         resource_version: None,
         location: None::<Location>,
     }
@@ -149,32 +149,32 @@ fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {
 }
 
 fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls) {
-    let Some(members) = RawObject::open(text, "", &KEYS, mistakes) else {
+    let Some(object) = RawObject::open(text, "", &KEYS, mistakes) else {
         return (ClusterAuth::Anonymous, ClusterTls::default());
     };
     // Bodies are passed unchanged, so either value has the same effect.
-    members.boolean("disableCompression", mistakes);
-    if members.text("proxyUrl", mistakes).is_some() {
+    object.boolean("disableCompression", mistakes);
+    if object.text("proxyUrl", mistakes).is_some() {
         mistakes.push("`proxyUrl` is not used; clusters are reached directly".to_owned());
     }
-    let Tls { server, client } = members
+    let Tls { server, client } = object
         .raw("tlsClientConfig")
         .map_or_else(Tls::default, |json| tls::tls(json, mistakes));
-    let mut ways = Vec::new();
-    ways.extend(bearer(&members, mistakes));
-    ways.extend(basic(&members, mistakes));
-    ways.extend(client.map(|(chain_pem, key_pem)| {
+    let mut methods = Vec::new();
+    methods.extend(bearer(&object, mistakes));
+    methods.extend(basic(&object, mistakes));
+    methods.extend(client.map(|(chain_pem, key_pem)| {
         let certificate = ClusterAuth::ClientCertificate { chain_pem, key_pem };
         ("tlsClientConfig.certData", certificate)
     }));
-    ways.extend(web_api(&members, mistakes));
-    ways.extend(provider(&members, mistakes));
-    let mut names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
+    methods.extend(web_api(&object, mistakes));
+    methods.extend(provider(&object, mistakes));
+    let mut names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
     for (key, advise) in [
         ("awsAuthConfig", unsupported_auth::aws as fn(&str, &mut Vec<String>)),
         ("execProviderConfig", unsupported_auth::exec),
     ] {
-        if let Some(json) = members.raw(key) {
+        if let Some(json) = object.raw(key) {
             names.push(key);
             advise(json, mistakes);
         }
@@ -183,15 +183,15 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
         let named = names.join("`, `");
         mistakes.push(format!("`{named}` are several ways of authentication; keep one"));
     }
-    let auth = ways.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth);
+    let auth = methods.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth);
     (auth, server)
 }
 
-/// A way of authentication and the key that selects it.
+/// An authentication and the key that selects it.
 type KeyedAuth = (&'static str, ClusterAuth);
 
-fn bearer(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let token = SecretString::from(members.text("bearerToken", mistakes)?);
+fn bearer(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
+    let token = SecretString::from(object.text("bearerToken", mistakes)?);
     if !token.expose_secret().bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
         let message = "`bearerToken` has characters no token has; white space and line breaks count";
         mistakes.push(message.to_owned());
@@ -199,9 +199,9 @@ fn bearer(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAu
     Some(("bearerToken", ClusterAuth::Bearer(token)))
 }
 
-fn basic(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let username = members.text("username", mistakes).map(SecretString::from);
-    let password = members.text("password", mistakes).map(SecretString::from);
+fn basic(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
+    let username = object.text("username", mistakes).map(SecretString::from);
+    let password = object.text("password", mistakes).map(SecretString::from);
     let Some(username) = username else {
         if password.is_some() {
             mistakes.push("`password` needs `username`".to_owned());
@@ -221,9 +221,9 @@ fn basic(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAut
 
 /// Reads the seed schema of Argo CD's proposal, and what this gateway adds. The plugin checks the
 /// values.
-fn web_api(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
+fn web_api(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
     let key = "webAPIProviderConfig";
-    let json = members.raw(key)?;
+    let json = object.raw(key)?;
     let inner = RawObject::open(json, key, &WEB_API_KEYS, mistakes)?;
     for required in ["method", "url", "tokenPath"] {
         if inner.raw(required).is_none() {
@@ -236,8 +236,8 @@ fn web_api(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedA
     Some((key, ClusterAuth::Provider { name, config, public }))
 }
 
-fn provider(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let json = members.raw("provider")?;
+fn provider(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
+    let json = object.raw("provider")?;
     let inner = RawObject::open(json, "provider", &["name", "config", "publicValues"], mistakes)?;
     let name = inner.text("name", mistakes).unwrap_or_default();
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

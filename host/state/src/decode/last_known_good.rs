@@ -1,9 +1,9 @@
-//! Replaces what has mistakes in a load by what the same file or object said when it was last good.
+//! Replaces items that have mistakes by their last good version.
 //!
-//! The result is never put in force; it only narrows what is permitted. So an object that is gone
-//! stays gone, and where that cannot be told, it stays as it was.
+//! The result is never put in force; it only narrows what is permitted. So a deleted object stays
+//! deleted. If a mistake hides whether an object was deleted, it stays as it was.
 //!
-//! Security: a person whom the new load blocks is blocked.
+//! Security: a person whom the new load blocks is blocked, even by an object with mistakes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,113 +11,117 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use super::read::{Content, DecodedItem, DecodedObject, Kind};
+use super::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};
 use crate::ObjectName;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// What one file, or one object of an API server, says.
+/// The decoded items of one file, or of one object of an API server.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedInput {
     /// The file; `None` for objects of an API server.
     pub(crate) file: Option<Arc<Path>>,
-    /// What it says.
+    /// Its items.
     pub(crate) items: Arc<[DecodedItem]>,
 }
 
 /// Whether the load found all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// All were found: a missing file is gone.
-    All,
-    /// Some folders could not be searched.
-    Part,
+pub(crate) enum Completeness {
+    /// All were found: a missing file was deleted.
+    Complete,
+    /// Some folders could not be searched: a missing file may still exist.
+    Partial,
 }
 
-type Objects<'a> = HashMap<(Kind, &'a ObjectName), &'a DecodedObject, FxBuildHasher>;
+type Objects<'a> = HashMap<(ObjectKind, &'a ObjectName), &'a DecodedObject, FxBuildHasher>;
 
-/// What `now` says; parts with mistakes are replaced by what `good` says.
-pub(crate) fn last_known_good(now: &[DecodedInput], good: &[DecodedInput], found: Found) -> Vec<DecodedInput> {
-    let known: Objects<'_> = good.iter().flat_map(|said| objects(&said.items)).collect();
+/// The inputs of `now`, with items that have mistakes replaced by their version in `good`.
+pub(crate) fn last_known_good(
+    now: &[DecodedInput],
+    good: &[DecodedInput],
+    completeness: Completeness,
+) -> Vec<DecodedInput> {
+    let known: Objects<'_> = good.iter().flat_map(|input| objects(&input.items)).collect();
     let present: HashSet<_, FxBuildHasher> = now
         .iter()
-        .flat_map(|said| objects(&said.items))
+        .flat_map(|input| objects(&input.items))
         .map(|(key, _)| key)
         .collect();
-    let is_gone = |piece: &&DecodedItem| match piece {
+    let is_gone = |item: &&DecodedItem| match item {
         DecodedItem::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
-        DecodedItem::Configuration(_) => true,
+        DecodedItem::AgentConfiguration(_) => true,
         DecodedItem::Finding(_) => false,
     };
-    let mut last_known_good = Vec::with_capacity(now.len());
-    for said in now {
-        let items = match said.items.iter().any(has_mistake) {
-            false => Arc::clone(&said.items),
-            true => said
+    let mut restored = Vec::with_capacity(now.len());
+    for input in now {
+        let items = match input.items.iter().any(has_mistake) {
+            false => Arc::clone(&input.items),
+            true => input
                 .items
                 .iter()
-                .filter_map(|piece| last_good_item(piece, &known))
+                .filter_map(|item| last_good_item(item, &known))
                 .collect(),
         };
-        last_known_good.push(DecodedInput {
-            file: said.file.clone(),
+        restored.push(DecodedInput {
+            file: input.file.clone(),
             items,
         });
     }
     let broken: HashSet<&Path, FxBuildHasher> = now
         .iter()
-        .filter(|said| said.items.iter().any(is_mistake_of_file))
-        .filter_map(|said| said.file.as_deref())
+        .filter(|input| input.items.iter().any(is_mistake_of_file))
+        .filter_map(|input| input.file.as_deref())
         .collect();
-    let files: HashSet<&Path, FxBuildHasher> = now.iter().filter_map(|said| said.file.as_deref()).collect();
-    for said in good {
-        let Some(file) = said.file.as_deref() else { continue };
-        // For such a file nobody can tell which objects are gone.
-        if broken.contains(file) || (found == Found::Part && !files.contains(file)) {
-            last_known_good.push(DecodedInput {
-                file: said.file.clone(),
-                items: said.items.iter().filter(is_gone).cloned().collect(),
+    let files: HashSet<&Path, FxBuildHasher> = now.iter().filter_map(|input| input.file.as_deref()).collect();
+    for input in good {
+        let Some(file) = input.file.as_deref() else { continue };
+        // Which objects of such a file were deleted is unknown.
+        if broken.contains(file) || (completeness == Completeness::Partial && !files.contains(file)) {
+            restored.push(DecodedInput {
+                file: input.file.clone(),
+                items: input.items.iter().filter(is_gone).cloned().collect(),
             });
         }
     }
-    last_known_good
+    restored
 }
 
-fn objects(items: &[DecodedItem]) -> impl Iterator<Item = ((Kind, &ObjectName), &DecodedObject)> {
-    items.iter().filter_map(|piece| match piece {
+fn objects(items: &[DecodedItem]) -> impl Iterator<Item = ((ObjectKind, &ObjectName), &DecodedObject)> {
+    items.iter().filter_map(|item| match item {
         DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
-        DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
+        DecodedItem::Finding(_) | DecodedItem::AgentConfiguration(_) => None,
     })
 }
 
-fn has_mistake(piece: &DecodedItem) -> bool {
-    match piece {
+fn has_mistake(item: &DecodedItem) -> bool {
+    match item {
         DecodedItem::Finding(finding) => finding.is_error(),
         DecodedItem::Object(decoded) => decoded.findings.iter().any(Diagnostic::is_error),
-        DecodedItem::Configuration(_) => false,
+        DecodedItem::AgentConfiguration(_) => false,
     }
 }
 
-fn is_mistake_of_file(piece: &DecodedItem) -> bool {
-    matches!(piece, DecodedItem::Finding(finding) if finding.is_error())
+fn is_mistake_of_file(item: &DecodedItem) -> bool {
+    matches!(item, DecodedItem::Finding(finding) if finding.is_error())
 }
 
-/// The piece itself if it has no mistake, else its last good version, if there is one.
-fn last_good_item(piece: &DecodedItem, known: &Objects<'_>) -> Option<DecodedItem> {
-    match piece {
-        _ if !has_mistake(piece) => Some(piece.clone()),
+/// The item itself if it has no mistake, else its last good version, if there is one.
+fn last_good_item(item: &DecodedItem, known: &Objects<'_>) -> Option<DecodedItem> {
+    match item {
+        _ if !has_mistake(item) => Some(item.clone()),
         DecodedItem::Object(decoded) => {
             let good = known.get(&(decoded.kind, &decoded.name))?;
             Some(DecodedItem::Object(restore(decoded, good)))
         }
-        DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
+        DecodedItem::Finding(_) | DecodedItem::AgentConfiguration(_) => None,
     }
 }
 
-/// The object as it was, with everybody blocked whom it blocks now.
+/// The last good object, with everybody blocked whom the new one blocks.
 fn restore(now: &DecodedObject, good: &DecodedObject) -> DecodedObject {
     let mut before = good.clone();
-    if let (Content::People(good), Content::People(now)) = (&good.content, &now.content) {
-        before.content = Content::People(Arc::new(good.with_blocks_of(now)));
+    if let (ObjectContent::People(good), ObjectContent::People(now)) = (&good.content, &now.content) {
+        before.content = ObjectContent::People(Arc::new(good.with_blocks_of(now)));
     }
     before
 }

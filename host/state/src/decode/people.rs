@@ -1,6 +1,6 @@
-//! Decodes `UserDirectory` objects and puts them together into one [`UserDirectory`].
+//! Decodes `UserDirectory` objects and combines them into one [`UserDirectory`].
 //!
-//! Security: every mistake here, such as an unknown key or a duplicate number, name or path,
+//! Security: every mistake here, such as an unknown key or a duplicate id, name or path,
 //! refuses the load, so nobody whose entry has a mistake becomes active.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::people::{GitLabNamespace, Members, Person, PersonState, UserDirectory
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::user::{Role, User};
 
-/// What one object says, or all objects, before names are resolved.
+/// The entries of one object, or of all, before usernames are resolved.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unresolved {
     people: Vec<(Person, Location)>,
@@ -68,38 +68,38 @@ impl Unresolved {
             .iter()
             .filter(|(person, _)| person.state == PersonState::Blocked);
         let blocked: Vec<&User> = blocked.map(|(person, _)| &person.user).collect();
-        let mut draft = self.clone();
-        for (person, _) in &mut draft.people {
+        let mut copy = self.clone();
+        for (person, _) in &mut copy.people {
             let is_meant = |user: &&User| user.id == person.user.id || user.username == person.user.username;
             if blocked.iter().any(is_meant) {
                 person.state = PersonState::Blocked;
             }
         }
-        draft
+        copy
     }
 
-    /// Reads one object.
+    /// Decodes one object.
     pub(super) fn read(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Self {
-        let mut draft = Self::default();
+        let mut unresolved = Self::default();
         let Some(spec) = object.fields.child("spec", findings) else {
             let message = format!("UserDirectory `{}` has no `spec`", object.name.name);
             findings.push(Diagnostic::error(object.fields.location(), message));
-            return draft;
+            return unresolved;
         };
         spec.reject_unknown_keys(&["users", "groups", "projects"], findings);
         for fields in spec.children("users", findings) {
-            draft.people.extend(person(&fields, findings));
+            unresolved.people.extend(person(&fields, findings));
         }
         for fields in spec.children("groups", findings) {
-            draft.groups.extend(namespace(&fields, findings));
+            unresolved.groups.extend(namespace(&fields, findings));
         }
         for fields in spec.children("projects", findings) {
-            draft.projects.extend(namespace(&fields, findings));
+            unresolved.projects.extend(namespace(&fields, findings));
         }
-        draft
+        unresolved
     }
 
-    /// Resolves names and builds the directory.
+    /// Resolves usernames and builds the directory.
     fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
         let mut ids = UniqueCheck::new("user number");
         // GitLab's names are unique regardless of case.
@@ -134,7 +134,7 @@ impl Unresolved {
 impl UnresolvedNamespace {
     fn resolve(self, known: &BTreeMap<String, i64>, findings: &mut Vec<Diagnostic>) -> GitLabNamespace {
         let mut members = Members::new();
-        let mut once = UniqueCheck::new("member");
+        let mut usernames = UniqueCheck::new("member");
         for (username, role, location) in self.members {
             let Some(id) = known.get(&username) else {
                 let message = format!(
@@ -144,7 +144,7 @@ impl UnresolvedNamespace {
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            once.check(username, &location, findings);
+            usernames.check(username, &location, findings);
             members.insert(*id, role);
         }
         GitLabNamespace {

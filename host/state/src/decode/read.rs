@@ -1,7 +1,7 @@
 //! Decodes the YAML tree of one file or object into [`DecodedItem`]s.
 //!
-//! Invariant: a document is decoded without looking at any other, so its pieces can be kept as long
-//! as it stays the same.
+//! Invariant: a document is decoded without looking at any other, so its items can be reused as
+//! long as it stays the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{agent, application_set, cluster, extension, people, project, repository, secret};
-use crate::fields::{Fields, Source};
+use crate::fields::{Fields, SourceMap};
 use crate::{Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, ObjectName, Project, Repository, Secret};
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::yaml::{Node, Parsed};
 
 /// Most bytes of keys and values in one ConfigMap or Secret, as the Kubernetes API server enforces
 /// it (`MaxSecretSize`).
-const OBJECT_BYTES: usize = 1024 * 1024;
+const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
 /// The kinds that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum ObjectKind {
     /// `v1`; only two names are read.
     ConfigMap,
     /// `v1`.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     UserDirectory,
 }
 
-impl Kind {
+impl ObjectKind {
     const ALL: [Self; 8] = [
         Self::ConfigMap,
         Self::Secret,
@@ -76,8 +76,8 @@ impl Kind {
         }
     }
 
-    /// Whether tenants write its objects. One with a mistake is set aside, and what needs it is
-    /// denied. Agents are treated the same way, see [`agent`].
+    /// Whether tenants write objects of this kind. One with a mistake is not used, and requests
+    /// that need it are denied. Agents are treated the same way, see [`agent`].
     fn is_tenant_writable(self) -> bool {
         match self {
             Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects count in other namespaces than the control plane's.
+    /// Whether objects outside the control plane's namespace are used.
     pub(crate) fn allows_any_namespace(self) -> bool {
         match self {
             Self::Application | Self::ApplicationSet => true,
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// A part of what one document says, in its order.
+/// A finding, an object or an agent configuration of one document.
 #[derive(Clone, Debug)]
 pub(crate) enum DecodedItem {
     /// A finding that belongs to no object.
@@ -107,14 +107,14 @@ pub(crate) enum DecodedItem {
     /// An object.
     Object(DecodedObject),
     /// The configuration file of an agent.
-    Configuration(agent::ConfigurationFile),
+    AgentConfiguration(agent::ConfigurationFile),
 }
 
-/// An object of a kind that is used.
+/// A decoded Kubernetes object.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedObject {
     /// Its kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ObjectKind,
     /// Its namespace and name.
     pub(crate) name: ObjectName,
     /// Where it starts.
@@ -122,14 +122,14 @@ pub(crate) struct DecodedObject {
     /// The findings about it.
     pub(crate) findings: Vec<Diagnostic>,
     /// Its content.
-    pub(crate) content: Content,
+    pub(crate) content: ObjectContent,
 }
 
 /// The content of an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub(crate) enum ObjectContent {
     /// The object has nothing the gateway uses, or cannot be used.
-    Nothing,
+    Unused,
     /// A tenant's object with a mistake, and the first of its mistakes.
     InvalidObject(String),
     /// ConfigMap `argocd-cm`.
@@ -163,7 +163,7 @@ pub(super) struct Object<'a> {
     pub(super) labels: BTreeMap<String, String>,
 }
 
-/// Reads documents; `namespace` is the control plane's.
+/// Decodes documents; `namespace` is the control plane's.
 #[derive(Debug)]
 pub(crate) struct ObjectDecoder<'n> {
     namespace: &'n str,
@@ -173,29 +173,29 @@ pub(crate) struct ObjectDecoder<'n> {
 
 /// Reads the file at `path`, relative to the loaded folder, if it is an agent's configuration;
 /// otherwise gives `None`.
-pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<DecodedItem>> {
+pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &SourceMap) -> Option<Vec<DecodedItem>> {
     let name = agent::configured_agent(path)?;
     let mut findings = Vec::new();
     let file = agent::ConfigurationFile::read(name, parsed, source, &mut findings);
     let mut items: Vec<DecodedItem> = findings.into_iter().map(DecodedItem::Finding).collect();
-    items.push(DecodedItem::Configuration(file));
+    items.push(DecodedItem::AgentConfiguration(file));
     Some(items)
 }
 
-/// Handles a file that cannot be read. An agent's configuration closes that agent; any other file
-/// refuses the load.
+/// Handles a file that cannot be read. If it is an agent's configuration, only that agent cannot be
+/// used; any other file refuses the load.
 pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<DecodedItem> {
     let Some(name) = agent::configured_agent(path) else {
         return vec![DecodedItem::Finding(finding)];
     };
     let mut findings = Vec::new();
     let file = agent::ConfigurationFile::unreadable(name, finding, &mut findings);
-    let said = findings.into_iter().map(DecodedItem::Finding);
-    said.chain(file.map(DecodedItem::Configuration)).collect()
+    let items = findings.into_iter().map(DecodedItem::Finding);
+    items.chain(file.map(DecodedItem::AgentConfiguration)).collect()
 }
 
 impl<'n> ObjectDecoder<'n> {
-    /// A reader that has read nothing yet.
+    /// A decoder without items.
     pub(crate) fn new(namespace: &'n str) -> Self {
         Self {
             namespace,
@@ -209,14 +209,14 @@ impl<'n> ObjectDecoder<'n> {
         self.findings.push(finding);
     }
 
-    /// The pieces that were read.
+    /// The decoded items.
     pub(crate) fn finish(mut self) -> Vec<DecodedItem> {
         self.flush();
         self.items
     }
 
-    /// Reads one document: an object or a list of objects.
-    pub(crate) fn document(&mut self, node: &Node, source: &Source) {
+    /// Decodes one document: an object or a list of objects.
+    pub(crate) fn document(&mut self, node: &Node, source: &SourceMap) {
         let Some(fields) = Fields::open(node, source, String::new(), &mut self.findings) else {
             return;
         };
@@ -239,8 +239,8 @@ impl<'n> ObjectDecoder<'n> {
         }
     }
 
-    /// Reads a list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose items have no
-    /// kind of their own) gives it.
+    /// Decodes a list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose items have
+    /// no kind of their own) gives it.
     fn list(&mut self, list: &Fields<'_>, inner: (&str, &str)) {
         for fields in list.children("items", &mut self.findings) {
             let kind = match fields.node("kind") {
@@ -259,11 +259,11 @@ impl<'n> ObjectDecoder<'n> {
     }
 
     fn object(&mut self, fields: Fields<'_>, (kind, version): (&str, &str)) {
-        let known = Kind::ALL
+        let known = ObjectKind::ALL
             .into_iter()
             .find(|known| known.as_str() == kind && known.version() == version);
         let Some(kind) = known else {
-            if let Some(meant) = Kind::ALL
+            if let Some(meant) = ObjectKind::ALL
                 .into_iter()
                 .find(|known| is_misspelled(*known, (kind, version)))
             {
@@ -278,8 +278,8 @@ impl<'n> ObjectDecoder<'n> {
         self.decode_object(fields, kind);
     }
 
-    /// Reads an object whose kind is known.
-    pub(crate) fn decode_object(&mut self, fields: Fields<'_>, kind: Kind) {
+    /// Decodes an object whose kind is known.
+    pub(crate) fn decode_object(&mut self, fields: Fields<'_>, kind: ObjectKind) {
         let mut findings = Vec::new();
         let location = fields.location();
         let object = self.named(fields, kind, &mut findings);
@@ -299,7 +299,7 @@ impl<'n> ObjectDecoder<'n> {
         if kind.is_tenant_writable()
             && let Some(mistake) = downgrade_errors(&mut findings)
         {
-            content = Content::InvalidObject(mistake);
+            content = ObjectContent::InvalidObject(mistake);
         }
         self.items.push(DecodedItem::Object(DecodedObject {
             kind,
@@ -311,7 +311,7 @@ impl<'n> ObjectDecoder<'n> {
     }
 
     /// Reads the fields that every object has; `None` if it has no name.
-    fn named<'a>(&self, fields: Fields<'a>, kind: Kind, findings: &mut Vec<Diagnostic>) -> Option<Object<'a>> {
+    fn named<'a>(&self, fields: Fields<'a>, kind: ObjectKind, findings: &mut Vec<Diagnostic>) -> Option<Object<'a>> {
         let Some(metadata) = fields.child("metadata", findings) else {
             let message = format!("{} without `metadata`", kind.as_str());
             findings.push(Diagnostic::error(fields.location(), message));
@@ -336,8 +336,8 @@ impl<'n> ObjectDecoder<'n> {
     }
 }
 
-/// Turns the mistakes of an object into warnings that name the consequence, and gives the first
-/// one.
+/// Turns the errors of an object into warnings that name the consequence. Returns the message of
+/// the first one.
 pub(crate) fn downgrade_errors(findings: &mut [Diagnostic]) -> Option<String> {
     let mut first = None;
     for finding in findings.iter_mut().filter(|finding| finding.is_error()) {
@@ -351,22 +351,24 @@ pub(crate) fn downgrade_errors(findings: &mut [Diagnostic]) -> Option<String> {
 /// Replaces new Applications, ApplicationSets and projects by equal `old` ones, so that comparing
 /// pointers shows what did not change.
 pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
-    let by_name: BTreeMap<(Kind, &ObjectName), &DecodedObject> = old
+    let by_name: BTreeMap<(ObjectKind, &ObjectName), &DecodedObject> = old
         .iter()
-        .filter_map(|piece| match piece {
+        .filter_map(|item| match item {
             DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
-            DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
+            DecodedItem::Finding(_) | DecodedItem::AgentConfiguration(_) => None,
         })
         .collect();
-    for piece in new {
-        let DecodedItem::Object(new) = piece else { continue };
+    for item in new {
+        let DecodedItem::Object(new) = item else { continue };
         let Some(old) = by_name.get(&(new.kind, &new.name)) else {
             continue;
         };
         match (&mut new.content, &old.content) {
-            (Content::Application(new), Content::Application(old)) if new == old => *new = Arc::clone(old),
-            (Content::Project(new), Content::Project(old)) if new == old => *new = Arc::clone(old),
-            (Content::ApplicationSet(new), Content::ApplicationSet(old)) if new == old => *new = Arc::clone(old),
+            (ObjectContent::Application(new), ObjectContent::Application(old)) if new == old => *new = Arc::clone(old),
+            (ObjectContent::Project(new), ObjectContent::Project(old)) if new == old => *new = Arc::clone(old),
+            (ObjectContent::ApplicationSet(new), ObjectContent::ApplicationSet(old)) if new == old => {
+                *new = Arc::clone(old)
+            }
             _ => {}
         }
     }
@@ -374,7 +376,7 @@ pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
 
 /// Whether an object was probably meant to be of a known kind: its kind differs by one letter, or
 /// its version is another one of the same group.
-fn is_misspelled(known: Kind, (kind, version): (&str, &str)) -> bool {
+fn is_misspelled(known: ObjectKind, (kind, version): (&str, &str)) -> bool {
     let group = |version: &str| {
         version
             .split_once('/')
@@ -392,34 +394,38 @@ fn is_misspelled(known: Kind, (kind, version): (&str, &str)) -> bool {
     }
 }
 
-fn content(kind: Kind, object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+fn content(kind: ObjectKind, object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> ObjectContent {
     let read = match kind {
-        Kind::ConfigMap => return config_map(object, findings),
-        Kind::Secret => return secret(object, findings),
-        Kind::UserDirectory => Some(Content::People(Arc::new(people::Unresolved::read(object, findings)))),
-        Kind::AppProject => project::project(object, findings).map(|project| Content::Project(Arc::new(project))),
-        Kind::Application => {
+        ObjectKind::ConfigMap => return config_map(object, findings),
+        ObjectKind::Secret => return secret(object, findings),
+        ObjectKind::UserDirectory => Some(ObjectContent::People(Arc::new(people::Unresolved::read(
+            object, findings,
+        )))),
+        ObjectKind::AppProject => {
+            project::project(object, findings).map(|project| ObjectContent::Project(Arc::new(project)))
+        }
+        ObjectKind::Application => {
             let application = project::application(object, findings);
-            application.map(|application| Content::Application(Arc::new(application)))
+            application.map(|application| ObjectContent::Application(Arc::new(application)))
         }
-        Kind::ApplicationSet => {
+        ObjectKind::ApplicationSet => {
             let set = application_set::application_set(object, findings);
-            set.map(|set| Content::ApplicationSet(Arc::new(set)))
+            set.map(|set| ObjectContent::ApplicationSet(Arc::new(set)))
         }
-        Kind::ArgoCDExtension => {
+        ObjectKind::ArgoCDExtension => {
             let extension = extension::extension(object, findings);
-            extension.map(|extension| Content::Extension(Arc::new(extension)))
+            extension.map(|extension| ObjectContent::Extension(Arc::new(extension)))
         }
-        Kind::Agent => agent::DecodedAgent::object(object, findings).map(Content::Agent),
+        ObjectKind::Agent => agent::DecodedAgent::object(object, findings).map(ObjectContent::Agent),
     };
-    read.unwrap_or(Content::Nothing)
+    read.unwrap_or(ObjectContent::Unused)
 }
 
-fn config_map(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+fn config_map(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> ObjectContent {
     let name = object.name.name.as_str();
     if !matches!(name, "argocd-cm" | "argocd-rbac-cm") {
         tracing::debug!(name, "ConfigMap the gateway does not use");
-        return Content::Nothing;
+        return ObjectContent::Unused;
     }
     let data = object.fields.text_map("data", findings);
     let bytes = data
@@ -428,12 +434,12 @@ fn config_map(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
         .sum();
     check_size("ConfigMap", bytes, object, findings);
     match name {
-        "argocd-cm" => Content::ArgocdCm(ConfigMap { data }),
-        _ => Content::RbacCm(ConfigMap { data }),
+        "argocd-cm" => ObjectContent::ArgocdCm(ConfigMap { data }),
+        _ => ObjectContent::RbacCm(ConfigMap { data }),
     }
 }
 
-fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> ObjectContent {
     let (mut secret, bytes) = secret::secret(object, findings);
     check_size("Secret", bytes, object, findings);
     let name = &object.name.name;
@@ -450,14 +456,14 @@ fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
         let config = cluster::config(object, &secret, &cluster, findings);
         (cluster, Arc::new(config))
     });
-    Content::Secret {
+    ObjectContent::Secret {
         secret: Arc::new(secret),
         cluster,
         repository,
     }
 }
 
-/// Expands the kubeconfig of a Secret; gives whether the Secret can be used.
+/// Expands the kubeconfig of a Secret; returns whether the Secret can be used.
 fn expand_kubeconfig(secret: &mut Secret, name: &str, findings: &mut Vec<Diagnostic>) -> bool {
     let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
         return true;
@@ -470,9 +476,9 @@ fn expand_kubeconfig(secret: &mut Secret, name: &str, findings: &mut Vec<Diagnos
 }
 
 fn check_size(kind: &str, bytes: usize, object: &Object<'_>, findings: &mut Vec<Diagnostic>) {
-    if bytes > OBJECT_BYTES {
+    if bytes > MAX_OBJECT_BYTES {
         let message = format!(
-            "{kind} `{}` holds {bytes} bytes, at most {OBJECT_BYTES} are allowed",
+            "{kind} `{}` holds {bytes} bytes, at most {MAX_OBJECT_BYTES} are allowed",
             object.name.name
         );
         findings.push(Diagnostic::error(object.fields.location(), message));

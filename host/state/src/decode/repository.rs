@@ -106,8 +106,8 @@ impl SecretValues<'_> {
     }
 }
 
-/// Argo CD uses the first of password or token, key, app. A Secret with several ways is used here
-/// by its password or token, too.
+/// Argo CD uses the first of: password or token, SSH key, GitHub App. Here, too, a Secret with
+/// several of them is used by its password or token.
 fn auth(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
     if !fields.text("proxy").is_empty() {
         let reason = "its secret has `proxy`, and the gateway reads repositories directly".to_owned();

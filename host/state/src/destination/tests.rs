@@ -10,7 +10,7 @@ fn cluster(name: &str, server: &str, project: &str) -> Cluster {
     }
 }
 
-/// Compiled once or for one question, a project gives the same answer.
+/// Checks that compiled destinations give the same answer.
 fn both(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
     let once = permitted(project, cluster, namespace, clusters);
     let kept = CompiledDestinations::of(project).permit(cluster, namespace, clusters);
@@ -65,7 +65,7 @@ fn a_destination_leads_to_exactly_one_cluster() {
         IN_CLUSTER_SERVER
     );
     assert_eq!(resolve(&to("", ""), &clusters), Err(Error::Missing));
-    let both = Error::Both {
+    let both = Error::NameAndServer {
         name: "a".into(),
         server: "https://a".into(),
     };

@@ -1,4 +1,4 @@
-//! Keeps the decoded files of a folder from load to load. Files that did not change keep their
+//! Caches the decoded files of a folder between loads. Files that did not change keep their
 //! pointers.
 //!
 //! Invariant: a file counts as unchanged by its times only where these can be trusted.
@@ -14,7 +14,7 @@ use rustc_hash::FxBuildHasher;
 use sha2::{Digest as _, Sha256};
 
 use super::FileOverlay;
-use super::walk::{self, Found};
+use super::walk::{self, FoundFile};
 use crate::Resources;
 use crate::decode::last_known_good::{self, DecodedInput};
 use crate::decode::read::{reuse_equal, unreadable};
@@ -25,30 +25,30 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 /// trace in its times: FAT has a resolution of two seconds.
 const RACY: Duration = Duration::from_secs(3);
 
-/// What is kept of one folder.
+/// The decoded files of one folder, and the result of its last load.
 #[derive(Debug, Default)]
 pub(super) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
     memo: LoadMemo,
     last: Option<LastLoad>,
-    /// What each file last said without mistakes.
+    /// What each file last decoded to without mistakes.
     last_good: Vec<DecodedInput>,
 }
 
 /// The result of the last load.
 #[derive(Debug)]
 struct LastLoad {
-    /// What each file said, in the order of the files.
+    /// What each file decoded to, in the order of the files.
     decoded: Vec<DecodedInput>,
     resources: Option<Arc<Resources>>,
-    /// The mended resources, if the load was refused.
+    /// The last known good resources, if the load was refused.
     last_known_good: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
     /// How many of the findings are about the folder rather than a file.
     walk_findings: usize,
 }
 
-/// What is kept of one file.
+/// A decoded file.
 #[derive(Clone, Debug)]
 struct CachedFile {
     stamp: FileStamp,
@@ -57,11 +57,12 @@ struct CachedFile {
     decoded: DecodedInput,
 }
 
-/// Whether an equal [`FileStamp`] proves that a file is unchanged.
+/// What proves that a file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeCheck {
-    FileStamp,
-    /// Only equal bytes prove it.
+    /// An equal [`FileStamp`].
+    Metadata,
+    /// Only equal bytes.
     Contents,
 }
 
@@ -86,31 +87,32 @@ impl FileStamp {
         }
     }
 
-    /// Whether both times were well in the past at `now`. A time in the future never is.
+    /// [`ChangeCheck::Metadata`] if both times were well in the past at `now`. A time in the future
+    /// never is.
     fn change_check(&self, now: SystemTime) -> ChangeCheck {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = self.modified.0.max(self.changed.0);
         let settled = now.saturating_sub(RACY).as_secs();
         match u64::try_from(latest) {
-            Ok(latest) if latest < settled => ChangeCheck::FileStamp,
+            Ok(latest) if latest < settled => ChangeCheck::Metadata,
             Ok(_) | Err(_) => ChangeCheck::Contents,
         }
     }
 }
 
 impl FolderCache {
-    /// Loads everything below `folder`, as it is now or as it would be with `drafts`.
+    /// Loads everything below `folder`, as it is now or as it would be with `overlays`.
     pub(super) fn load(
         &mut self,
         folder: &Path,
         namespace: &str,
-        drafts: &[FileOverlay<'_>],
+        overlays: &[FileOverlay<'_>],
     ) -> Loaded<Arc<Resources>> {
         let mut findings = Vec::new();
         let found = walk::files(folder, &mut findings);
         let mut files = HashMap::with_capacity_and_hasher(found.len(), FxBuildHasher);
         let mut decoded = Vec::with_capacity(found.len());
-        for found in found.into_iter().filter(|found| !is_overlaid(drafts, &found.path)) {
+        for found in found.into_iter().filter(|found| !is_overlaid(overlays, &found.path)) {
             // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
@@ -122,7 +124,7 @@ impl FolderCache {
                 Err(broken) => decoded.push(broken),
             }
         }
-        for FileOverlay { path, text } in drafts {
+        for FileOverlay { path, text } in overlays {
             let Some(text) = text else { continue };
             let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
             let name = Arc::from(path.display().to_string());
@@ -162,7 +164,7 @@ impl FolderCache {
         let walk_findings = findings.len();
         let mut collector = Collector::new(namespace);
         for decoded in &decoded {
-            collector.take(&decoded.items);
+            collector.add(&decoded.items);
         }
         let is_whole = !findings.iter().any(Diagnostic::is_error);
         let (resources, more) = collector.finish(&mut self.memo);
@@ -174,12 +176,12 @@ impl FolderCache {
                 None
             }
             None => {
-                let found = if is_whole {
-                    last_known_good::Found::All
+                let completeness = if is_whole {
+                    last_known_good::Completeness::Complete
                 } else {
-                    last_known_good::Found::Part
+                    last_known_good::Completeness::Partial
                 };
-                self.last_good = last_known_good::last_known_good(&decoded, &self.last_good, found);
+                self.last_good = last_known_good::last_known_good(&decoded, &self.last_good, completeness);
                 Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo))
             }
         };
@@ -194,19 +196,19 @@ impl FolderCache {
     }
 }
 
-fn is_overlaid(drafts: &[FileOverlay<'_>], path: &Path) -> bool {
-    drafts.iter().any(|draft| draft.path == path)
+fn is_overlaid(overlays: &[FileOverlay<'_>], path: &Path) -> bool {
+    overlays.iter().any(|overlay| overlay.path == path)
 }
 
 /// Reads a file. A file that cannot be read is read again next time.
 fn file(
-    found: &Found,
+    found: &FoundFile,
     inside: &Path,
     (namespace, old): (&str, Option<CachedFile>),
 ) -> Result<CachedFile, DecodedInput> {
     let stamp = FileStamp::of(&found.metadata);
     if let Some(old) = &old
-        && old.change_check == ChangeCheck::FileStamp
+        && old.change_check == ChangeCheck::Metadata
         && old.stamp == stamp
     {
         return Ok(old.clone());

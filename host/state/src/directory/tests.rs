@@ -57,11 +57,12 @@ fn sets_are_read_in_every_namespace_and_broken_ones_left_out() {
     assert_eq!(set["spec"]["goTemplate"], true);
     assert_eq!(set["metadata"]["labels"]["a"], "b");
     assert_eq!(set["metadata"]["resourceVersion"].as_str().unwrap().len(), 32);
-    let said = text_lines(text);
+    let findings = text_lines(text);
     assert!(
-        said.iter()
+        findings
+            .iter()
             .any(|line| line.contains("ApplicationSet `broken` has no `spec`")),
-        "{said:?}"
+        "{findings:?}"
     );
     assert!(errors(text).is_empty());
     let owner = |of: &str| resources.applications[&name("argocd", of)].application_set.clone();
@@ -224,7 +225,7 @@ fn unknown_kinds_and_versions_are_left_out() {
 
 #[test]
 fn misspelled_kinds_and_versions_are_warned_about() {
-    let said = |kind: &str, version: &str| {
+    let findings_of = |kind: &str, version: &str| {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{}}\n");
         let lines = text_lines(&text)
             .into_iter()
@@ -240,11 +241,11 @@ fn misspelled_kinds_and_versions_are_warned_about() {
         ("ConfigMaps", "v1"),
         ("Secret", "v2"),
     ] {
-        let said = said(kind, version);
+        let findings = findings_of(kind, version);
         let start = format!("f.yaml:1:1: warning: `{kind}` of `{version}` is not read");
         assert!(
-            matches!(said.as_slice(), [one] if one.starts_with(&start)),
-            "{kind} {version}: {said:?}"
+            matches!(findings.as_slice(), [one] if one.starts_with(&start)),
+            "{kind} {version}: {findings:?}"
         );
     }
     // Other Kubernetes kinds are not mistakes.
@@ -255,7 +256,7 @@ fn misspelled_kinds_and_versions_are_warned_about() {
         ("Workflow", "argoproj.io/v1alpha1"),
         ("Agent", "agent.k8s.elastic.co/v1alpha1"),
     ] {
-        assert_eq!(said(kind, version), [""; 0], "{kind} {version}");
+        assert_eq!(findings_of(kind, version), [""; 0], "{kind} {version}");
     }
 }
 
@@ -275,18 +276,18 @@ fn applications_without_a_project_or_with_two_destinations_are_warned_about() {
         + &application("none", "shop", "{namespace: a}")
         + &application("one", "shp", "{name: a}")
         + &application("two", "shp", "{name: a}")
-        // Reported already: the project exists and is set aside.
+        // Reported already: the project exists and has a mistake.
         + "---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: bad}\n"
         + &application("three", "bad", "{name: a}");
-    let mut said = text_lines(&text);
-    said.retain(|line| !line.contains("AppProject `bad` has no `spec`"));
-    assert_eq!(said.len(), 3, "{said:#?}");
-    for (line, expected) in said.iter().zip([
+    let mut findings = text_lines(&text);
+    findings.retain(|line| !line.contains("AppProject `bad` has no `spec`"));
+    assert_eq!(findings.len(), 3, "{findings:#?}");
+    for (line, expected) in findings.iter().zip([
         "f.yaml:22:16: warning: the destination of Application `both` has both `name` and `server`",
         "f.yaml:29:16: warning: the destination of Application `none` has neither `name` nor `server`",
         "f.yaml:31:1: warning: there is no project `shp`, which Application `argocd/one` and 1 more is in",
     ]) {
-        assert!(line.starts_with(expected), "{said:#?}");
+        assert!(line.starts_with(expected), "{findings:#?}");
     }
 }
 
@@ -340,8 +341,8 @@ fn mounted_config_maps_are_read_once_and_link_loops_end() {
     for name in ["dangling.yaml", "dangling"] {
         symlink("nothing", folder.path().join(name)).unwrap();
         let refused = format!("{name}: error: cannot be read");
-        let said = lines(folder.path());
-        assert!(said.iter().any(|line| line.starts_with(&refused)), "{said:?}");
+        let findings = lines(folder.path());
+        assert!(findings.iter().any(|line| line.starts_with(&refused)), "{findings:?}");
         fs::remove_file(folder.path().join(name)).unwrap();
     }
     symlink("nothing", folder.path().join("..gone")).unwrap();
@@ -376,21 +377,24 @@ fn cluster_secrets_need_a_server_of_their_own() {
     // One mistake removes only the clusters it is about.
     let known = |text: &str| {
         let loaded = load_text(text, "f.yaml", "argocd");
-        let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
         let resources = loaded.value.unwrap();
         let servers: Vec<String> = resources.clusters.iter().map(|known| known.server.clone()).collect();
         let configured: Vec<&String> = resources.cluster_configs.keys().collect();
         assert_eq!(configured.len(), servers.len(), "{configured:?}");
-        (servers, said.join("\n"))
+        (servers, findings.join("\n"))
     };
     let own = "https://kubernetes.default.svc";
     let twins = cluster("a", "https://x/") + &cluster("b", "https://x");
-    let (servers, said) = known(&(twins.clone() + &cluster("c", "''") + &cluster("d", "https://d")));
+    let (servers, findings) = known(&(twins.clone() + &cluster("c", "''") + &cluster("d", "https://d")));
     assert_eq!(servers, [own, "https://d"]);
-    assert!(said.contains("warning: cluster secret `c` has no `server`"), "{said}");
     assert!(
-        said.contains("warning: two cluster secrets name the server `https://x`"),
-        "{said}"
+        findings.contains("warning: cluster secret `c` has no `server`"),
+        "{findings}"
+    );
+    assert!(
+        findings.contains("warning: two cluster secrets name the server `https://x`"),
+        "{findings}"
     );
     // An ambiguous name does not become another cluster's.
     let (servers, _) =

@@ -1,5 +1,5 @@
-//! Finds the files of a folder that count, and reads them whole. Files above the size bound are
-//! refused; hidden files are skipped, except the configurations of agents.
+//! Finds the object files of a folder and reads them whole. Files above the size bound are refused;
+//! hidden files are skipped, except the configurations of agents.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata};
@@ -10,14 +10,14 @@ use rustc_hash::FxBuildHasher;
 
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-const FILE_BYTES: u64 = 64 * 1024 * 1024;
-const TOTAL_BYTES: u64 = 512 * 1024 * 1024;
-const FILES: usize = 20_000;
-const DEPTH: usize = 16;
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_TOTAL_BYTES: u64 = 512 * 1024 * 1024;
+const MAX_FILES: usize = 20_000;
+const MAX_DEPTH: usize = 16;
 /// The one hidden folder that is searched.
 pub(crate) const GITLAB: &str = ".gitlab";
 
-/// Why a file cannot be used.
+/// Why a file cannot be read.
 #[derive(Debug)]
 pub(super) struct UnreadableFile {
     /// Line from 1, 0 for the whole file.
@@ -34,16 +34,16 @@ impl UnreadableFile {
     }
 }
 
-/// A file that counts.
+/// A file to read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundFile {
     /// Where it is.
     pub(super) path: PathBuf,
     /// Its metadata when it was found.
     pub(super) metadata: Metadata,
 }
 
-/// A folder on the way: its path as named, and its real path.
+/// A folder that is searched: its path as named, and its real path.
 #[derive(Clone, Copy)]
 struct Folder<'a> {
     named: &'a Path,
@@ -51,14 +51,14 @@ struct Folder<'a> {
 }
 
 struct Walk<'a> {
-    files: Vec<Found>,
+    files: Vec<FoundFile>,
     visited: HashSet<PathBuf, FxBuildHasher>,
     bytes: u64,
     findings: &'a mut Vec<Diagnostic>,
 }
 
-/// The files below `folder` that count, in path order.
-pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<Found> {
+/// The files below `folder` to read, in path order.
+pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<FoundFile> {
     let mut walk = Walk {
         files: Vec::new(),
         visited: HashSet::default(),
@@ -66,12 +66,12 @@ pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<Found>
         findings,
     };
     walk.folder(folder, 0);
-    if walk.files.len() > FILES {
-        let message = format!("{} files, at most {FILES} are read", walk.files.len());
+    if walk.files.len() > MAX_FILES {
+        let message = format!("{} files, at most {MAX_FILES} are read", walk.files.len());
         walk.refuse(folder, message);
     }
-    if walk.bytes > TOTAL_BYTES {
-        let message = format!("{} bytes in all files, at most {TOTAL_BYTES} are read", walk.bytes);
+    if walk.bytes > MAX_TOTAL_BYTES {
+        let message = format!("{} bytes in all files, at most {MAX_TOTAL_BYTES} are read", walk.bytes);
         walk.refuse(folder, message);
         return Vec::new();
     }
@@ -85,8 +85,8 @@ impl Walk<'_> {
     }
 
     fn folder(&mut self, folder: &Path, depth: usize) {
-        if depth > DEPTH {
-            return self.refuse(folder, format!("folders nest deeper than {DEPTH}"));
+        if depth > MAX_DEPTH {
+            return self.refuse(folder, format!("folders nest deeper than {MAX_DEPTH}"));
         }
         // Each real folder is read once, so links in a loop end here.
         let real = match folder.canonicalize() {
@@ -125,7 +125,7 @@ impl Walk<'_> {
         if name == GITLAB {
             return self.gitlab(&path.join("agents"));
         }
-        if name.starts_with('.') || self.files.len() > FILES {
+        if name.starts_with('.') || self.files.len() > MAX_FILES {
             return;
         }
         match fs::metadata(&path) {
@@ -153,7 +153,7 @@ impl Walk<'_> {
         paths.sort();
         for path in paths {
             let name = path.file_name().and_then(|name| name.to_str());
-            if name.is_none_or(|name| name.starts_with('.')) || self.files.len() > FILES {
+            if name.is_none_or(|name| name.starts_with('.')) || self.files.len() > MAX_FILES {
                 continue;
             }
             let path = path.join("config.yaml");
@@ -170,7 +170,7 @@ impl Walk<'_> {
         let real = real.unwrap_or_else(|| path.canonicalize().unwrap_or_else(|_| path.clone()));
         if self.visited.insert(real) {
             self.bytes = self.bytes.saturating_add(metadata.len());
-            self.files.push(Found { path, metadata });
+            self.files.push(FoundFile { path, metadata });
         }
     }
 }
@@ -189,13 +189,13 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), UnreadableFile> {
     let failed = |error: std::io::Error| UnreadableFile::whole(format!("cannot be read: {error}"), None);
     let mut file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
-    if before.len() > FILE_BYTES {
-        let message = format!("file has {} bytes, at most {FILE_BYTES} are read", before.len());
+    if before.len() > MAX_FILE_BYTES {
+        let message = format!("file has {} bytes, at most {MAX_FILE_BYTES} are read", before.len());
         return Err(UnreadableFile::whole(message, None));
     }
     let mut bytes = Vec::new();
     Read::by_ref(&mut file)
-        .take(FILE_BYTES.saturating_add(1))
+        .take(MAX_FILE_BYTES.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     let after = fs::metadata(path).map_err(failed)?;

@@ -57,16 +57,16 @@ pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'
     if let Some(inner) = inner {
         reader.reject_unknown_keys(inner, "`proxyconfig`", &CONNECTION_KEYS);
     }
-    let place = |key: &str| match inner {
+    let parent_of = |key: &str| match inner {
         Some(inner) if backend.get(key).is_none() => inner,
         Some(_) | None => backend,
     };
     let default = ConnectionSpec::default();
-    let connect = reader.duration(place("connectionTimeout"), "connectionTimeout", &CONNECT);
-    let keep_alive = reader.duration(place("keepAlive"), "keepAlive", &CONNECTION);
-    let idle = reader.duration(place("idleConnectionTimeout"), "idleConnectionTimeout", &CONNECTION);
+    let connect = reader.duration(parent_of("connectionTimeout"), "connectionTimeout", &CONNECT);
+    let keep_alive = reader.duration(parent_of("keepAlive"), "keepAlive", &CONNECTION);
+    let idle = reader.duration(parent_of("idleConnectionTimeout"), "idleConnectionTimeout", &CONNECTION);
     let most = reader
-        .count(place("maxIdleConnections"), "maxIdleConnections", (0, 10_000))
+        .count(parent_of("maxIdleConnections"), "maxIdleConnections", (0, 10_000))
         .filter(|most| *most > 0);
     ConnectionSpec {
         connect_timeout: connect.unwrap_or(default.connect_timeout),
@@ -229,7 +229,7 @@ fn server_name(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Optio
     None
 }
 
-/// `identity`. `tls` tells whether there is a client certificate.
+/// `identity`. Whether there is a client certificate depends on `tls`.
 pub(super) fn identity(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> IdentitySpec {
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();

@@ -12,15 +12,15 @@ use std::time::Duration;
 use super::secrets::{self, Substituted};
 use super::{ErrorClass, Options, StricterRules};
 use crate::Secret;
-use crate::fields::Source;
+use crate::fields::SourceMap;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{Node, ScalarType};
 
-/// A node and its position in the text.
+/// A YAML node of the settings and its source map.
 #[derive(Clone, Copy)]
 pub(super) struct SettingNode<'a> {
     pub(super) node: &'a Node,
-    pub(super) source: &'a Source,
+    pub(super) source: &'a SourceMap,
 }
 
 impl<'a> SettingNode<'a> {
@@ -32,7 +32,7 @@ impl<'a> SettingNode<'a> {
         })
     }
 
-    /// Its position.
+    /// Its location.
     pub(super) fn location(self) -> Location {
         self.source.location_of(self.node)
     }
@@ -40,11 +40,11 @@ impl<'a> SettingNode<'a> {
 
 /// The result of reading a text.
 pub(super) enum TextValue {
-    /// Not there, null or empty.
+    /// Absent, null or empty.
     Absent,
-    /// Present but refused. The finding is already made.
+    /// Present but refused. The finding is already recorded.
     Refused,
-    /// There.
+    /// Present.
     Value(Substituted),
 }
 
@@ -58,7 +58,7 @@ impl TextValue {
     }
 }
 
-/// A finding that refuses, in the order Argo CD would come to it.
+/// Reads typed settings and collects findings in the order in which Argo CD checks.
 pub(super) struct SettingsReader<'a> {
     secrets: &'a BTreeMap<String, Arc<Secret>>,
     options: Options,
@@ -80,7 +80,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     pub(super) fn refuse(&mut self, class: ErrorClass, location: Location, message: impl Into<String>) {
-        self.findings.push(match self.is_own(class) {
+        self.findings.push(match self.is_tolerated(class) {
             true => (None, Diagnostic::warning(location, message)),
             false => (Some(class), Diagnostic::error(location, message)),
         });
@@ -93,8 +93,8 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Whether only Tollgate objects to a mistake, and Argo CD's behavior applies.
-    fn is_own(&self, class: ErrorClass) -> bool {
+    /// Whether only Tollgate refuses such a mistake and the options tolerate it.
+    fn is_tolerated(&self, class: ErrorClass) -> bool {
         class == ErrorClass::InvalidSetting && self.options.stricter_rules == StricterRules::Warn
     }
 
@@ -104,12 +104,12 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// Refuses unknown keys, which Argo CD ignores.
-    pub(super) fn reject_unknown_keys(&mut self, view: SettingNode<'_>, what: &str, keys: &[&str]) {
-        for entry in view.node.entries().unwrap_or_default() {
+    pub(super) fn reject_unknown_keys(&mut self, setting: SettingNode<'_>, what: &str, keys: &[&str]) {
+        for entry in setting.node.entries().unwrap_or_default() {
             if keys.contains(&&*entry.key) {
                 continue;
             }
-            let location = view.source.location_at(entry.line, entry.column);
+            let location = setting.source.location_at(entry.line, entry.column);
             let message = format!("unknown key `{}` in {what}", entry.key);
             let hint = format!("known keys: {}", keys.join(", "));
             self.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
@@ -120,11 +120,11 @@ impl<'a> SettingsReader<'a> {
     /// `class`) something else.
     pub(super) fn mapping<'n>(
         &mut self,
-        view: SettingNode<'n>,
+        setting: SettingNode<'n>,
         key: &str,
         class: ErrorClass,
     ) -> Option<SettingNode<'n>> {
-        let found = view.get(key)?;
+        let found = setting.get(key)?;
         if found.node.entries().is_none() {
             let message = format!("`{key}` must be a mapping, found {}", found.node.kind());
             self.refuse(class, found.location(), message);
@@ -134,14 +134,16 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// The items of a list under `key`; absent and null are empty.
-    pub(super) fn list<'n>(&mut self, view: SettingNode<'n>, key: &str) -> Vec<SettingNode<'n>> {
-        let Some(found) = view.get(key) else { return Vec::new() };
+    pub(super) fn list<'n>(&mut self, setting: SettingNode<'n>, key: &str) -> Vec<SettingNode<'n>> {
+        let Some(found) = setting.get(key) else {
+            return Vec::new();
+        };
         let Some(items) = found.node.items() else {
             let message = format!("`{key}` must be a list, found {}", found.node.kind());
             self.refuse(ErrorClass::DecodeError, found.location(), message);
             return Vec::new();
         };
-        let mut views = Vec::new();
+        let mut settings = Vec::new();
         for item in items {
             let item = SettingNode {
                 node: item,
@@ -151,15 +153,15 @@ impl<'a> SettingsReader<'a> {
                 let message = format!("each of `{key}` must be a mapping, found {}", item.node.kind());
                 self.refuse(ErrorClass::DecodeError, item.location(), message);
             }
-            views.push(item);
+            settings.push(item);
         }
-        views
+        settings
     }
 
     /// A text under `key`, substituted. Numbers and booleans are texts here, as
     /// in Argo CD.
-    pub(super) fn text(&mut self, view: SettingNode<'_>, key: &str) -> TextValue {
-        let Some(found) = view.get(key) else {
+    pub(super) fn text(&mut self, setting: SettingNode<'_>, key: &str) -> TextValue {
+        let Some(found) = setting.get(key) else {
             return TextValue::Absent;
         };
         let Some(scalar) = found.node.scalar() else {
@@ -189,12 +191,12 @@ impl<'a> SettingsReader<'a> {
     /// A duration under `key`, within `bounds`. Zero and absent are `None`.
     pub(super) fn duration(
         &mut self,
-        view: SettingNode<'_>,
+        setting: SettingNode<'_>,
         key: &str,
         bounds: &RangeInclusive<Duration>,
     ) -> Option<Duration> {
-        let location = view.get(key)?.location();
-        let value = self.text(view, key).value()?;
+        let location = setting.get(key)?.location();
+        let value = self.text(setting, key).value()?;
         let refused = match tollgate_config::duration::parse(&value.value) {
             Ok(Duration::ZERO) => return None,
             Ok(found) if bounds.contains(&found) => return Some(found),
@@ -212,13 +214,13 @@ impl<'a> SettingsReader<'a> {
     /// A duration that must not be 0 if it is present.
     pub(super) fn nonzero_duration(
         &mut self,
-        view: SettingNode<'_>,
+        setting: SettingNode<'_>,
         key: &str,
         bounds: &RangeInclusive<Duration>,
     ) -> Option<Duration> {
-        let location = view.get(key)?.location();
+        let location = setting.get(key)?.location();
         let before = self.findings.len();
-        let found = self.duration(view, key, bounds);
+        let found = self.duration(setting, key, bounds);
         if found.is_none() && self.findings.len() == before {
             let message = format!("`{key}` must not be 0");
             self.refuse_with(
@@ -232,9 +234,9 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// A whole number under `key` from `least` to `most`.
-    pub(super) fn count(&mut self, view: SettingNode<'_>, key: &str, (least, most): (u32, u32)) -> Option<u32> {
-        let found = view.get(key)?;
-        let value = self.text(view, key).value()?;
+    pub(super) fn count(&mut self, setting: SettingNode<'_>, key: &str, (least, most): (u32, u32)) -> Option<u32> {
+        let found = setting.get(key)?;
+        let value = self.text(setting, key).value()?;
         let number = value
             .value
             .parse::<u32>()
@@ -248,13 +250,13 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// A limit under `key`: 1 to a million.
-    pub(super) fn limit(&mut self, view: SettingNode<'_>, key: &str) -> Option<NonZeroU32> {
-        self.count(view, key, (1, 1_000_000)).and_then(NonZeroU32::new)
+    pub(super) fn limit(&mut self, setting: SettingNode<'_>, key: &str) -> Option<NonZeroU32> {
+        self.count(setting, key, (1, 1_000_000)).and_then(NonZeroU32::new)
     }
 
     /// A boolean under `key`.
-    pub(super) fn boolean(&mut self, view: SettingNode<'_>, key: &str, default: bool) -> bool {
-        let Some(found) = view.get(key) else { return default };
+    pub(super) fn boolean(&mut self, setting: SettingNode<'_>, key: &str, default: bool) -> bool {
+        let Some(found) = setting.get(key) else { return default };
         if let Some(ScalarType::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::scalar_type) {
             return value;
         }

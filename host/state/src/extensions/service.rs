@@ -42,8 +42,8 @@ pub(super) fn services(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>
     }
     let several = items.len() > 1;
     let mut services = Vec::new();
-    for view in items {
-        if let Some(service) = service(reader, view, several) {
+    for setting in items {
+        if let Some(service) = service(reader, setting, several) {
             services.push(service);
         }
     }
@@ -53,33 +53,43 @@ pub(super) fn services(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>
     services
 }
 
-fn service(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, several: bool) -> Option<ServiceSpec> {
-    reader.reject_unknown_keys(view, "a service", &["url", "cluster", "clusterName", "headers"]);
-    let url = match reader.text(view, "url") {
+fn service(reader: &mut SettingsReader<'_>, setting: SettingNode<'_>, several: bool) -> Option<ServiceSpec> {
+    reader.reject_unknown_keys(setting, "a service", &["url", "cluster", "clusterName", "headers"]);
+    let url = match reader.text(setting, "url") {
         TextValue::Absent => {
-            reader.refuse(ErrorClass::MissingServiceUrl, view.location(), "a service has no `url`");
+            reader.refuse(
+                ErrorClass::MissingServiceUrl,
+                setting.location(),
+                "a service has no `url`",
+            );
             None
         }
         TextValue::Refused => None,
-        TextValue::Value(value) => url(reader, view, &value),
+        TextValue::Value(value) => url(reader, setting, &value),
     };
-    let cluster = cluster(reader, view);
-    if several && view.get("cluster").is_none() && view.get("clusterName").is_none() {
+    let cluster = cluster(reader, setting);
+    if several && setting.get("cluster").is_none() && setting.get("clusterName").is_none() {
         let message = "a service has no `cluster`, which several services need to be told apart";
-        reader.refuse(ErrorClass::MissingClusterForMultipleServices, view.location(), message);
+        reader.refuse(
+            ErrorClass::MissingClusterForMultipleServices,
+            setting.location(),
+            message,
+        );
     }
-    let headers = headers(reader, view);
+    let headers = headers(reader, setting);
     Some(ServiceSpec {
         url: url?,
         cluster,
         headers,
-        location: view.location(),
+        location: setting.location(),
     })
 }
 
 /// Checks a URL. Argo CD accepts any text and fails at the request.
-fn url(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, text: &Substituted) -> Option<Url> {
-    let location = view.get("url").map_or_else(|| view.location(), SettingNode::location);
+fn url(reader: &mut SettingsReader<'_>, setting: SettingNode<'_>, text: &Substituted) -> Option<Url> {
+    let location = setting
+        .get("url")
+        .map_or_else(|| setting.location(), SettingNode::location);
     let parsed = Url::parse(&text.value).ok();
     let usable = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
     let Some(mut url) = usable else {
@@ -111,9 +121,9 @@ fn url(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, text: &Substitute
 }
 
 /// `cluster: {name, server}`, or `clusterName` of the proposal for extensions.
-fn cluster(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Option<ClusterRef> {
-    let proposed = reader.text(view, "clusterName").value().map(|found| found.value);
-    let Some(block) = reader.mapping(view, "cluster", ErrorClass::DecodeError) else {
+fn cluster(reader: &mut SettingsReader<'_>, setting: SettingNode<'_>) -> Option<ClusterRef> {
+    let proposed = reader.text(setting, "clusterName").value().map(|found| found.value);
+    let Some(block) = reader.mapping(setting, "cluster", ErrorClass::DecodeError) else {
         return proposed.map(|name| ClusterRef {
             name,
             server: String::new(),
@@ -164,7 +174,7 @@ fn duplicates(reader: &mut SettingsReader<'_>, services: &[ServiceSpec]) {
     }
 }
 
-/// Warns about services that no known cluster leads to, and about services that share one.
+/// Warns about services whose cluster is not known, and about services that share one.
 ///
 /// Without known clusters there are no warnings.
 pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
@@ -172,12 +182,12 @@ pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[Ex
         .iter()
         .filter(|spec| spec.services.len() > 1 && !clusters.is_empty());
     for spec in several {
-        let fits =
+        let serves =
             |service: &ServiceSpec, known: &Cluster| service.cluster.as_ref().is_some_and(|own| own.refers_to(known));
         for service in spec
             .services
             .iter()
-            .filter(|service| !clusters.iter().any(|known| fits(service, known)))
+            .filter(|service| !clusters.iter().any(|known| serves(service, known)))
         {
             let message = format!(
                 "no known cluster is the one of this service of extension `{}`",
@@ -190,7 +200,7 @@ pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[Ex
             );
         }
         for known in clusters {
-            let mut claims = spec.services.iter().filter(|service| fits(service, known));
+            let mut claims = spec.services.iter().filter(|service| serves(service, known));
             if let (Some(first), Some(second)) = (claims.next(), claims.next()) {
                 let message = format!(
                     "cluster `{}` is also the one of the service at {}",
@@ -206,9 +216,9 @@ pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[Ex
     }
 }
 
-fn headers(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(reader: &mut SettingsReader<'_>, setting: SettingNode<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for item in reader.list(view, "headers") {
+    for item in reader.list(setting, "headers") {
         reader.reject_unknown_keys(item, "a header", &["name", "value"]);
         let name = reader.text(item, "name");
         if matches!(name, TextValue::Absent) {

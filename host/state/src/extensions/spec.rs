@@ -243,24 +243,24 @@ impl ClusterRef {
         let name = match_field(&self.name, &cluster.name)?;
         let server = match_field(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;
         match (name, server) {
-            (FieldMatch::Same, FieldMatch::Same) => Some(3),
-            (FieldMatch::Open, FieldMatch::Same) => Some(2),
-            (FieldMatch::Same, FieldMatch::Open) => Some(1),
-            (FieldMatch::Open, FieldMatch::Open) => None,
+            (FieldMatch::Equal, FieldMatch::Equal) => Some(3),
+            (FieldMatch::Unset, FieldMatch::Equal) => Some(2),
+            (FieldMatch::Equal, FieldMatch::Unset) => Some(1),
+            (FieldMatch::Unset, FieldMatch::Unset) => None,
         }
     }
 }
 
 enum FieldMatch {
-    Same,
+    Equal,
     /// One side is not set.
-    Open,
+    Unset,
 }
 
 fn match_field(wanted: &str, known: &str) -> Option<FieldMatch> {
     match (wanted.is_empty() || known.is_empty(), wanted == known) {
-        (true, _) => Some(FieldMatch::Open),
-        (false, true) => Some(FieldMatch::Same),
+        (true, _) => Some(FieldMatch::Unset),
+        (false, true) => Some(FieldMatch::Equal),
         (false, false) => None,
     }
 }

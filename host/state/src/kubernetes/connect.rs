@@ -13,26 +13,29 @@ use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{one_line, with_causes};
 
 /// Longest time to open a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest silence of an answer: more than that of a watch without events.
 const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Longest foreign text in an error, in bytes.
-const TEXT_BYTES: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 
 /// Makes a client from the settings; the server need not be reachable yet.
 pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         None => Config::incluster().map_err(|error| {
-            let causes = one_line(&with_causes(&error), TEXT_BYTES);
+            let causes = one_line(&with_causes(&error), MAX_TEXT_BYTES);
             format!("outside a pod `state.kubernetes.kubeconfig` must be set: {causes}")
         })?,
         Some(file) => {
             let refused = |error: &kube::config::KubeconfigError| {
                 let file = file.display().to_string();
                 let why = describe_kubeconfig_error(error);
-                format!("the kubeconfig `{}` cannot be used: {why}", one_line(&file, TEXT_BYTES))
+                format!(
+                    "the kubeconfig `{}` cannot be used: {why}",
+                    one_line(&file, MAX_TEXT_BYTES)
+                )
             };
             let kubeconfig = Kubeconfig::read_from(file).map_err(|error| refused(&error))?;
             let options = KubeConfigOptions {
@@ -43,7 +46,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
             config.map_err(|error| refused(&error))?
         }
     };
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     // Otherwise the age of an idle connection would count as silence.
     config.reset_reader_on_write = true;

@@ -11,7 +11,7 @@ use kube::config::{KubeconfigError, LoadDataError};
 use tollgate_core::diagnostic::{one_line, with_causes};
 
 /// Longest text of causes that is passed on, in bytes.
-const TEXT_BYTES: usize = 512;
+const MAX_TEXT_BYTES: usize = 512;
 
 /// What is wrong with a kubeconfig.
 pub(super) fn describe_kubeconfig_error(error: &KubeconfigError) -> String {
@@ -97,5 +97,5 @@ fn describe_causes(error: &kube::Error) -> String {
         }
         cause = now.source();
     }
-    one_line(&with_causes(error), TEXT_BYTES)
+    one_line(&with_causes(error), MAX_TEXT_BYTES)
 }

@@ -1,10 +1,10 @@
-//! Lists the watches that the settings ask for, one [`WatchSpec`] each. Only what is used is watched,
+//! Lists the watches that the settings need, one [`WatchSpec`] each. Only what is used is watched,
 //! and each watch can be granted separately.
 
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 
-use crate::decode::read::Kind;
+use crate::decode::read::ObjectKind;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 
 /// Seconds that one watch call lasts. A connection that died silently is noticed after at most this
@@ -21,76 +21,84 @@ pub(super) enum WatchRequirement {
     OneOfSeveral,
 }
 
-/// One watch.
+/// What one watch selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchSpec {
-    pub(super) kind: Kind,
+    pub(super) kind: ObjectKind,
     /// The namespace; `None` for all.
     pub(super) namespace: Option<String>,
     /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,
-    pub(super) need: WatchRequirement,
+    pub(super) requirement: WatchRequirement,
 }
 
 /// Every watch that a control plane in `namespace` needs.
-pub(super) fn watched(settings: &KubernetesState, namespace: &str) -> Vec<WatchSpec> {
-    let here = |kind, name, need| WatchSpec {
+pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<WatchSpec> {
+    let here = |kind, name, requirement| WatchSpec {
         kind,
         namespace: Some(namespace.to_owned()),
         name,
-        need,
+        requirement,
     };
-    let applications = |kind, namespace: Option<&str>, need| WatchSpec {
+    let applications = |kind, namespace: Option<&str>, requirement| WatchSpec {
         kind,
         namespace: namespace.map(str::to_owned),
         name: None,
-        need,
+        requirement,
     };
     let mut all = vec![
-        here(Kind::ConfigMap, Some("argocd-cm"), WatchRequirement::Required),
-        here(Kind::ConfigMap, Some("argocd-rbac-cm"), WatchRequirement::Required),
-        here(Kind::Secret, None, WatchRequirement::Required),
-        here(Kind::AppProject, None, WatchRequirement::Required),
-        here(Kind::ArgoCDExtension, None, WatchRequirement::Optional),
-        here(Kind::Agent, None, WatchRequirement::Optional),
-        here(Kind::UserDirectory, None, WatchRequirement::Optional),
+        here(ObjectKind::ConfigMap, Some("argocd-cm"), WatchRequirement::Required),
+        here(
+            ObjectKind::ConfigMap,
+            Some("argocd-rbac-cm"),
+            WatchRequirement::Required,
+        ),
+        here(ObjectKind::Secret, None, WatchRequirement::Required),
+        here(ObjectKind::AppProject, None, WatchRequirement::Required),
+        here(ObjectKind::ArgoCDExtension, None, WatchRequirement::Optional),
+        here(ObjectKind::Agent, None, WatchRequirement::Optional),
+        here(ObjectKind::UserDirectory, None, WatchRequirement::Optional),
     ];
     match &settings.applications {
         ApplicationNamespaces::ControlPlane => {
             all.push(applications(
-                Kind::Application,
+                ObjectKind::Application,
                 Some(namespace),
                 WatchRequirement::Required,
             ));
             all.push(applications(
-                Kind::ApplicationSet,
+                ObjectKind::ApplicationSet,
                 Some(namespace),
                 WatchRequirement::Optional,
             ));
         }
         ApplicationNamespaces::All => {
-            all.push(applications(Kind::Application, None, WatchRequirement::Required));
-            all.push(applications(Kind::ApplicationSet, None, WatchRequirement::Optional));
+            all.push(applications(ObjectKind::Application, None, WatchRequirement::Required));
+            all.push(applications(
+                ObjectKind::ApplicationSet,
+                None,
+                WatchRequirement::Optional,
+            ));
         }
         ApplicationNamespaces::Listed(names) => {
             all.push(applications(
-                Kind::Application,
+                ObjectKind::Application,
                 Some(namespace),
                 WatchRequirement::Required,
             ));
             all.push(applications(
-                Kind::ApplicationSet,
+                ObjectKind::ApplicationSet,
                 Some(namespace),
                 WatchRequirement::Optional,
             ));
             for name in names.iter().filter(|name| *name != namespace) {
                 all.push(applications(
-                    Kind::Application,
+                    ObjectKind::Application,
                     Some(name),
                     WatchRequirement::OneOfSeveral,
                 ));
                 all.push(applications(
-                    Kind::ApplicationSet,
+                    ObjectKind::ApplicationSet,
                     Some(name),
                     WatchRequirement::Optional,
                 ));
@@ -109,14 +117,14 @@ impl WatchSpec {
     /// The resource's name in paths and rules.
     pub(super) fn plural(&self) -> &'static str {
         match self.kind {
-            Kind::ConfigMap => "configmaps",
-            Kind::Secret => "secrets",
-            Kind::AppProject => "appprojects",
-            Kind::Application => "applications",
-            Kind::ApplicationSet => "applicationsets",
-            Kind::ArgoCDExtension => "argocdextensions",
-            Kind::Agent => "agents",
-            Kind::UserDirectory => "userdirectories",
+            ObjectKind::ConfigMap => "configmaps",
+            ObjectKind::Secret => "secrets",
+            ObjectKind::AppProject => "appprojects",
+            ObjectKind::Application => "applications",
+            ObjectKind::ApplicationSet => "applicationsets",
+            ObjectKind::ArgoCDExtension => "argocdextensions",
+            ObjectKind::Agent => "agents",
+            ObjectKind::UserDirectory => "userdirectories",
         }
     }
 
@@ -146,7 +154,7 @@ impl WatchSpec {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         match (self.name, self.kind) {
             (Some(name), _) => config.fields(&format!("metadata.name={name}")),
-            (None, Kind::Secret) => config.fields("type!=helm.sh/release.v1"),
+            (None, ObjectKind::Secret) => config.fields("type!=helm.sh/release.v1"),
             (None, _) => config,
         }
     }

@@ -66,8 +66,8 @@ impl kube::Resource for Object {
 pub(super) struct UnprunedObject(Object);
 
 impl From<UnprunedObject> for Object {
-    fn from(whole: UnprunedObject) -> Self {
-        whole.0
+    fn from(object: UnprunedObject) -> Self {
+        object.0
     }
 }
 
@@ -142,22 +142,22 @@ enum Part {
 
 impl Part {
     /// How a key is treated.
-    fn keep(self, key: &str) -> Retention {
+    fn retention(self, key: &str) -> Retention {
         match (self, key) {
             (Self::Object, "metadata") => Retention::Part(Self::Metadata),
             (Self::Object, "spec") => Retention::Part(Self::Spec),
             (Self::Object, "status") => Retention::Part(Self::Status),
             (Self::Metadata, "annotations") => Retention::Part(Self::Annotations),
             // SECURITY: kubectl's annotation contains the Secret's values.
-            (Self::Annotations, LAST_APPLIED) => Retention::Key,
+            (Self::Annotations, LAST_APPLIED) => Retention::KeyOnly,
             (Self::Object, "data" | "stringData")
             | (Self::Metadata, "name" | "namespace" | "labels" | "resourceVersion" | "uid" | "ownerReferences")
             | (Self::Status, "jwtTokensByRole")
             | (Self::Annotations, _) => Retention::All,
-            (Self::Object | Self::Metadata | Self::Status, _) => Retention::Nothing,
+            (Self::Object | Self::Metadata | Self::Status, _) => Retention::Drop,
             // The large parts of an Application. No other kind has these keys.
             (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
-                Retention::Nothing
+                Retention::Drop
             }
             (Self::Spec, _) => Retention::All,
         }
@@ -169,9 +169,9 @@ enum Retention {
     All,
     /// The key is kept, with an empty text: generators must tell a hidden annotation from an absent
     /// one.
-    Key,
+    KeyOnly,
     Part(Part),
-    Nothing,
+    Drop,
 }
 
 impl<'de> DeserializeSeed<'de> for Part {
@@ -193,18 +193,18 @@ impl<'de> Visitor<'de> for Part {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match self.keep(&key) {
+            match self.retention(&key) {
                 Retention::All => {
                     kept.insert(key, members.next_value()?);
                 }
-                Retention::Key => {
+                Retention::KeyOnly => {
                     members.next_value::<IgnoredAny>()?;
                     kept.insert(key, Value::String(String::new()));
                 }
                 Retention::Part(part) => {
                     kept.insert(key, members.next_value_seed(part)?);
                 }
-                Retention::Nothing => {
+                Retention::Drop => {
                     members.next_value::<IgnoredAny>()?;
                 }
             }

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 use crate::directory::GITLAB;
 
 /// Contents are compared for files up to this size; larger ones by metadata.
-const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Most files of one fingerprint.
-const FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 /// What a fingerprint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +38,22 @@ struct FingerprintBuilder {
 
 /// Fingerprints everything below `paths` that is not hidden, and `.gitlab`. Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
-    let mut look = FingerprintBuilder {
+    let mut builder = FingerprintBuilder {
         digest: Sha256::new(),
         depth,
         visited: BTreeSet::new(),
         files: 0,
     };
     for path in paths {
-        look.path(path);
+        builder.path(path);
     }
-    Fingerprint(look.digest.finalize().into())
+    Fingerprint(builder.digest.finalize().into())
 }
 
 impl FingerprintBuilder {
     fn path(&mut self, path: &Path) {
         self.files = self.files.saturating_add(1);
-        if self.files > FILES {
+        if self.files > MAX_FILES {
             return;
         }
         self.field(path.as_os_str().as_encoded_bytes());
@@ -101,7 +101,7 @@ impl FingerprintBuilder {
         ] {
             self.field(&time.to_le_bytes());
         }
-        if self.depth == Depth::Contents && metadata.is_file() && metadata.len() <= CONTENT_BYTES {
+        if self.depth == Depth::Contents && metadata.is_file() && metadata.len() <= MAX_CONTENT_BYTES {
             match fs::read(path) {
                 Ok(bytes) => self.field(&Sha256::digest(bytes)),
                 Err(error) => self.absent(&error),

@@ -7,7 +7,7 @@ use super::fingerprint::{Depth, take};
 use super::{FileEvents, Timing, Watch, watch};
 
 const FAST: Timing = Timing {
-    settle: Duration::from_millis(20),
+    quiet_period: Duration::from_millis(20),
     max_delay: Duration::from_millis(500),
     poll: Duration::from_millis(100),
 };
@@ -31,7 +31,7 @@ fn replace(folder: &Path, name: &str, text: &str) {
 
 #[tokio::test]
 async fn atomic_replacement_new_files_and_removal_are_changes() {
-    for events in [FileEvents::WherePossible, FileEvents::Never] {
+    for events in [FileEvents::IfAvailable, FileEvents::Never] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.yaml"), "a").unwrap();
         let mut watch = start(folder.path(), events).await;
@@ -56,7 +56,7 @@ async fn a_mounted_config_map_that_is_swapped_is_a_change() {
     place("..v1", "a");
     symlink("..v1", folder.path().join("..data")).unwrap();
     symlink("..data/a.yaml", folder.path().join("a.yaml")).unwrap();
-    let mut watch = start(folder.path(), FileEvents::WherePossible).await;
+    let mut watch = start(folder.path(), FileEvents::IfAvailable).await;
     for version in ["..v2", "..v3"] {
         place(version, version);
         symlink(version, folder.path().join("..data_tmp")).unwrap();
@@ -69,7 +69,7 @@ async fn a_mounted_config_map_that_is_swapped_is_a_change() {
 async fn a_folder_that_appears_later_is_a_change() {
     let folder = tempfile::tempdir().unwrap();
     let later = folder.path().join("later");
-    let mut watch = start(&later, FileEvents::WherePossible).await;
+    let mut watch = start(&later, FileEvents::IfAvailable).await;
     fs::create_dir(&later).unwrap();
     expect_change(&mut watch).await;
     fs::write(later.join("a.rego"), "package a").unwrap();

@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use super::{Error, ObjectKey, ResourceVersion, StoredObject, Writer, blocking};
 
-/// What happens in a cluster to what an object owns when the object is deleted.
+/// What happens in a cluster to the dependents of an object that is deleted.
 ///
 /// Source: Kubernetes, `propagationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// The cluster deletes it afterwards.
+    /// The cluster deletes them afterwards.
     #[default]
     Background,
-    /// It stays; the cluster removes the owner references.
+    /// They stay; the cluster removes their owner references.
     Orphan,
 }
 
@@ -31,20 +31,20 @@ pub enum Write {
     Replace {
         /// The object's key.
         key: ObjectKey,
-        /// The object as it was looked at, with its version.
+        /// The object as it was read, with its version.
         before: Value,
         /// The object as wanted.
         after: Value,
         /// The version the change is based on.
-        based_on: ResourceVersion,
+        expected_version: ResourceVersion,
     },
     /// Deletes an object.
     Delete {
         /// The object's key.
         key: ObjectKey,
-        /// The object as it was looked at, with its version.
+        /// The object as it was read, with its version.
         before: Value,
-        /// What happens to what it owns.
+        /// What happens to its dependents.
         propagation: Propagation,
     },
 }
@@ -79,17 +79,17 @@ pub struct BatchError {
     /// Objects that were written and then restored.
     pub undone: Vec<ObjectKey>,
     /// Objects that were written and could not be restored.
-    pub left: Vec<UndoFailure>,
+    pub not_undone: Vec<UndoFailure>,
 }
 
 impl BatchError {
-    /// Nothing had been written.
+    /// A failure before anything was written.
     pub(super) fn nothing_written(key: ObjectKey, error: Error) -> Box<Self> {
         Box::new(Self {
             key,
             error,
             undone: Vec::new(),
-            left: Vec::new(),
+            not_undone: Vec::new(),
         })
     }
 }
@@ -106,8 +106,8 @@ impl Writer {
     ///
     /// In a folder all files change under one lock, and a load of the folder with all of them is
     /// tried first. In a cluster up to eight writes of one sort are sent at the same time.
-    /// Deletions are rehearsed before anything is written, and what only its controllers wrote
-    /// since an object was looked at is kept.
+    /// Deletions are tried as a dry run before anything is written, and what only controllers wrote
+    /// since an object was read is kept.
     ///
     /// # Errors
     /// [`BatchError`] names the write that failed, what was undone, and what could not be.
@@ -124,7 +124,7 @@ impl Writer {
                 .map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
         }
         match self {
-            Self::Directory(folder) => {
+            Self::Folder(folder) => {
                 let folder = folder.clone();
                 let work = move || Ok(folder.batch(&writes));
                 let done = blocking(work).await;
@@ -145,7 +145,7 @@ impl Writer {
     pub async fn dry_run(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
         match self {
             // A batch checks all of them before it writes.
-            Self::Directory(_) => Ok(()),
+            Self::Folder(_) => Ok(()),
             Self::Cluster(cluster) => cluster.dry_run(writes).await,
         }
     }

@@ -18,7 +18,7 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::value::merge_patch;
-use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, Writer};
+use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
 use crate::ObjectName;
 
 mod batch;
@@ -27,30 +27,30 @@ mod batch;
 const MANAGER: &str = "tollgate";
 
 /// Most objects of one page of a list.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Most objects of one page of a list whose objects may be large.
-const SMALL_PAGE: u32 = 50;
+const SMALL_PAGE_SIZE: u32 = 50;
 
 /// Longest wait for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Characters of the cluster's message that an error repeats.
+/// Most bytes of the cluster's message that an error repeats.
 const MAX_MESSAGE_BYTES: usize = 500;
 
-/// The API server of the control plane's cluster.
+/// Reads and writes objects at the API server of the control plane's cluster.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterWriter {
     client: Client,
 }
 
-impl fmt::Debug for Cluster {
+impl fmt::Debug for ClusterWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cluster")
     }
 }
 
-impl Cluster {
+impl ClusterWriter {
     /// A writer for the cluster of this client, with its rights.
     pub fn new(client: Client) -> Self {
         Self { client }
@@ -62,7 +62,7 @@ impl Cluster {
     }
 
     /// Every object of a kind in a namespace, by name.
-    pub(super) async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
+    pub(super) async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         self.select(kind, namespace, &|_| true).await
     }
 
@@ -70,14 +70,14 @@ impl Cluster {
     /// besides them.
     pub(super) async fn select(
         &self,
-        kind: Kind,
+        kind: WritableKind,
         namespace: &str,
         is_wanted: &(dyn Fn(&Value) -> bool + Sync),
     ) -> Result<Vec<StoredObject>, Error> {
         let page = match kind {
-            Kind::Application => PAGE,
+            WritableKind::Application => PAGE_SIZE,
             // One object may have a megabyte.
-            Kind::ApplicationSet | Kind::AppProject => SMALL_PAGE,
+            WritableKind::ApplicationSet | WritableKind::AppProject => SMALL_PAGE_SIZE,
         };
         let mut parameters = ListParams::default().limit(page);
         let mut all = Vec::new();
@@ -101,11 +101,11 @@ impl Cluster {
     /// metadata, else its name and owner references. Of the latter only metadata is sent.
     pub(super) async fn related(
         &self,
-        kind: Kind,
+        kind: WritableKind,
         namespace: &str,
         is_related: impl Fn(&Value) -> bool + Send,
     ) -> Result<Vec<Value>, Error> {
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut parameters = ListParams::default().limit(PAGE_SIZE);
         let (mut all, mut related) = (Vec::new(), Vec::new());
         loop {
             let list = self
@@ -139,21 +139,21 @@ impl Cluster {
         &self,
         key: &ObjectKey,
         wanted: &Value,
-        based_on: &ResourceVersion,
+        expected_version: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
         let raw = self.raw(key).await?;
         let managed = raw.pointer("/metadata/managedFields").cloned().unwrap_or_default();
         let old = stored(raw)?;
-        if old.version != *based_on {
+        if old.version != *expected_version {
             return Err(Error::Conflict {
                 key: key.clone(),
-                based_on: based_on.as_str().to_owned(),
+                expected_version: expected_version.as_str().to_owned(),
                 found: old.version.as_str().to_owned(),
             });
         }
         let mut wanted = wanted.clone();
         if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("resourceVersion".to_owned(), based_on.as_str().into());
+            metadata.insert("resourceVersion".to_owned(), expected_version.as_str().into());
             metadata.remove("managedFields");
         }
         let Some(mut patch) = merge_patch(&old.object, &wanted) else {
@@ -169,7 +169,7 @@ impl Cluster {
         if let Some(members) = patch.as_object_mut() {
             let metadata = members.entry("metadata").or_insert_with(|| json!({}));
             if let Some(metadata) = metadata.as_object_mut() {
-                metadata.insert("resourceVersion".to_owned(), based_on.as_str().into());
+                metadata.insert("resourceVersion".to_owned(), expected_version.as_str().into());
             }
         }
         let parameters = PatchParams {
@@ -177,7 +177,7 @@ impl Cluster {
             ..PatchParams::default()
         };
         let request = path(key.kind, &key.name.namespace).patch(&key.name.name, &parameters, &Patch::Merge(&patch));
-        self.send(request, Some((key, based_on))).await.and_then(stored)
+        self.send(request, Some((key, expected_version))).await.and_then(stored)
     }
 
     pub(super) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
@@ -192,16 +192,16 @@ impl Cluster {
         self.send(request, Some((key, &none))).await.and_then(stored)
     }
 
-    pub(super) async fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
+    pub(super) async fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
-                resource_version: Some(based_on.as_str().to_owned()),
+                resource_version: Some(expected_version.as_str().to_owned()),
                 uid: None,
             }),
             ..DeleteParams::default()
         };
         let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
-        self.send(request, Some((key, based_on))).await.map(drop)
+        self.send(request, Some((key, expected_version))).await.map(drop)
     }
 
     async fn raw(&self, key: &ObjectKey) -> Result<Value, Error> {
@@ -209,8 +209,7 @@ impl Cluster {
         self.send(request, Some((key, &ResourceVersion::new("")))).await
     }
 
-    /// Sends a request and reads refusals; `about` is the object and the version the request is
-    /// based on.
+    /// Sends a request and converts refusals; `about` is the object and its expected version.
     async fn send(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
@@ -250,10 +249,10 @@ fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -
     };
     match (status.code, about) {
         (404, Some((key, _))) => Error::NotFound(key.clone()),
-        (409, Some((key, _))) if status.reason == "AlreadyExists" => Error::Exists(key.clone()),
-        (409, Some((key, based_on))) => Error::Conflict {
+        (409, Some((key, _))) if status.reason == "AlreadyExists" => Error::AlreadyExists(key.clone()),
+        (409, Some((key, expected_version))) => Error::Conflict {
             key: key.clone(),
-            based_on: based_on.as_str().to_owned(),
+            expected_version: expected_version.as_str().to_owned(),
             found: "a newer one".to_owned(),
         },
         (code, _) => Error::Cluster {
@@ -263,7 +262,7 @@ fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -
     }
 }
 
-fn path(kind: Kind, namespace: &str) -> Request {
+fn path(kind: WritableKind, namespace: &str) -> Request {
     let version = kind.api_version();
     Request::new(format!("/apis/{version}/namespaces/{namespace}/{}", kind.plural()))
 }
@@ -278,7 +277,7 @@ fn split_list(mut list: Value) -> (Vec<Value>, Option<String>) {
     }
 }
 
-fn key_of(name_and_owners: &Value, kind: Kind, namespace: &str) -> Option<ObjectKey> {
+fn key_of(name_and_owners: &Value, kind: WritableKind, namespace: &str) -> Option<ObjectKey> {
     let name = ObjectName {
         namespace: namespace.to_owned(),
         name: name_and_owners.pointer("/metadata/name")?.as_str()?.to_owned(),
@@ -288,11 +287,11 @@ fn key_of(name_and_owners: &Value, kind: Kind, namespace: &str) -> Option<Object
 
 /// Makes an item of a list a complete object: adds what only the list says. The `status` of
 /// Applications is dropped.
-fn complete_item(mut item: Value, kind: Kind) -> Result<StoredObject, Error> {
+fn complete_item(mut item: Value, kind: WritableKind) -> Result<StoredObject, Error> {
     if let Some(members) = item.as_object_mut() {
         members.insert("apiVersion".to_owned(), kind.api_version().into());
         members.insert("kind".to_owned(), kind.as_str().into());
-        if kind == Kind::Application {
+        if kind == WritableKind::Application {
             members.remove("status");
         }
     }

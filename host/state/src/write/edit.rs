@@ -12,14 +12,14 @@ use super::syntax::{self, CollectionStyle, NodeProperty, Pair, SyntaxKind, Synta
 use super::value::{self, Quotes, YamlEmitter};
 use tollgate_core::yaml;
 
-mod difference;
+mod diff;
 mod flow;
 mod lines;
 
-use difference::{Hunk, difference};
+use diff::{Hunk, diff};
 use lines::Lines;
 
-/// The place of an object in a text.
+/// The position of an object in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObjectPosition {
     /// Number of its document, from 0, not counting empty ones.
@@ -56,14 +56,14 @@ struct Splice {
 ///
 /// # Errors
 /// [`EditError`]; the text has to be changed by hand.
-pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Result<String, EditError> {
+pub(super) fn replace(text: &str, position: ObjectPosition, wanted: &Value) -> Result<String, EditError> {
     let misread = || EditError { line: 1, why: MISREAD };
     let before = parse_documents(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
-    let root = documents.get(place.document).ok_or_else(misread)?;
-    let (object, old) = match place.item {
-        None => Some(root).zip(before.get(place.document)),
-        Some(item) => item_of(root, item).zip(at(&before, place)),
+    let root = documents.get(position.document).ok_or_else(misread)?;
+    let (object, old) = match position.item {
+        None => Some(root).zip(before.get(position.document)),
+        Some(item) => item_of(root, item).zip(at(&before, position)),
     }
     .ok_or_else(misread)?;
     let mut editor = Editor {
@@ -74,7 +74,7 @@ pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Resu
     editor.value(object, (old, wanted), &Parent::Root)?;
     let changed = editor.finish();
     let mut expected = before;
-    let slot = at_mut(&mut expected, place).ok_or_else(misread)?;
+    let slot = at_mut(&mut expected, position).ok_or_else(misread)?;
     slot.clone_from(wanted);
     if parse_documents(&changed).as_ref() == Some(&expected) {
         return Ok(changed);
@@ -92,23 +92,23 @@ pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Resu
 ///
 /// # Errors
 /// As [`replace`].
-pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditError> {
+pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, EditError> {
     let misread = || EditError { line: 1, why: MISREAD };
     let mut expected = parse_documents(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
-    let root = documents.get(place.document).ok_or_else(misread)?;
-    if let Some(marked) = root.first_with_property() {
-        return Err(refused(marked));
+    let root = documents.get(position.document).ok_or_else(misread)?;
+    if let Some(node) = root.first_with_property() {
+        return Err(refused(node));
     }
-    let Some(item) = place.item else {
-        return lines::without_document(text, &documents, place.document).ok_or(EditError {
+    let Some(item) = position.item else {
+        return lines::without_document(text, &documents, position.document).ok_or(EditError {
             line: root.line,
             why: LAYOUT,
         });
     };
     let list = items_of(root).ok_or_else(misread)?;
     let old = expected
-        .get_mut(place.document)
+        .get_mut(position.document)
         .and_then(|root| root.get_mut("items"))
         .and_then(Value::as_array_mut)
         .filter(|items| item < items.len())
@@ -133,7 +133,7 @@ pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditEr
     })
 }
 
-/// The meaning of each document of a text; `None` if the text has a mistake.
+/// Each document of a text as JSON; `None` if the text has a mistake.
 fn parse_documents(text: &str) -> Option<Vec<Value>> {
     let parsed = yaml::parse(text);
     let documents = parsed.documents.iter().map(|document| value::json(document));
@@ -141,7 +141,7 @@ fn parse_documents(text: &str) -> Option<Vec<Value>> {
 }
 
 fn pair_of<'a>(mapping: &'a SyntaxNode, key: &str) -> Option<&'a Pair> {
-    match &mapping.shape {
+    match &mapping.kind {
         SyntaxKind::Mapping(_, pairs) => pairs.iter().find(|pair| pair.key.text() == Some(key)),
         SyntaxKind::Sequence(..) | SyntaxKind::Scalar { .. } => None,
     }
@@ -152,24 +152,24 @@ fn items_of(root: &SyntaxNode) -> Option<&SyntaxNode> {
 }
 
 fn item_of(root: &SyntaxNode, item: usize) -> Option<&SyntaxNode> {
-    match &items_of(root)?.shape {
+    match &items_of(root)?.kind {
         SyntaxKind::Sequence(_, items) => items.get(item),
         SyntaxKind::Mapping(..) | SyntaxKind::Scalar { .. } => None,
     }
 }
 
-/// The meaning of the object at `place`.
-pub(super) fn at(documents: &[Value], place: ObjectPosition) -> Option<&Value> {
-    let root = documents.get(place.document)?;
-    match place.item {
+/// The object at `position`.
+pub(super) fn at(documents: &[Value], position: ObjectPosition) -> Option<&Value> {
+    let root = documents.get(position.document)?;
+    match position.item {
         None => Some(root),
         Some(item) => root.get("items")?.get(item),
     }
 }
 
-fn at_mut(documents: &mut [Value], place: ObjectPosition) -> Option<&mut Value> {
-    let root = documents.get_mut(place.document)?;
-    match place.item {
+fn at_mut(documents: &mut [Value], position: ObjectPosition) -> Option<&mut Value> {
+    let root = documents.get_mut(position.document)?;
+    match position.item {
         None => Some(root),
         Some(item) => root.get_mut("items")?.get_mut(item),
     }
@@ -189,7 +189,7 @@ fn refused(value: &SyntaxNode) -> EditError {
 enum Parent<'a> {
     /// No parent: it is a whole object.
     Root,
-    /// A key of a mapping with this layout.
+    /// A key of a mapping with this style.
     Key(&'a SyntaxNode, CollectionStyle),
 }
 
@@ -213,9 +213,9 @@ impl Editor<'_> {
         if syntax.property != NodeProperty::None {
             return Err(refused(syntax));
         }
-        match (&syntax.shape, old, new) {
-            (SyntaxKind::Mapping(layout, pairs), Value::Object(old), Value::Object(new)) => {
-                self.mapping((syntax, *layout, pairs), old, new)
+        match (&syntax.kind, old, new) {
+            (SyntaxKind::Mapping(style, pairs), Value::Object(old), Value::Object(new)) => {
+                self.mapping((syntax, *style, pairs), old, new)
             }
             (SyntaxKind::Sequence(CollectionStyle::Block, items), Value::Array(old), Value::Array(new)) => {
                 self.block_list((syntax, items), (old, new), parent)
@@ -231,10 +231,10 @@ impl Editor<'_> {
 
     /// Writes a value of another kind, or a scalar.
     fn rewrite_value(&mut self, syntax: &SyntaxNode, new: &Value, parent: &Parent<'_>) -> Result<(), EditError> {
-        if let Some(marked) = syntax.first_with_property() {
-            return Err(refused(marked));
+        if let Some(node) = syntax.first_with_property() {
+            return Err(refused(node));
         }
-        let Parent::Key(key, layout) = parent else {
+        let Parent::Key(key, style) = parent else {
             return Err(refused(syntax));
         };
         let is_inline = match new {
@@ -242,18 +242,18 @@ impl Editor<'_> {
             Value::Object(members) => members.is_empty(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
         };
-        let writing = self.writing(key, &[], 2);
+        let emitter = self.emitter(key, &[], 2);
         let colon = self.lines.behind_colon(key).ok_or_else(|| refused(key))?;
         let old = colon..syntax.range.end.max(colon);
         let own_line = self.lines.is_one_line(&old);
-        if !own_line && (*layout == CollectionStyle::Flow || !is_inline) {
+        if !own_line && (*style == CollectionStyle::Flow || !is_inline) {
             return Err(refused(syntax));
         }
-        if is_inline || *layout == CollectionStyle::Flow {
-            let replacement = format!(" {}", writing.inline(new));
+        if is_inline || *style == CollectionStyle::Flow {
+            let replacement = format!(" {}", emitter.inline(new));
             // A block scalar's last line break belongs to the line, not to the value.
             let replacement = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
-                replacement + writing.line_break
+                replacement + emitter.line_break
             } else {
                 replacement
             };
@@ -265,8 +265,8 @@ impl Editor<'_> {
         }
         let indent = self.lines.indent(key).ok_or_else(|| refused(key))?;
         let end = self.lines.after(old.end);
-        let below = writing.behind_colon(new, &indent);
-        let below = below.strip_prefix(writing.line_break).unwrap_or(&below).to_owned();
+        let below = emitter.behind_colon(new, &indent);
+        let below = below.strip_prefix(emitter.line_break).unwrap_or(&below).to_owned();
         self.splices.push(Splice {
             range: old,
             replacement: String::new(),
@@ -277,7 +277,7 @@ impl Editor<'_> {
 
     fn mapping(
         &mut self,
-        (syntax, layout, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
+        (syntax, style, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
         old: &Map<String, Value>,
         new: &Map<String, Value>,
     ) -> Result<(), EditError> {
@@ -294,8 +294,8 @@ impl Editor<'_> {
                 });
             };
             match after {
-                Some(after) => self.value(&pair.value, (before, after), &Parent::Key(&pair.key, layout))?,
-                None => self.drop_pair((syntax, layout, pairs), at)?,
+                Some(after) => self.value(&pair.value, (before, after), &Parent::Key(&pair.key, style))?,
+                None => self.drop_pair((syntax, style, pairs), at)?,
             }
         }
         let added: Map<String, Value> = new
@@ -306,7 +306,7 @@ impl Editor<'_> {
         if added.is_empty() {
             return Ok(());
         }
-        match layout {
+        match style {
             CollectionStyle::Flow => {
                 self.flow_members((syntax, pairs), &added);
                 Ok(())
@@ -316,7 +316,7 @@ impl Editor<'_> {
                 let first = pairs.first().ok_or_else(|| refused(syntax))?;
                 let indent = self.lines.indent(&first.key).ok_or_else(|| refused(&first.key))?;
                 let step = pairs.iter().find_map(|pair| self.list_step(pair)).unwrap_or(2);
-                let lines = self.writing(&first.key, &[], step).members(&added, &indent);
+                let lines = self.emitter(&first.key, &[], step).members(&added, &indent);
                 let at = self.lines.after(last.value.range.end);
                 self.insert_lines(at, lines);
                 Ok(())
@@ -326,14 +326,14 @@ impl Editor<'_> {
 
     fn drop_pair(
         &mut self,
-        (syntax, layout, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
+        (syntax, style, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
         at: usize,
     ) -> Result<(), EditError> {
         let pair = pairs.get(at).ok_or_else(|| refused(syntax))?;
-        if let Some(marked) = pair.value.first_with_property() {
-            return Err(refused(marked));
+        if let Some(node) = pair.value.first_with_property() {
+            return Err(refused(node));
         }
-        if layout == CollectionStyle::Flow {
+        if style == CollectionStyle::Flow {
             let ranges: Vec<_> = pairs
                 .iter()
                 .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
@@ -374,7 +374,7 @@ impl Editor<'_> {
         let (first, dash) = first.ok_or_else(|| refused(syntax))?;
         let indent = self.text.get(first..dash).unwrap_or_default();
         let order = items.last().map(keys).unwrap_or_default();
-        for hunk in difference(old, new) {
+        for hunk in diff(old, new) {
             for at in hunk.removed.clone() {
                 let (item, dash) = items.get(at).zip(dashes.get(at)).ok_or_else(|| refused(syntax))?;
                 self.drop_item(item, *dash)?;
@@ -383,8 +383,8 @@ impl Editor<'_> {
             if inserted.is_empty() {
                 continue;
             }
-            let writing = self.writing(key, &order, 2);
-            let lines: String = inserted.iter().map(|item| writing.item(item, indent)).collect();
+            let emitter = self.emitter(key, &order, 2);
+            let lines: String = inserted.iter().map(|item| emitter.item(item, indent)).collect();
             let before = hunk.removed.start.checked_sub(1).and_then(|before| items.get(before));
             let at = before.map_or(first, |before| self.lines.after(before.range.end));
             self.insert_lines(at, lines);
@@ -393,8 +393,8 @@ impl Editor<'_> {
     }
 
     fn drop_item(&mut self, item: &SyntaxNode, dash: usize) -> Result<(), EditError> {
-        if let Some(marked) = item.first_with_property() {
-            return Err(refused(marked));
+        if let Some(node) = item.first_with_property() {
+            return Err(refused(node));
         }
         let start = self.lines.start(dash).ok_or_else(|| refused(item))?;
         let end = self.lines.after(item.range.end);
@@ -422,7 +422,7 @@ impl Editor<'_> {
 
     /// How many columns a list is indented from its key.
     fn list_step(&self, pair: &Pair) -> Option<usize> {
-        let SyntaxKind::Sequence(CollectionStyle::Block, items) = &pair.value.shape else {
+        let SyntaxKind::Sequence(CollectionStyle::Block, items) = &pair.value.kind else {
             return None;
         };
         let dash = *self.lines.dashes(&pair.key, items)?.first()?;
@@ -431,11 +431,11 @@ impl Editor<'_> {
         column.checked_sub(key)
     }
 
-    fn writing<'b>(&self, beside: &SyntaxNode, order: &'b [String], list_step: usize) -> YamlEmitter<'b>
+    fn emitter<'b>(&self, beside: &SyntaxNode, order: &'b [String], list_step: usize) -> YamlEmitter<'b>
     where
         Self: 'b,
     {
-        let is_json = matches!(&beside.shape, SyntaxKind::Scalar { is_quoted: true, .. })
+        let is_json = matches!(&beside.kind, SyntaxKind::Scalar { is_quoted: true, .. })
             && self.text.as_bytes().get(beside.range.start) == Some(&b'"');
         YamlEmitter {
             line_break: self.lines.line_break(),
@@ -448,7 +448,7 @@ impl Editor<'_> {
 
     fn finish(self) -> String {
         let mut splices = self.splices;
-        // The sort is stable: insertions at one place stay in the order they were written, and
+        // The sort is stable: insertions at one offset stay in the order they were written, and
         // before removals there.
         splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
         let mut text = String::with_capacity(self.text.len().saturating_add(256));
@@ -465,7 +465,7 @@ impl Editor<'_> {
 
 /// The keys of a mapping, in the order they are written.
 fn keys(syntax: &SyntaxNode) -> Vec<String> {
-    match &syntax.shape {
+    match &syntax.kind {
         SyntaxKind::Mapping(_, pairs) => pairs
             .iter()
             .filter_map(|pair| pair.key.text().map(str::to_owned))

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::edit::{self, ObjectPosition};
 use super::value;
-use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, strip_server_metadata};
+use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, strip_server_metadata};
 use crate::InvalidObject;
 use crate::directory::{self, FileOverlay};
 use tollgate_core::diagnostic::Diagnostic;
@@ -31,27 +31,27 @@ use persist::FileChange;
 const LOCK_ATTEMPTS: u32 = 200;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A folder of Kubernetes objects.
+/// Reads and writes the objects of a folder.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct FolderWriter {
     root: Arc<Path>,
     /// The namespace of objects that name none.
     namespace: Arc<str>,
 }
 
-/// An object that was found, and its place.
+/// An object and its position in a file.
 #[derive(Debug)]
 struct LocatedObject {
     path: PathBuf,
     text: Arc<str>,
-    place: ObjectPosition,
+    position: ObjectPosition,
     stored: StoredObject,
 }
 
 /// An object with its namespace and name.
 type NamedObject = ((String, String), LocatedObject);
 
-impl Folder {
+impl FolderWriter {
     /// The folder at `root`; `namespace` is the control plane's.
     pub fn new(root: &Path, namespace: &str) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Folder {
     }
 
     /// Every object of a kind in a namespace, by name. Blocks.
-    pub(super) fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
+    pub(super) fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         let mut all = self.scan(kind, None)?;
         all.retain(|(name, _)| name.0 == namespace);
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -78,12 +78,12 @@ impl Folder {
         &self,
         key: &ObjectKey,
         wanted: &Value,
-        based_on: &ResourceVersion,
+        expected_version: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
         let _lock = self.lock()?;
-        let found = self.find_version(key, based_on)?;
+        let found = self.find_version(key, expected_version)?;
         let wanted = unversioned(wanted, &found)?;
-        let text = edit::replace(&found.text, found.place, &wanted).map_err(|refused| Error::UnsupportedLayout {
+        let text = edit::replace(&found.text, found.position, &wanted).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
             line: refused.line,
             why: refused.why,
@@ -99,7 +99,7 @@ impl Folder {
     pub(super) fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
         let _lock = self.lock()?;
         match self.find(key) {
-            Ok(_) => return Err(Error::Exists(key.clone())),
+            Ok(_) => return Err(Error::AlreadyExists(key.clone())),
             Err(Error::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
@@ -108,7 +108,7 @@ impl Folder {
         strip_server_metadata(&mut object);
         let text = super::yaml(&object);
         if path.exists() {
-            return Err(Error::Exists(key.clone()));
+            return Err(Error::AlreadyExists(key.clone()));
         }
         self.persist(key, &path, (None, Some(&text)))?;
         self.read(key)
@@ -122,10 +122,10 @@ impl Folder {
     }
 
     /// Blocks.
-    pub(super) fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
+    pub(super) fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
         let _lock = self.lock()?;
-        let found = self.find_version(key, based_on)?;
-        let text = edit::remove(&found.text, found.place).map_err(|refused| Error::UnsupportedLayout {
+        let found = self.find_version(key, expected_version)?;
+        let text = edit::remove(&found.text, found.position).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
             line: refused.line,
             why: refused.why,
@@ -135,14 +135,14 @@ impl Folder {
     }
 
     /// The object, if it has that version.
-    fn find_version(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<LocatedObject, Error> {
+    fn find_version(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<LocatedObject, Error> {
         let found = self.find(key)?;
-        if found.stored.version == *based_on {
+        if found.stored.version == *expected_version {
             return Ok(found);
         }
         Err(Error::Conflict {
             key: key.clone(),
-            based_on: based_on.as_str().to_owned(),
+            expected_version: expected_version.as_str().to_owned(),
             found: found.stored.version.as_str().to_owned(),
         })
     }
@@ -167,7 +167,7 @@ impl Folder {
     }
 
     /// Finds objects of a kind, all or those with a name, with namespace and name.
-    fn scan(&self, kind: Kind, name: Option<&str>) -> Result<Vec<NamedObject>, Error> {
+    fn scan(&self, kind: WritableKind, name: Option<&str>) -> Result<Vec<NamedObject>, Error> {
         let mut all = Vec::new();
         for path in directory::files(&self.root) {
             // The load reports files that cannot be read.
@@ -182,7 +182,7 @@ impl Folder {
         Ok(all)
     }
 
-    fn objects(&self, kind: Kind, (path, text): (&Path, &Arc<str>), all: &mut Vec<NamedObject>) {
+    fn objects(&self, kind: WritableKind, (path, text): (&Path, &Arc<str>), all: &mut Vec<NamedObject>) {
         let parsed = yaml::parse(text);
         if !parsed.problems.is_empty() {
             return;
@@ -190,20 +190,20 @@ impl Folder {
         let version = version(text.as_bytes());
         let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
         for (document, root) in documents.iter().enumerate() {
-            for (place, object) in find_objects(document, root, kind) {
+            for (position, object) in find_objects(document, root, kind) {
                 let text_of = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
                 let Some(name) = text_of("/metadata/name") else {
                     continue;
                 };
                 let namespace = text_of("/metadata/namespace").filter(|namespace| !namespace.is_empty());
                 let name = (namespace.unwrap_or(&self.namespace).to_owned(), name.to_owned());
-                if name.0 != *self.namespace && kind == Kind::AppProject {
+                if name.0 != *self.namespace && kind == WritableKind::AppProject {
                     continue;
                 }
                 let found = LocatedObject {
                     path: path.to_owned(),
                     text: Arc::clone(text),
-                    place,
+                    position,
                     stored: stored(object, kind, &version),
                 };
                 all.push((name, found));
@@ -213,19 +213,19 @@ impl Folder {
 
     /// Replaces a file's text, or deletes the file.
     fn persist(&self, key: &ObjectKey, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
-        let landing = FileChange {
+        let change = FileChange {
             key: key.clone(),
             path: path.to_owned(),
             old: old.map(Arc::from),
             new: new.map(str::to_owned),
         };
-        self.persist_all(&[landing]).map_err(|failed| failed.error)
+        self.persist_all(&[change]).map_err(|failed| failed.error)
     }
 
     /// Refuses texts that would add mistakes to the folder.
-    fn validate(&self, landings: &[FileChange]) -> Result<(), Error> {
-        let drafts: Vec<FileOverlay<'_>> = landings.iter().map(FileChange::overlay).collect();
-        let after = directory::load_with(&self.root, &self.namespace, &drafts);
+    fn validate(&self, changes: &[FileChange]) -> Result<(), Error> {
+        let overlays: Vec<FileOverlay<'_>> = changes.iter().map(FileChange::overlay).collect();
+        let after = directory::load_with(&self.root, &self.namespace, &overlays);
         if let Some(after) = after.value {
             return self.refuse_new_invalid_objects(after.invalid_objects);
         }
@@ -248,7 +248,7 @@ impl Folder {
         }
     }
 
-    /// Refuses changes that would set aside an object that is not set aside yet.
+    /// Refuses changes that would make a valid object invalid.
     fn refuse_new_invalid_objects(&self, mut after: Vec<InvalidObject>) -> Result<(), Error> {
         if after.is_empty() {
             return Ok(());
@@ -292,15 +292,15 @@ impl Folder {
 }
 
 /// Objects of a kind in a document: the document itself, or items of a list.
-fn find_objects(document: usize, root: &Value, kind: Kind) -> Vec<(ObjectPosition, &Value)> {
+fn find_objects(document: usize, root: &Value, kind: WritableKind) -> Vec<(ObjectPosition, &Value)> {
     let is = |object: &Value, kind: &str, version: &str| {
         object.get("kind").and_then(Value::as_str) == Some(kind)
             && object.get("apiVersion").and_then(Value::as_str) == Some(version)
     };
     let Some(items) = root.get("items").and_then(Value::as_array) else {
-        let place = ObjectPosition { document, item: None };
+        let position = ObjectPosition { document, item: None };
         return is(root, kind.as_str(), kind.api_version())
-            .then_some((place, root))
+            .then_some((position, root))
             .into_iter()
             .collect();
     };
@@ -322,7 +322,7 @@ fn find_objects(document: usize, root: &Value, kind: Kind) -> Vec<(ObjectPositio
 }
 
 /// The object with its version, and with the kind and API version that its list gives it.
-fn stored(object: &Value, kind: Kind, version: &ResourceVersion) -> StoredObject {
+fn stored(object: &Value, kind: WritableKind, version: &ResourceVersion) -> StoredObject {
     let mut object = object.clone();
     if let Some(members) = object.as_object_mut() {
         members.entry("kind").or_insert_with(|| kind.as_str().into());
@@ -342,7 +342,7 @@ fn stored(object: &Value, kind: Kind, version: &ResourceVersion) -> StoredObject
 fn unversioned(wanted: &Value, found: &LocatedObject) -> Result<Value, Error> {
     let parsed = yaml::parse(&found.text);
     let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
-    let old = edit::at(&documents, found.place).ok_or(Error::Interrupted)?;
+    let old = edit::at(&documents, found.position).ok_or(Error::Interrupted)?;
     let mut wanted = wanted.clone();
     let members = wanted.as_object_mut().ok_or(Error::Interrupted)?;
     for key in ["kind", "apiVersion"] {

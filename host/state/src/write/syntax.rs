@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde_saphyr::granit_parser::{Event, Parser, Span, StructureStyle, options};
 
 /// Deepest nesting of collections, as in the loader.
-const NESTING: usize = 64;
+const MAX_NESTING: usize = 64;
 
 /// A value and its bytes.
 #[derive(Debug)]
@@ -16,16 +16,16 @@ pub(super) struct SyntaxNode {
     pub(super) range: Range<usize>,
     /// Line of its first character, from 1.
     pub(super) line: usize,
-    /// Whether it has an anchor or a tag, or is an alias.
+    /// Its anchor or tag, or that it is an alias.
     pub(super) property: NodeProperty,
-    /// What it is.
-    pub(super) shape: SyntaxKind,
+    /// Its kind, with what it contains.
+    pub(super) kind: SyntaxKind,
 }
 
-/// What ties a value to others of its document.
+/// The anchor or tag of a value, or that it is an alias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeProperty {
-    /// Nothing.
+    /// None of these.
     None,
     /// `&name`: aliases may repeat it.
     Anchor,
@@ -70,12 +70,12 @@ pub(super) struct Pair {
 }
 
 impl SyntaxNode {
-    /// The first anchor, alias or tag in it.
+    /// The first value in it that has an anchor or a tag, or is an alias.
     pub(super) fn first_with_property(&self) -> Option<&Self> {
         if self.property != NodeProperty::None {
             return Some(self);
         }
-        match &self.shape {
+        match &self.kind {
             SyntaxKind::Scalar { .. } => None,
             SyntaxKind::Sequence(_, items) => items.iter().find_map(Self::first_with_property),
             SyntaxKind::Mapping(_, pairs) => pairs.iter().find_map(|pair| {
@@ -88,7 +88,7 @@ impl SyntaxNode {
 
     /// Its text, if it is a scalar.
     pub(super) fn text(&self) -> Option<&str> {
-        match &self.shape {
+        match &self.kind {
             SyntaxKind::Scalar { text, .. } => Some(text),
             SyntaxKind::Sequence(..) | SyntaxKind::Mapping(..) => None,
         }
@@ -101,15 +101,15 @@ impl SyntaxNode {
 pub(super) fn documents(text: &str) -> Option<Vec<SyntaxNode>> {
     let options = options! {
         emit_comments: false,
-        block_nesting_limit: NESTING,
-        flow_nesting_limit: NESTING,
+        block_nesting_limit: MAX_NESTING,
+        flow_nesting_limit: MAX_NESTING,
         simple_key_max_lookahead: 4096,
     };
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str_with_options(text, options);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.ok()?;
-        builder.take(event, span)?;
+        builder.handle(event, span)?;
     }
     Some(builder.documents)
 }
@@ -135,7 +135,7 @@ fn bytes(span: Span) -> Option<Range<usize>> {
     Some(span.start.byte_offset()?..span.end.byte_offset()?)
 }
 
-fn layout(style: StructureStyle) -> CollectionStyle {
+fn collection_style(style: StructureStyle) -> CollectionStyle {
     match style {
         StructureStyle::Block => CollectionStyle::Block,
         StructureStyle::Flow => CollectionStyle::Flow,
@@ -143,7 +143,7 @@ fn layout(style: StructureStyle) -> CollectionStyle {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
+    fn handle(&mut self, event: Event<'_>, span: Span) -> Option<()> {
         let property = |anchor: usize, is_tagged: bool| match (anchor, is_tagged) {
             (0, false) => NodeProperty::None,
             (0, true) => NodeProperty::Tag,
@@ -153,28 +153,28 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 use serde_saphyr::granit_parser::ScalarStyle;
                 let is_quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
-                let shape = SyntaxKind::Scalar {
+                let kind = SyntaxKind::Scalar {
                     text: text.into_owned(),
                     is_quoted,
                 };
-                self.place(leaf(span, property(anchor, tag.is_some()), shape)?);
+                self.attach(leaf(span, property(anchor, tag.is_some()), kind)?);
             }
             Event::Alias(_) => {
-                let shape = SyntaxKind::Scalar {
+                let kind = SyntaxKind::Scalar {
                     text: String::new(),
                     is_quoted: false,
                 };
-                self.place(leaf(span, NodeProperty::Alias, shape)?);
+                self.attach(leaf(span, NodeProperty::Alias, kind)?);
             }
             Event::SequenceStart(style, anchor, tag) => self.open.push(Open {
                 start: span,
                 property: property(anchor, tag.is_some()),
-                kind: OpenKind::Sequence(layout(style), Vec::new()),
+                kind: OpenKind::Sequence(collection_style(style), Vec::new()),
             }),
             Event::MappingStart(style, anchor, tag) => self.open.push(Open {
                 start: span,
                 property: property(anchor, tag.is_some()),
-                kind: OpenKind::Mapping(layout(style), Vec::new(), None),
+                kind: OpenKind::Mapping(collection_style(style), Vec::new(), None),
             }),
             Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
             // Streams, documents and comments are not values.
@@ -186,36 +186,36 @@ impl Builder {
     fn close(&mut self, end: Span) -> Option<()> {
         let open = self.open.pop()?;
         let opened = bytes(open.start)?;
-        let (shape, layout, first, last) = match open.kind {
-            OpenKind::Sequence(layout, items) => {
+        let (kind, style, first, last) = match open.kind {
+            OpenKind::Sequence(style, items) => {
                 let first = items.first().map(|item| item.range.start);
                 let last = items.last().map(|item| item.range.end);
-                (SyntaxKind::Sequence(layout, items), layout, first, last)
+                (SyntaxKind::Sequence(style, items), style, first, last)
             }
-            OpenKind::Mapping(layout, pairs, _) => {
+            OpenKind::Mapping(style, pairs, _) => {
                 let first = pairs.first().map(|pair| pair.key.range.start);
                 let last = pairs.last().map(|pair| pair.value.range.end);
-                (SyntaxKind::Mapping(layout, pairs), layout, first, last)
+                (SyntaxKind::Mapping(style, pairs), style, first, last)
             }
         };
-        let range = match layout {
+        let range = match style {
             CollectionStyle::Flow => opened.start..bytes(end)?.end,
             // The parser ends a block where the next thing starts, which is too late.
             CollectionStyle::Block => first.unwrap_or(opened.start)..last.unwrap_or(opened.start),
         };
-        self.place(SyntaxNode {
+        self.attach(SyntaxNode {
             range,
             line: open.start.start.line(),
             property: open.property,
-            shape,
+            kind,
         });
         Some(())
     }
 
-    fn place(&mut self, value: SyntaxNode) {
+    fn attach(&mut self, value: SyntaxNode) {
         match self.open.last_mut().map(|open| &mut open.kind) {
             None => {
-                let is_null = matches!(&value.shape, SyntaxKind::Scalar { text, is_quoted: false } if is_null(text));
+                let is_null = matches!(&value.kind, SyntaxKind::Scalar { text, is_quoted: false } if is_null(text));
                 if !is_null {
                     self.documents.push(value);
                 }
@@ -233,11 +233,11 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-fn leaf(span: Span, property: NodeProperty, shape: SyntaxKind) -> Option<SyntaxNode> {
+fn leaf(span: Span, property: NodeProperty, kind: SyntaxKind) -> Option<SyntaxNode> {
     Some(SyntaxNode {
         range: bytes(span)?,
         line: span.start.line(),
         property,
-        shape,
+        kind,
     })
 }

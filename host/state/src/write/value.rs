@@ -91,7 +91,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// How a value is written next to others in a text.
+/// Writes JSON values as YAML in the style of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct YamlEmitter<'a> {
     /// The line break.
@@ -106,7 +106,7 @@ pub(super) struct YamlEmitter<'a> {
     pub(super) texts: Option<TextTransform>,
 }
 
-/// A function that gives what is written in place of a text.
+/// A function that returns what is written in place of a text.
 pub(crate) type TextTransform = for<'t> fn(&'t str) -> Cow<'t, str>;
 
 /// Which texts are in double quotes.
@@ -244,14 +244,14 @@ impl YamlEmitter<'_> {
     }
 
     fn sorted<'a>(&self, members: &'a Map<String, Value>) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        let place = |key: &str| {
+        let rank = |key: &str| {
             self.order
                 .iter()
                 .position(|known| known == key)
                 .unwrap_or(self.order.len())
         };
         let mut sorted: Vec<_> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
-        sorted.sort_by_key(|(key, _)| place(key));
+        sorted.sort_by_key(|(key, _)| rank(key));
         sorted.into_iter()
     }
 
@@ -312,16 +312,16 @@ mod tests {
             "x: y": "line\nbreak",
         });
         for (quotes, list_step) in [(Quotes::WhereNeeded, 0), (Quotes::WhereNeeded, 2), (Quotes::Always, 2)] {
-            let writing = YamlEmitter {
+            let emitter = YamlEmitter {
                 line_break: "\n",
                 list_step,
                 order: &["b".to_owned()],
                 quotes,
                 texts: None,
             };
-            let text = writing.members(value.as_object().unwrap(), "");
+            let text = emitter.members(value.as_object().unwrap(), "");
             assert_eq!(read(&text), value, "{text}");
-            assert_eq!(read(&writing.inline(&value)), value);
+            assert_eq!(read(&emitter.inline(&value)), value);
             assert!(text.starts_with('b') || text.starts_with("\"b"), "{text}");
         }
     }

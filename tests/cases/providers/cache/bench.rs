@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tollgate_plugin::credential::cache::backoff::Jitter;
 use tollgate_plugin::credential::cache::clock::{Clock, Moment};
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
-use tollgate_plugin::credential::cache::{Cache, Settings, Slot};
+use tollgate_plugin::credential::cache::{CredentialCache, Settings, Slot};
 use tollgate_plugin::credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 
 /// What a provider does next.
@@ -104,7 +104,7 @@ impl Mint for Provider {
 /// One cache for one case.
 pub(super) struct Bench {
     hands: Arc<Hands>,
-    cache: Cache,
+    cache: CredentialCache,
 }
 
 impl Bench {
@@ -125,7 +125,7 @@ impl Bench {
             ..Settings::default()
         };
         let clock = Arc::new(HeldClock(Arc::clone(&hands)));
-        let cache = Cache::new(settings, clock, tokio::runtime::Handle::current());
+        let cache = CredentialCache::new(settings, clock, tokio::runtime::Handle::current());
         Self { hands, cache }
     }
 
@@ -136,7 +136,7 @@ impl Bench {
 
     /// The one slot of cases with one.
     pub(super) fn slot(&self) -> Arc<Slot> {
-        self.slot_of(CredentialKey::of(&KeyInputs {
+        self.slot_of(CredentialKey::from_inputs(&KeyInputs {
             abi: "1",
             plugin: "case",
             config: &json!({}),

@@ -78,7 +78,7 @@ impl Inputs {
                 },
             })
             .collect();
-        CredentialKey::of(&KeyInputs {
+        CredentialKey::from_inputs(&KeyInputs {
             abi: &self.abi.to_string(),
             plugin: &format!("{} {}", self.plugin, self.plugin_digest),
             config: &self.config,

@@ -87,7 +87,7 @@ async fn take(bench: &Bench, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), St
         status => {
             let status = http::StatusCode::from_bytes(status.as_bytes()).map_err(|_| "no such step")?;
             if is_unauthorized(status) {
-                let again = slot.refused(step.generation, later()).await;
+                let again = slot.lease_after_unauthorized(step.generation, later()).await;
                 again.map_err(|error| error.to_string())?;
             }
         }

@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::super::static_inputs;
 use super::{Error, World, cluster, list, matrix, own_cluster};
-use crate::{GeneratorKind, RefusedResource};
+use crate::{DeniedResource, GeneratorKind};
 
-fn world(forbidden: Vec<RefusedResource>) -> World {
+fn world(forbidden: Vec<DeniedResource>) -> World {
     World {
         clusters: vec![
             cluster("a", &[("env", "dev")], &[]),
@@ -25,17 +25,17 @@ fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
     let generators =
         json!([{"clusters": {}}, git, {"plugin": {}}, matrix(json!([list(json!([{"a": "1"}])), git])), {"merge": {}}]);
     let forbidden = vec![
-        RefusedResource::Cluster("a".to_owned()),
-        RefusedResource::Cluster("in-cluster".to_owned()),
-        RefusedResource::Repository(repository),
-        RefusedResource::Generator("plugin"),
+        DeniedResource::Cluster("a".to_owned()),
+        DeniedResource::Cluster("in-cluster".to_owned()),
+        DeniedResource::Repository(repository),
+        DeniedResource::Generator("plugin"),
     ];
     let world = world(forbidden.clone());
     // The error of the broken merge generator is not reported.
-    let Err(Error::Refused(refused)) = world.made(json!({"generators": generators})) else {
+    let Err(Error::Denied(refused)) = world.made(json!({"generators": generators})) else {
         panic!("everything is forbidden");
     };
-    let about: Vec<RefusedResource> = refused.into_iter().map(|refusal| refusal.about).collect();
+    let about: Vec<DeniedResource> = refused.into_iter().map(|refusal| refusal.about).collect();
     assert_eq!(about, forbidden);
     assert!(world.read.lock().unwrap().is_empty());
 }
@@ -44,13 +44,13 @@ fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
 fn what_a_selector_leaves_out_is_not_asked_for() {
     let generator = json!({"clusters": {"selector": {"matchLabels": {"env": "dev"}}}});
     let others = vec![
-        RefusedResource::Cluster("b".to_owned()),
-        RefusedResource::Cluster("in-cluster".to_owned()),
+        DeniedResource::Cluster("b".to_owned()),
+        DeniedResource::Cluster("in-cluster".to_owned()),
     ];
     assert_eq!(world(others).fast(generator.clone()).unwrap().len(), 1);
     assert!(matches!(
-        world(vec![RefusedResource::Cluster("a".to_owned())]).fast(generator),
-        Err(Error::Refused(refused)) if refused.len() == 1
+        world(vec![DeniedResource::Cluster("a".to_owned())]).fast(generator),
+        Err(Error::Denied(refused)) if refused.len() == 1
     ));
 }
 
@@ -59,11 +59,11 @@ fn repositories_named_by_parameters_are_asked_for_when_they_are_known() {
     let elements = json!([{"r": "mine"}, {"r": "theirs"}]);
     let git = json!({"git": {"repoURL": "https://git.example/{{r}}", "directories": [{"path": "apps"}]}});
     let generator = matrix(json!([list(elements), git]));
-    let theirs = RefusedResource::Repository("https://git.example/theirs".to_owned());
+    let theirs = DeniedResource::Repository("https://git.example/theirs".to_owned());
     let refusing = world(vec![theirs.clone()]);
     assert!(matches!(
         refusing.fast(generator.clone()),
-        Err(Error::Refused(refused)) if refused.len() == 1 && refused[0].about == theirs
+        Err(Error::Denied(refused)) if refused.len() == 1 && refused[0].about == theirs
     ));
     assert_eq!(*refusing.read.lock().unwrap(), ["https://git.example/mine@"]);
     assert_eq!(world(Vec::new()).fast(generator).unwrap().len(), 2);
@@ -81,8 +81,8 @@ fn inputs_are_known_before_anything_runs() {
     ]}));
     let found = static_inputs(&set.spec).unwrap();
     assert_eq!(found.repositories, ["https://a/{{x}}", "https://b", "https://c"]);
-    assert_eq!(found.guests, [GeneratorKind::PullRequest, GeneratorKind::Plugin]);
-    assert!(!found.more);
+    assert_eq!(found.plugin_kinds, [GeneratorKind::PullRequest, GeneratorKind::Plugin]);
+    assert!(!found.is_incomplete);
     let world = world(Vec::new());
     let names = |index: usize| -> Vec<&str> {
         let chosen = found.clusters[index].of(&world.clusters);
@@ -105,7 +105,7 @@ fn inputs_that_parameters_decide_are_not_known_yet() {
         let set = World::set(json!({"generators": [matrix(json!([list(json!([])), second]))]}));
         let found = static_inputs(&set.spec).unwrap();
         assert!(
-            found.more && found.repositories.is_empty() && found.clusters.is_empty(),
+            found.is_incomplete && found.repositories.is_empty() && found.clusters.is_empty(),
             "{second}"
         );
     }

@@ -120,6 +120,6 @@ fn other_references_stay_when_the_sets_goes() {
     let mut object = owned("a");
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "o"});
     object["metadata"]["ownerReferences"] = json!([other, reference("u1")]);
-    let without_owner_reference = without_owner_reference(&object, &Owner::of("web", &stored()));
-    assert_eq!(without_owner_reference["metadata"]["ownerReferences"], json!([other]));
+    let released = without_owner_reference(&object, &Owner::of("web", &stored()));
+    assert_eq!(released["metadata"]["ownerReferences"], json!([other]));
 }

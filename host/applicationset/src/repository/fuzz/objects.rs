@@ -17,11 +17,11 @@ use gix::zlib::stream::deflate;
 use gix::{ObjectId, ThreadSafeRepository};
 use tokio::time::Instant;
 
-use crate::Tree as _;
+use crate::GitTree as _;
 use crate::fuzz::budget;
 use crate::repository::MAX_PATH_BYTES;
-use crate::repository::exchange::FetchContext;
 use crate::repository::fetch::write;
+use crate::repository::fetch_context::FetchContext;
 use crate::repository::pack::unpack_memory;
 use crate::repository::tree::{CommitTree, open_options};
 use tollgate_fuzz::{Target, inputs};
@@ -149,11 +149,11 @@ fn git_pack(data: &[u8]) {
     };
     *end = checksum(body);
     let time = Duration::from_secs(5);
-    let exchange = FetchContext::new("https://git.example/app", (Instant::now() + time, time));
-    let Ok(unpack_memory) = unpack_memory(&mut bytes.as_slice(), &exchange) else {
+    let context = FetchContext::new("https://git.example/app", (Instant::now() + time, time));
+    let Ok(memory_bytes) = unpack_memory(&mut bytes.as_slice(), &context) else {
         return;
     };
-    if unpack_memory > MOST_UNPACKED_BYTES {
+    if memory_bytes > MOST_UNPACKED_BYTES {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for the pack");

@@ -7,7 +7,7 @@ use gix::odb::pack::data::entry::Header;
 use tokio::time::Instant;
 
 use super::{OBJECT_BYTES, unpack_memory};
-use crate::repository::exchange::FetchContext;
+use crate::repository::fetch_context::FetchContext;
 use crate::repository::fuzz::objects::Pack;
 use crate::repository::{Error, MAX_DELTA_DEPTH, MAX_UNPACKED_BYTES, MAX_UNPACKING_BYTES};
 
@@ -60,13 +60,13 @@ fn copies(bytes: u64) -> Vec<u8> {
     all
 }
 
-fn exchange() -> FetchContext {
+fn context() -> FetchContext {
     let time = Duration::from_secs(60);
     FetchContext::new("https://git.example/app", (Instant::now() + time, time))
 }
 
 fn asked(pack: Pack) -> Result<u64, Error> {
-    unpack_memory(&mut pack.finish().as_slice(), &exchange())
+    unpack_memory(&mut pack.finish().as_slice(), &context())
 }
 
 /// A blob of zeros; each level has a leaf and the base of the next level.
@@ -199,7 +199,7 @@ fn what_is_broken_is_told() {
     whole.blob(&[7; 1000]);
     let whole = whole.finish();
     for length in 0..16 {
-        unpack_memory(&mut &whole[..length], &exchange()).unwrap_err();
+        unpack_memory(&mut &whole[..length], &context()).unwrap_err();
     }
 }
 
@@ -207,7 +207,7 @@ fn what_is_broken_is_told() {
 fn nothing_is_read_when_time_is_over() {
     let mut pack = Pack::default();
     pack.blob(b"x");
-    let over = exchange();
+    let over = context();
     over.interrupt_handle()
         .store(true, std::sync::atomic::Ordering::Relaxed);
     let error = unpack_memory(&mut pack.finish().as_slice(), &over).unwrap_err();

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 
-use super::reading::ReadCounter;
-use super::{CommitTree, Entry, count};
+use super::read_counter::ReadCounter;
+use super::{CommitTree, TreeEntry, count};
 use crate::inputs::InputError;
 use crate::repository::{MAX_LINKS, MAX_PATH_BYTES};
 
@@ -19,47 +19,47 @@ const OUTSIDE: &str = "is a symbolic link that leads out of the repository";
 const NOTHING: &str = "is a symbolic link to nothing";
 
 impl CommitTree {
-    /// A directory on the way of a link, read once.
+    /// A directory on the path of a link, read once.
     fn link_directory(
         &self,
         id: ObjectId,
         path: &str,
-        reading: &mut ReadCounter<'_>,
-    ) -> Result<Rc<[Entry]>, InputError> {
-        if let Some(known) = reading.passed.get(&id) {
+        counter: &mut ReadCounter<'_>,
+    ) -> Result<Rc<[TreeEntry]>, InputError> {
+        if let Some(known) = counter.link_directories.get(&id) {
             return Ok(Rc::clone(known));
         }
-        reading.time()?;
-        let entries: Rc<[Entry]> = self.entries(id, path, reading)?.into();
-        reading.passed.insert(id, Rc::clone(&entries));
+        counter.check_deadline()?;
+        let entries: Rc<[TreeEntry]> = self.entries(id, path, counter)?.into();
+        counter.link_directories.insert(id, Rc::clone(&entries));
         Ok(entries)
     }
 
     /// The file that a path leads to, with links followed within the tree.
-    pub(super) fn resolve(&self, path: &str, reading: &mut ReadCounter<'_>) -> Result<ObjectId, InputError> {
+    pub(super) fn resolve(&self, path: &str, counter: &mut ReadCounter<'_>) -> Result<ObjectId, InputError> {
         let mut links = 0;
         let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
-        let mut place: Vec<ObjectId> = Vec::new();
+        let mut directories: Vec<ObjectId> = Vec::new();
         while let Some(part) = rest.pop() {
-            reading.step()?;
+            counter.step()?;
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {
-                    if place.pop().is_none() {
+                    if directories.pop().is_none() {
                         return Err(self.wrong(path, OUTSIDE).into());
                     }
                     continue;
                 }
                 _ => {}
             }
-            let directory = place.last().copied().unwrap_or(self.root);
-            let entries = self.link_directory(directory, path, reading)?;
+            let directory = directories.last().copied().unwrap_or(self.root);
+            let entries = self.link_directory(directory, path, counter)?;
             let found = entries.binary_search_by(|entry| entry.name.as_str().cmp(&part));
             let Some(entry) = found.ok().and_then(|at| entries.get(at)) else {
                 return Err(self.wrong(path, NOTHING).into());
             };
             match entry.kind {
-                EntryKind::Tree => place.push(entry.id),
+                EntryKind::Tree => directories.push(entry.id),
                 EntryKind::Blob | EntryKind::BlobExecutable if rest.iter().all(|part| part.is_empty()) => {
                     return Ok(entry.id);
                 }
@@ -70,7 +70,7 @@ impl CommitTree {
                 }
                 EntryKind::Link => {
                     links += 1;
-                    let target = self.target(entry.id, path, reading)?;
+                    let target = self.target(entry.id, path, counter)?;
                     rest.extend(target.rsplit('/').map(str::to_owned));
                     if links > MAX_LINKS || rest.len() > MAX_PATH_BYTES {
                         return Err(self.wrong(path, "leads through too many symbolic links").into());
@@ -82,8 +82,8 @@ impl CommitTree {
     }
 
     /// The target of a link.
-    fn target(&self, link: ObjectId, path: &str, reading: &ReadCounter<'_>) -> Result<String, InputError> {
-        reading.time()?;
+    fn target(&self, link: ObjectId, path: &str, counter: &ReadCounter<'_>) -> Result<String, InputError> {
+        counter.check_deadline()?;
         let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;
         let target = String::from_utf8_lossy(&target).into_owned();
         match target.starts_with('/') {

@@ -5,7 +5,7 @@ use gix::objs::tree::{Entry, EntryKind};
 use gix::objs::{Commit, Tree as Object};
 
 use super::{CommitTree, open_options};
-use crate::{GenerationBudget, Tree as _};
+use crate::{GenerationBudget, GitTree as _};
 use tollgate_config::GenerationLimits;
 
 /// A repository without checked-out files, for creating objects.

@@ -157,7 +157,7 @@ fn names_by_the_clock_or_by_chance_change() {
             "templatePatch": patch,
         }))
     };
-    let by = |function, place| Nondeterminism::Name { function, place };
+    let by = |function, path| Nondeterminism::Name { function, path };
     let name = "{{ if eq (now | date \"2006\") \"2026\" }}mine{{ else }}payments{{ end }}";
     let (at, patch) = ("spec.template.metadata.name", "spec.templatePatch");
     assert_eq!(with(true, name, "{}"), [by("now", at)]);

@@ -245,7 +245,7 @@ fn is_plain(value: &Value) -> bool {
 const GROWTH: usize = 4;
 
 fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let value = tree(heap, args.any(0), 0)?;
+    let value = tree(heap, args.arg(0), 0)?;
     let text = write_yaml::document(&value);
     heap.fits(text.len(), GROWTH)?;
     heap.text(text)
@@ -260,14 +260,14 @@ enum ExpectedRoot {
 fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: ExpectedRoot) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     heap.work(text.len().saturating_mul(64))?;
-    let mut taken = 0_u64;
+    let mut charged = 0_u64;
     let read = yaml::read(text, yaml::DuplicateKeys::LastWins, &mut |bytes| {
-        taken = taken.saturating_add(bytes);
-        heap.check_available(taken)
+        charged = charged.saturating_add(bytes);
+        heap.check_available(charged)
     });
     let value = read.map_err(|error| match error {
-        yaml::Error::Text(what) => args.error(what),
-        yaml::Error::Bound(fault) => fault,
+        yaml::Error::Syntax(what) => args.error(what),
+        yaml::Error::Limit(limit) => limit,
     })?;
     match (wanted, &value) {
         (ExpectedRoot::Map, serde_json::Value::Null) => Ok(Value::Map(heap.map(ElementType::Any)?)),
@@ -281,19 +281,19 @@ fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: ExpectedRoot) -> Resu
 }
 
 /// Parses a string; the inner error says what is wrong with it. The JSON value is dropped once it
-/// is converted to a value of the heap: there must be room for it, but it is not charged
+/// is converted to a value of the heap: its memory must be available, but it is not charged
 /// permanently.
 fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, ExecError> {
     let text = args.text(0)?;
     heap.work(text.len())?;
-    let mut taken = 0_u64;
+    let mut charged = 0_u64;
     let read = counted::read(text, &mut |bytes| {
-        taken = taken.saturating_add(bytes);
-        heap.check_available(taken)
+        charged = charged.saturating_add(bytes);
+        heap.check_available(charged)
     });
     match read {
         Ok(value) => Ok(Ok(value)),
-        Err(counted::Error::Text(what)) => Ok(Err(what)),
-        Err(counted::Error::Bound(fault)) => Err(fault),
+        Err(counted::Error::Syntax(what)) => Ok(Err(what)),
+        Err(counted::Error::Limit(limit)) => Err(limit),
     }
 }

@@ -35,7 +35,7 @@ fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> ExecError {
 }
 
 fn equal(args: &Args<'_>) -> Result<bool, ExecError> {
-    let left = args.any(0);
+    let left = args.arg(0);
     if args.values.len() < 2 {
         return Err(args.error("missing argument for comparison"));
     }
@@ -65,7 +65,7 @@ fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, ExecError>
 
 /// `None` if the numbers have no order.
 fn order(args: &Args<'_>) -> Result<Option<Ordering>, ExecError> {
-    match (args.any(0), args.any(1)) {
+    match (args.arg(0), args.arg(1)) {
         (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(Some(left.cmp(right))),
         (Value::Float(left), Value::Float(right)) => Ok(left.partial_cmp(right)),
         (Value::Text(left), Value::Text(right)) => Ok(Some(left.cmp(right))),

@@ -5,7 +5,7 @@ use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value, size};
 
 pub(super) const TABLE: &[FunctionEntry] = &[
-    ("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).is_truthy()))),
+    ("not", 1, 1, |_, args| Ok(Value::Bool(!args.arg(0).is_truthy()))),
     ("len", 1, 1, len),
     ("index", 1, VARIADIC, index),
     ("call", 1, VARIADIC, |_, args| {
@@ -22,7 +22,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
 ];
 
 fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let length = match args.any(0) {
+    let length = match args.arg(0) {
         Value::Text(text) => text.len(),
         Value::List(list) => list.items.len(),
         Value::Map(map) => map.len(),
@@ -32,7 +32,7 @@ fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 }
 
 fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let mut value = args.any(0).clone();
+    let mut value = args.arg(0).clone();
     if value.is_nil() {
         return Err(args.error("index of untyped nil"));
     }
@@ -52,7 +52,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
                 .ok_or_else(|| args.error(format!("index out of range: {at}")))?,
             (Value::Map(map), Value::Text(key)) => match map.get(key) {
                 Some(value) => value,
-                None if map.of == ElementType::Text => Value::Text("".into()),
+                None if map.element_type == ElementType::Text => Value::Text("".into()),
                 None => Value::Nil,
             },
             (from @ (Value::List(_) | Value::Text(_) | Value::Map(_)), key) => {

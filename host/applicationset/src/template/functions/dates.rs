@@ -12,15 +12,15 @@ use crate::template::value::{Heap, Value};
 pub(super) const TABLE: &[FunctionEntry] = &[
     ("now", 0, 0, |_, _| Ok(time(layout::utc(Timestamp::now())))),
     ("date", 2, 2, |heap, args| {
-        written(heap, args.text(0)?, (args.any(1), "UTC"))
+        written(heap, args.text(0)?, (args.arg(1), "UTC"))
     }),
     ("dateInZone", 3, 3, in_zone),
     ("date_in_zone", 3, 3, in_zone),
     ("htmlDate", 1, 1, |heap, args| {
-        written(heap, "2006-01-02", (args.any(0), "UTC"))
+        written(heap, "2006-01-02", (args.arg(0), "UTC"))
     }),
     ("htmlDateInZone", 2, 2, |heap, args| {
-        written(heap, "2006-01-02", (args.any(0), args.text(1)?))
+        written(heap, "2006-01-02", (args.arg(0), args.text(1)?))
     }),
     ("dateModify", 2, 2, |_, args| modified(args, false)),
     ("date_modify", 2, 2, |_, args| modified(args, false)),
@@ -36,18 +36,18 @@ pub(super) const TABLE: &[FunctionEntry] = &[
         read.map(time)
             .ok_or_else(|| args.error(format!("cannot parse `{text}` as `{layout}`")))
     }),
-    ("unixEpoch", 1, 1, |heap, args| match args.any(0) {
+    ("unixEpoch", 1, 1, |heap, args| match args.arg(0) {
         Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
         other => Err(args.wrong("time.Time", other)),
     }),
     ("ago", 1, 1, |heap, args| {
-        let then = moment(args.any(0)).timestamp();
+        let then = moment(args.arg(0)).timestamp();
         let ago = Timestamp::now().duration_since(then);
         let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
         heap.text(shown(i128::from(seconds) * SECOND))
     }),
     ("duration", 1, 1, |heap, args| {
-        let seconds = match args.any(0) {
+        let seconds = match args.arg(0) {
             Value::Text(text) => text.parse().unwrap_or(0),
             Value::Int64(number) => *number,
             _ => 0_i64,
@@ -55,7 +55,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
         heap.text(shown(i128::from(seconds) * SECOND))
     }),
     ("durationRound", 1, 1, |heap, args| {
-        let nanoseconds = match args.any(0) {
+        let nanoseconds = match args.arg(0) {
             Value::Text(text) => duration(text).unwrap_or(0),
             Value::Int64(number) => i128::from(*number),
             Value::Time(time) => Timestamp::now().duration_since(time.timestamp()).as_nanos(),
@@ -89,19 +89,19 @@ fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> 
 }
 
 fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    written(heap, args.text(0)?, (args.any(1), args.text(2)?))
+    written(heap, args.text(0)?, (args.arg(1), args.text(2)?))
 }
 
 fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
     let text = args.text(0)?;
-    let Value::Time(before) = args.any(1) else {
-        return Err(args.wrong("time.Time", args.any(1)));
+    let Value::Time(before) = args.arg(1) else {
+        return Err(args.wrong("time.Time", args.arg(1)));
     };
     let Some(nanoseconds) = duration(text) else {
         return if must {
             Err(args.error(format!("invalid duration `{text}`")))
         } else {
-            Ok(args.any(1).clone())
+            Ok(args.arg(1).clone())
         };
     };
     let by = i64::try_from(nanoseconds).map(SignedDuration::from_nanos);

@@ -13,7 +13,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
     }),
     ("set", 3, 3, |heap, args| {
         let map = args.map(0)?;
-        heap.put(map, std::rc::Rc::clone(args.text(1)?), args.any(2).clone())?;
+        heap.put(map, std::rc::Rc::clone(args.text(1)?), args.arg(2).clone())?;
         Ok(Value::Map(map.clone()))
     }),
     ("unset", 2, 2, |_, args| {
@@ -109,12 +109,12 @@ enum MergePrecedence {
     Last,
 }
 
-fn merge(heap: &mut Heap<'_>, args: &Args<'_>, which: MergePrecedence) -> Result<Value, ExecError> {
+fn merge(heap: &mut Heap<'_>, args: &Args<'_>, precedence: MergePrecedence) -> Result<Value, ExecError> {
     let target = args.map(0)?;
     for index in 1..args.values.len() {
         let source = args.map(index)?;
-        if !source.same(target) {
-            merge_into(heap, target, source, (which, 0))?;
+        if !source.ptr_eq(target) {
+            merge_into(heap, target, source, (precedence, 0))?;
         }
     }
     Ok(Value::Map(target.clone()))
@@ -124,7 +124,7 @@ fn merge_into(
     heap: &mut Heap<'_>,
     target: &Map,
     source: &Map,
-    (which, depth): (MergePrecedence, usize),
+    (precedence, depth): (MergePrecedence, usize),
 ) -> Result<(), ExecError> {
     if depth > DEPTH {
         return Err(ExecError::Depth { allowed: DEPTH });
@@ -133,12 +133,12 @@ fn merge_into(
         heap.step()?;
         match (target.get(&key), &value) {
             (Some(Value::Map(before)), Value::Map(after)) => {
-                if !before.same(after) {
-                    merge_into(heap, &before, after, (which, depth + 1))?;
+                if !before.ptr_eq(after) {
+                    merge_into(heap, &before, after, (precedence, depth + 1))?;
                 }
             }
             // An empty value is replaced.
-            (Some(before), _) if which == MergePrecedence::First && !empty(&before) => {}
+            (Some(before), _) if precedence == MergePrecedence::First && !empty(&before) => {}
             (_, value) => {
                 // As upstream, both maps share the same nested map from now on.
                 heap.put(target, key, value.clone())?;
@@ -154,7 +154,7 @@ fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let names = last.saturating_sub(1);
     // All names are checked first, even those after a missing one.
     (0..names).try_for_each(|index| args.text(index).map(|_| ()))?;
-    let otherwise = args.any(names);
+    let otherwise = args.arg(names);
     for index in 0..names {
         let Some(value) = map.get(args.text(index)?) else {
             return Ok(otherwise.clone());
@@ -163,7 +163,7 @@ fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
             return Ok(value);
         }
         map = match value {
-            Value::Map(map) if map.of == ElementType::Any => map,
+            Value::Map(map) if map.element_type == ElementType::Any => map,
             other => return Err(args.wrong("map[string]interface {}", &other)),
         };
     }

@@ -21,7 +21,7 @@ pub(super) struct Style {
 /// A number that JSON cannot represent.
 pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<String, ExecError> {
     let mut text = String::new();
-    value(heap, args, &mut text, (args.any(0), style, 0))?;
+    value(heap, args, &mut text, (args.arg(0), style, 0))?;
     Ok(text)
 }
 

@@ -2,30 +2,30 @@
 
 use super::{Args, FunctionEntry, VARIADIC};
 use crate::template::ExecError;
-use crate::template::exec::message;
+use crate::template::exec::exec_error;
 use crate::template::value::{DEPTH, Heap, Value};
 
 pub(super) const TABLE: &[FunctionEntry] = &[
-    ("typeOf", 1, 1, |heap, args| heap.text(args.any(0).type_name())),
+    ("typeOf", 1, 1, |heap, args| heap.text(args.arg(0).type_name())),
     ("typeIs", 2, 2, |_, args| {
-        Ok(Value::Bool(&**args.text(0)? == args.any(1).type_name()))
+        Ok(Value::Bool(&**args.text(0)? == args.arg(1).type_name()))
     }),
     ("typeIsLike", 2, 2, |_, args| {
-        let (wanted, observed) = (args.text(0)?, args.any(1).type_name());
+        let (wanted, observed) = (args.text(0)?, args.arg(1).type_name());
         Ok(Value::Bool(&**wanted == observed || format!("*{wanted}") == observed))
     }),
-    ("kindOf", 1, 1, |heap, args| heap.text(args.any(0).kind_name())),
+    ("kindOf", 1, 1, |heap, args| heap.text(args.arg(0).kind_name())),
     ("kindIs", 2, 2, |_, args| {
-        Ok(Value::Bool(&**args.text(0)? == args.any(1).kind_name()))
+        Ok(Value::Bool(&**args.text(0)? == args.arg(1).kind_name()))
     }),
     ("deepEqual", 2, 2, |heap, args| {
-        same(heap, args.any(0), args.any(1), 0).map(Value::Bool)
+        deep_equal(heap, args.arg(0), args.arg(1), 0).map(Value::Bool)
     }),
     ("default", 1, VARIADIC, |_, args| {
-        let given = args.any(1);
-        Ok(if empty(given) { args.any(0) } else { given }.clone())
+        let given = args.arg(1);
+        Ok(if empty(given) { args.arg(0) } else { given }.clone())
     }),
-    ("empty", 1, 1, |_, args| Ok(Value::Bool(empty(args.any(0))))),
+    ("empty", 1, 1, |_, args| Ok(Value::Bool(empty(args.arg(0))))),
     ("coalesce", 0, VARIADIC, |_, args| {
         Ok(args
             .values
@@ -41,10 +41,10 @@ pub(super) const TABLE: &[FunctionEntry] = &[
         Ok(Value::Bool(args.values.iter().any(|value| !empty(value))))
     }),
     ("ternary", 3, 3, |_, args| {
-        Ok(if args.bool(2)? { args.any(0) } else { args.any(1) }.clone())
+        Ok(if args.bool(2)? { args.arg(0) } else { args.arg(1) }.clone())
     }),
     ("fail", 1, 1, |_, args| {
-        Err(message(format!("error calling fail: {}", args.text(0)?)))
+        Err(exec_error(format!("error calling fail: {}", args.text(0)?)))
     }),
     ("deepCopy", 1, 1, |heap, args| deep_copy(heap, args)),
     ("mustDeepCopy", 1, 1, |heap, args| deep_copy(heap, args)),
@@ -57,7 +57,7 @@ pub(super) fn empty(value: &Value) -> bool {
 }
 
 /// Equality as in `reflect.DeepEqual`: types count too.
-pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
+pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
     heap.step()?;
     if depth > DEPTH {
         return Err(ExecError::Depth { allowed: DEPTH });
@@ -74,27 +74,27 @@ pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usiz
         (Value::Time(left), Value::Time(right)) => left.timestamp() == right.timestamp(),
         (Value::Version(left), Value::Version(right)) => left.order(right).is_eq() && left.original == right.original,
         (Value::List(left), Value::List(right)) => {
-            if left.of != right.of || left.items.len() != right.items.len() {
+            if left.element_type != right.element_type || left.items.len() != right.items.len() {
                 return Ok(false);
             }
             for (left, right) in left.items.iter().zip(&right.items) {
-                if !same(heap, left, right, depth + 1)? {
+                if !deep_equal(heap, left, right, depth + 1)? {
                     return Ok(false);
                 }
             }
             true
         }
         (Value::Map(left), Value::Map(right)) => {
-            if left.same(right) {
+            if left.ptr_eq(right) {
                 return Ok(true);
             }
-            if left.of != right.of || left.len() != right.len() {
+            if left.element_type != right.element_type || left.len() != right.len() {
                 return Ok(false);
             }
             heap.fits(left.len(), 64)?;
             for (key, left) in left.entries() {
                 let Some(right) = right.get(&key) else { return Ok(false) };
-                if !same(heap, &left, &right, depth + 1)? {
+                if !deep_equal(heap, &left, &right, depth + 1)? {
                     return Ok(false);
                 }
             }
@@ -105,10 +105,10 @@ pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usiz
 }
 
 fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    if args.any(0).is_nil() {
+    if args.arg(0).is_nil() {
         return Err(args.error("there is nothing to copy"));
     }
-    copy(heap, args.any(0), 0)
+    copy(heap, args.arg(0), 0)
 }
 
 /// A deep copy that shares no map with `value`.
@@ -125,13 +125,13 @@ pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<V
                 items.push(copy(heap, item, depth + 1)?);
             }
             if list.shared {
-                heap.shared_list(list.of, items)?
+                heap.shared_list(list.element_type, items)?
             } else {
-                heap.list(list.of, items)?
+                heap.list(list.element_type, items)?
             }
         }
         Value::Map(map) => {
-            let copied = heap.map(map.of)?;
+            let copied = heap.map(map.element_type)?;
             for (key, item) in map.entries() {
                 let item = copy(heap, &item, depth + 1)?;
                 heap.put(&copied, key, item)?;

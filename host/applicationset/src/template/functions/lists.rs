@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::kinds::{empty, same};
+use super::kinds::{deep_equal, empty};
 use super::numbers::whole;
 use super::strings::texts;
 use super::{Args, FunctionEntry, VARIADIC, text_of};
@@ -109,7 +109,7 @@ fn prepend(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 
 fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, ExecError> {
     for item in items {
-        if same(heap, item, wanted, 0)? {
+        if deep_equal(heap, item, wanted, 0)? {
             return Ok(true);
         }
     }
@@ -137,10 +137,10 @@ fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 }
 
 fn has(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    if args.any(1).is_nil() {
+    if args.arg(1).is_nil() {
         return Ok(Value::Bool(false));
     }
-    contains(heap, &args.list(1)?.items, args.any(0)).map(Value::Bool)
+    contains(heap, &args.list(1)?.items, args.arg(0)).map(Value::Bool)
 }
 
 fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
@@ -148,19 +148,19 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     if list.items.is_empty() {
         return Ok(Value::Nil);
     }
-    let place = |index: usize, otherwise: usize| match args.values.get(index) {
+    let index_or = |index: usize, otherwise: usize| match args.values.get(index) {
         None => Some(otherwise),
         Some(value) => usize::try_from(whole(value)).ok(),
     };
-    let range = place(1, 0).zip(place(2, list.items.len()));
+    let range = index_or(1, 0).zip(index_or(2, list.items.len()));
     let items = range.and_then(|(start, end)| list.items.get(start..end));
     let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
     heap.fits(items.len(), SLOT_BYTES)?;
     // Upstream, the result shares memory with the list.
-    if list.shared || list.of == ElementType::Text && Rc::strong_count(list) > 1 {
-        return heap.shared_list(list.of, items.to_vec());
+    if list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1 {
+        return heap.shared_list(list.element_type, items.to_vec());
     }
-    heap.list(list.of, items.to_vec())
+    heap.list(list.element_type, items.to_vec())
 }
 
 fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
@@ -189,11 +189,11 @@ fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 
 /// As upstream, a list of strings is returned itself, not copied.
 fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let items = texts(heap, args.any(0))?;
-    let Value::List(list) = args.any(0) else {
+    let items = texts(heap, args.arg(0))?;
+    let Value::List(list) = args.arg(0) else {
         return heap.texts(items);
     };
-    if list.of == ElementType::Text {
+    if list.element_type == ElementType::Text {
         return Ok(Value::List(Rc::clone(list)));
     }
     if list.shared {
@@ -203,15 +203,15 @@ fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> 
 }
 
 fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let Value::List(list) = args.any(0) else {
-        let text = text_of(heap, args.any(0))?;
+    let Value::List(list) = args.arg(0) else {
+        let text = text_of(heap, args.arg(0))?;
         return heap.texts([text]);
     };
-    let mut items = texts(heap, args.any(0))?;
+    let mut items = texts(heap, args.arg(0))?;
     heap.work(items.len().saturating_mul(64))?;
     // SECURITY: upstream sorts strings in place, so any other holder of the list sees it sorted
     // there, and unsorted here.
-    let is_held = list.shared || list.of == ElementType::Text && Rc::strong_count(list) > 1;
+    let is_held = list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1;
     if is_held && !items.is_sorted() {
         let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
         return Err(ExecError::Divergent(why.to_owned()));

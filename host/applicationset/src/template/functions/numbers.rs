@@ -8,23 +8,23 @@ use crate::template::value::{ElementType, Heap, Value};
 pub(super) const TABLE: &[FunctionEntry] = &[
     ("atoi", 1, 1, |_, args| Ok(Value::Int(atoi(args.text(0)?)))),
     ("int64", 1, 1, |heap, args| {
-        Ok(Value::Int64(bounded(heap, args.any(0))?))
+        Ok(Value::Int64(bounded(heap, args.arg(0))?))
     }),
-    ("int", 1, 1, |heap, args| Ok(Value::Int(bounded(heap, args.any(0))?))),
-    ("float64", 1, 1, |_, args| Ok(Value::Float(float(args.any(0))))),
+    ("int", 1, 1, |heap, args| Ok(Value::Int(bounded(heap, args.arg(0))?))),
+    ("float64", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0))))),
     ("toDecimal", 1, 1, |heap, args| {
-        let text = text_of(heap, args.any(0))?;
+        let text = text_of(heap, args.arg(0))?;
         Ok(Value::Int64(i64::from_str_radix(&text, 8).unwrap_or(0)))
     }),
     ("add1", 1, 1, |heap, args| {
-        Ok(Value::Int64(bounded(heap, args.any(0))?.wrapping_add(1)))
+        Ok(Value::Int64(bounded(heap, args.arg(0))?.wrapping_add(1)))
     }),
     ("add", 0, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add)))
     }),
     ("sub", 2, 2, |heap, args| {
         Ok(Value::Int64(
-            bounded(heap, args.any(0))?.wrapping_sub(bounded(heap, args.any(1))?),
+            bounded(heap, args.arg(0))?.wrapping_sub(bounded(heap, args.arg(1))?),
         ))
     }),
     ("div", 2, 2, |heap, args| divide(heap, args, i64::wrapping_div)),
@@ -33,7 +33,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
         Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul)))
     }),
     ("add1f", 1, 1, |_, args| {
-        exact(args, &[float(args.any(0)), 1.0], Operation::Add)
+        exact(args, &[float(args.arg(0)), 1.0], Operation::Add)
     }),
     ("addf", 0, VARIADIC, |_, args| {
         let numbers: Vec<f64> = std::iter::once(0.0).chain(args.values.iter().map(float)).collect();
@@ -63,8 +63,8 @@ pub(super) const TABLE: &[FunctionEntry] = &[
     ("minf", 1, VARIADIC, |_, args| {
         Ok(Value::Float(extreme(args, |best, next| next < best)))
     }),
-    ("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil()))),
-    ("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor()))),
+    ("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0)).ceil()))),
+    ("floor", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0)).floor()))),
     ("round", 2, VARIADIC, round),
     ("until", 1, 1, |heap, args| {
         let count = args.int(0)?;
@@ -187,7 +187,7 @@ fn floats(args: &Args<'_>) -> Vec<f64> {
 }
 
 fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, ExecError> {
-    match (bounded(heap, args.any(0))?, bounded(heap, args.any(1))?) {
+    match (bounded(heap, args.arg(0))?, bounded(heap, args.arg(1))?) {
         (_, 0) => Err(args.error("integer divide by zero")),
         (left, right) => Ok(Value::Int64(by(left, right))),
     }
@@ -208,7 +208,7 @@ fn extreme(args: &Args<'_>, better: fn(f64, f64) -> bool) -> f64 {
 }
 
 fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let on = match args.any(2) {
+    let on = match args.arg(2) {
         Value::Nil => 0.5,
         Value::Float(number) => *number,
         #[expect(clippy::cast_precision_loss, reason = "a constant of a template is small")]
@@ -217,7 +217,7 @@ fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     };
     let places = i32::try_from(args.int(1)?).unwrap_or(i32::MAX);
     let scale = 10_f64.powi(places);
-    let digits = scale * float(args.any(0));
+    let digits = scale * float(args.arg(0));
     let rounded = if digits.fract() >= on {
         digits.ceil()
     } else {

@@ -87,11 +87,11 @@ fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>,
     ] {
         if observed > allowed {
             let text = format!("the {what} has {observed} bytes, at most {allowed} are allowed");
-            return Err(ExecError::Bound(args.error(text).to_string()));
+            return Err(ExecError::Limit(args.error(text).to_string()));
         }
     }
     heap.work(text.len().saturating_mul(4))?;
-    heap.time()?;
+    heap.check_deadline()?;
     if let Some(known) = heap.expression(pattern) {
         return Ok(Some(known));
     }
@@ -112,7 +112,7 @@ fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>,
                 text.len(),
                 LARGE.text
             );
-            Err(ExecError::Bound(args.error(text).to_string()))
+            Err(ExecError::Limit(args.error(text).to_string()))
         }
         Err(_) => Ok(None),
     }
@@ -210,7 +210,7 @@ fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
     for found in pattern.find_iter(text).take(most) {
         // Each search may scan all of the remaining text.
-        heap.time()?;
+        heap.check_deadline()?;
         texts.push(heap.text(found.as_str())?);
     }
     heap.list(ElementType::Text, texts)
@@ -224,7 +224,7 @@ fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value,
     let mut made = String::new();
     let mut begin = 0;
     let mut put = |found: Match<'_>, captures: Option<&Captures<'_>>| {
-        heap.time()?;
+        heap.check_deadline()?;
         made.push_str(text.get(begin..found.start()).unwrap_or_default());
         begin = found.end();
         heap.fits(groups, found.len())?;
@@ -259,7 +259,7 @@ fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     }
     let (mut parts, mut begin, mut end) = (Vec::new(), 0, 0);
     for found in pattern.find_iter(text) {
-        heap.time()?;
+        heap.check_deadline()?;
         if parts.len() + 1 == most {
             break;
         }

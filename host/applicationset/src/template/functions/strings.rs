@@ -60,7 +60,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
         heap.text(Rc::clone(text))
     }),
     ("toString", 1, 1, |heap, args| {
-        let text = text_of(heap, args.any(0))?;
+        let text = text_of(heap, args.arg(0))?;
         heap.text(text)
     }),
     ("trunc", 2, 2, trunc),
@@ -331,7 +331,7 @@ pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, 
 
 fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let by = args.text(0)?;
-    let items = texts(heap, args.any(1))?;
+    let items = texts(heap, args.arg(1))?;
     heap.fits(items.len(), by.len())?;
     let length: usize = items.iter().map(|item| item.len()).fold(0, usize::saturating_add);
     heap.fits(length, 1)?;

@@ -1,11 +1,11 @@
 //! Tests of what a string that a decision depends on may contain.
 
-use super::super::go::Go;
+use super::super::go_template::GoTemplate;
 use super::super::{AuthorizationImpact, Error};
 use crate::MissingKey;
 
-fn parsed(text: &str, role: AuthorizationImpact) -> Result<(), Error> {
-    Go::new(text, MissingKey::Default, role).map(|_| ())
+fn parsed(text: &str, impact: AuthorizationImpact) -> Result<(), Error> {
+    GoTemplate::new(text, MissingKey::Default, impact).map(|_| ())
 }
 
 /// The error for a string that is refused.

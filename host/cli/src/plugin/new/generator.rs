@@ -6,7 +6,7 @@ pub(super) const TEMPLATE: Template = Template {
     sdk: "sdk/generator",
     sdk_manifest: include_str!("../../../../../plugins/sdk/generator/Cargo.toml"),
     files: &[
-        // What the SDKs share stays where it is for their sake.
+        // Files that the SDKs share keep their paths.
         sdk!("src/arena.rs"),
         sdk!("provider/src/classify.rs"),
         sdk!("provider/src/encoding.rs"),

@@ -6,7 +6,7 @@ pub(super) const TEMPLATE: Template = Template {
     sdk: "sdk/provider",
     sdk_manifest: include_str!("../../../../../plugins/sdk/provider/Cargo.toml"),
     files: &[
-        // Both SDKs share the allocator, which stays where it is for their sake.
+        // The SDKs share the allocator, which keeps its path.
         sdk!("src/arena.rs"),
         sdk!("provider/src/adapter.rs"),
         sdk!("provider/src/aws.rs"),

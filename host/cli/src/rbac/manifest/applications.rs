@@ -2,7 +2,7 @@
 //! as the service accounts of Applications in one cluster, as YAML for `kubectl apply` in a fixed
 //! order. It reads the settings, the state folder and the rules of `policies/applications`.
 //!
-//! Security: no rule covers all service accounts, and one answer has the roles of one cluster.
+//! Security: no rule covers all service accounts, and the output has the roles of one cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,11 +15,11 @@ use tollgate_config::raw;
 use tollgate_gateway::self_check::accounts::{NeededAccounts, by_cluster};
 use tollgate_gateway::self_check::manifest::applications::{AccountsByNamespace, ExistenceCheck, classic, constrained};
 use tollgate_gateway::self_check::manifest::{ConstrainedPermissions, Subject};
-use tollgate_policy::applications::Applications;
-use tollgate_policy::impersonate::service_account::{Account, ImpersonationRules, RESERVED_NAMESPACES};
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED_NAMESPACES, ServiceAccountName};
 use tollgate_state::{Cluster, source};
 
-/// What every output begins with.
+/// Comment at the start of the output.
 const HEADER: &str = "\
 # Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the
 # gateway's credential act as those of kube-system, and so take over the cluster.
@@ -28,11 +28,11 @@ const HEADER: &str = "\
 ";
 
 /// Prints the roles.
-pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let (needs, keys) = args.of_applications()?;
     let cluster = name(&needs.cluster);
     let accounts: AccountsByNamespace = needs.accounts.keys().collect();
-    warn_about_accounts(&accounts, &args.subject, complaints)?;
+    warn_about_accounts(&accounts, &args.subject, stderr)?;
     if accounts.is_empty() {
         writeln!(
             out,
@@ -45,7 +45,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
     } else {
         ExistenceCheck::Without
     };
-    let reach = ConstrainedPermissions {
+    let permissions = ConstrainedPermissions {
         verbs: args.verbs.clone(),
         resources: args.resources.clone(),
         urls: args.urls.clone(),
@@ -64,13 +64,13 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
                 ModeArg::Both | ModeArg::Classic => "so requests with them need the classic roles",
             };
             writeln!(
-                complaints,
+                stderr,
                 "tollgate: constrained impersonation of service accounts takes no `extra`, {said}"
             )?;
         }
         parts.push((
             "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
-            constrained(&accounts, &reach, (&args.subject, check)),
+            constrained(&accounts, &permissions, (&args.subject, check)),
         ));
     }
     writeln!(
@@ -88,15 +88,11 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
     Ok(0)
 }
 
-/// What the roles leave out, and what an administrator should look at twice.
-fn warn_about_accounts(
-    accounts: &AccountsByNamespace,
-    subject: &Subject,
-    complaints: &mut dyn Write,
-) -> Result<(), Error> {
-    for Account { namespace, name } in accounts.impossible() {
+/// Warns about accounts that the roles leave out, and about accounts that need a second look.
+fn warn_about_accounts(accounts: &AccountsByNamespace, subject: &Subject, stderr: &mut dyn Write) -> Result<(), Error> {
+    for ServiceAccountName { namespace, name } in accounts.impossible() {
         writeln!(
-            complaints,
+            stderr,
             "tollgate: no cluster can have a service account `{namespace}:{name}`, so no role names it"
         )?;
     }
@@ -110,14 +106,14 @@ fn warn_about_accounts(
                 _ if RESERVED_NAMESPACES.contains(&namespace.as_str()) => "is of a namespace of Kubernetes' own",
                 Subject::ServiceAccount { .. } | Subject::User(_) | Subject::Group(_) => continue,
             };
-            writeln!(complaints, "tollgate: the service account `{namespace}:{name}` {why}")?;
+            writeln!(stderr, "tollgate: the service account `{namespace}:{name}` {why}")?;
         }
     }
     Ok(())
 }
 
 impl ManifestArgs {
-    /// What the one cluster that is meant needs, and the keys of `extra`.
+    /// The accounts needed in the selected cluster, and the keys of `extra`.
     fn of_applications(&self) -> Result<(NeededAccounts, Vec<String>), Error> {
         let config = require_loaded(raw::load(&self.config))?;
         let Some(settings) = config.applications else {
@@ -126,7 +122,7 @@ impl ManifestArgs {
         let resources = require_loaded(source::load_once(&config))?;
         let folder = config.policies_directory.join("applications");
         let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
-        let applications = Applications::build(&resources, &rules, settings.mode, None);
+        let applications = ApplicationIndex::build(&resources, &rules, settings.mode, None);
         let keys = rules.extra_keys().map(str::to_owned).collect();
         let needed = by_cluster(&applications, &resources.clusters).into_values().collect();
         Ok((self.one_cluster(needed, &resources.clusters)?, keys))
@@ -151,9 +147,9 @@ impl ManifestArgs {
             };
         };
         let server = wanted.trim_end_matches('/');
-        let is_meant = |cluster: &&Cluster| cluster.name == *wanted || cluster.server.trim_end_matches('/') == server;
-        let meant: Vec<&Cluster> = clusters.iter().filter(is_meant).collect();
-        match meant.as_slice() {
+        let is_match = |cluster: &&Cluster| cluster.name == *wanted || cluster.server.trim_end_matches('/') == server;
+        let matching: Vec<&Cluster> = clusters.iter().filter(is_match).collect();
+        match matching.as_slice() {
             [] => Err(Error::Failed(format!("there is no cluster `{wanted}`"))),
             [only] => {
                 let found = needed.into_iter().find(|needs| needs.cluster.server == only.server);

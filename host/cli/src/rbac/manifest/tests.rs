@@ -72,21 +72,21 @@ impl Folder {
         self.write("tollgate.yaml", &settings.to_string());
     }
 
-    /// Exit code, output and complaints.
+    /// Exit code, standard output and standard error.
     fn run(&self, arguments: &[&str]) -> (ExitCode, String, String) {
         let config = self.path().join("tollgate.yaml").display().to_string();
         let all = ["rbac", "manifest", "--config", &config];
         let cli = Cli::try_parse_from(all.iter().chain(arguments)).unwrap_or_else(|error| panic!("{error}"));
-        let (mut out, mut complaints) = (Vec::new(), Vec::new());
-        let code = cli.command.run_with(&mut out, &mut complaints);
+        let (mut out, mut stderr) = (Vec::new(), Vec::new());
+        let code = cli.command.run_with(&mut out, &mut stderr);
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        (code, text(out), text(complaints))
+        (code, text(out), text(stderr))
     }
 
     /// The objects that are printed.
     fn objects(&self, arguments: &[&str]) -> Vec<Value> {
-        let (code, text, complaints) = self.run(arguments);
-        assert_eq!(code, ExitCode::SUCCESS, "{complaints}");
+        let (code, text, stderr) = self.run(arguments);
+        assert_eq!(code, ExitCode::SUCCESS, "{stderr}");
         let documents = text.split("\n---\n").skip(1);
         documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
     }
@@ -189,8 +189,8 @@ fn jobs_count_where_a_platform_elsewhere_judges_them() {
     folder.settings(&json!({"authorizer": {"remote": {"url": "https://gitlab.example", "secretFile": "secret"}}}));
     let with_jobs = json!(["uids", "userextras/corp.example/job", "userextras/scopes"]);
     assert_eq!(resources(&folder), with_jobs);
-    let (_, _, complaints) = folder.run(&["--agent=people", "--mode=constrained"]);
-    assert!(complaints.contains("`scopes` has no domain and path"), "{complaints}");
+    let (_, _, stderr) = folder.run(&["--agent=people", "--mode=constrained"]);
+    assert!(stderr.contains("`scopes` has no domain and path"), "{stderr}");
 }
 
 #[test]
@@ -203,22 +203,22 @@ fn service_accounts_are_only_those_that_are_spelled_out() {
         "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["deployer"], "verbs": ["impersonate"],
     }]);
     assert_eq!(objects[2]["rules"], expected);
-    let (code, _, complaints) = folder.run(&["--agent=people", "--service-account=ci:deployer", "--mode=both"]);
+    let (code, _, stderr) = folder.run(&["--agent=people", "--service-account=ci:deployer", "--mode=both"]);
     assert_eq!(code, ExitCode::from(64));
-    assert!(complaints.contains("needs `--mode classic`"), "{complaints}");
+    assert!(stderr.contains("needs `--mode classic`"), "{stderr}");
 }
 
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let folder = Folder::new();
-    let (code, out, complaints) = folder.run(&[]);
+    let (code, out, stderr) = folder.run(&[]);
     assert_eq!((code, out.as_str()), (ExitCode::from(64), ""));
-    assert!(complaints.contains("name agents of one cluster"), "{complaints}");
-    let (code, _, complaints) = folder.run(&["--agent", "nobody"]);
+    assert!(stderr.contains("name agents of one cluster"), "{stderr}");
+    let (code, _, stderr) = folder.run(&["--agent", "nobody"]);
     assert_eq!(code, ExitCode::from(1));
     assert!(
-        complaints.contains("there is no agent `nobody`; there are far, people, robots"),
-        "{complaints}"
+        stderr.contains("there is no agent `nobody`; there are far, people, robots"),
+        "{stderr}"
     );
     // Nothing is needed, so nothing is printed.
     let (code, out, _) = folder.run(&["--agent", "robots"]);

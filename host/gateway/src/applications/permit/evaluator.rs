@@ -1,5 +1,5 @@
-//! Caches [`ApplicationEvaluation`]: what follows from a caller and an Application alone. The cache lives as
-//! long as its snapshot.
+//! Evaluates a caller and an Application, and caches the [`ApplicationEvaluation`]: everything
+//! that follows from the two alone. The cache lives as long as its snapshot.
 //!
 //! Security: an entry belongs to one caller and one snapshot.
 
@@ -17,7 +17,7 @@ use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::application_request::ExtraPermission;
-use tollgate_policy::applications::{Applications, IndexedApplication};
+use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account::{self, ImpersonationRules, PrincipalInfo};
 use tollgate_policy::rbac::{Outcome, Rbac, RbacRequest, object_name};
@@ -28,7 +28,7 @@ use tollgate_state::{Cluster, ObjectName, Project, destination};
 /// Size of the cache in KiB, approximately.
 const CACHE_KIB: u64 = 50_000;
 
-/// Standings by the addresses of caller and Application. One cache for each snapshot.
+/// Evaluations by the addresses of caller and Application. There is one cache for each snapshot.
 #[derive(Debug)]
 pub struct ApplicationEvaluationCache(moka::sync::Cache<(usize, usize), Arc<ApplicationEvaluation>, FxBuildHasher>);
 
@@ -37,45 +37,45 @@ impl Default for ApplicationEvaluationCache {
         // Nobody chooses an address, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
-                .weigher(|_, standing: &Arc<ApplicationEvaluation>| standing.heap_size)
+                .weigher(|_, evaluation: &Arc<ApplicationEvaluation>| evaluation.size_kib)
                 .max_capacity(CACHE_KIB)
-                // Callers are verified again every few minutes, which makes a new one.
+                // Callers are verified again every few minutes, which makes a new entry.
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
         )
     }
 }
 
-/// One caller, one Application, and what follows from the two.
+/// A caller, an Application, and what follows from the two.
 #[derive(Debug)]
 pub(super) struct ApplicationEvaluation {
     pub(super) caller: Arc<Caller>,
-    pub(super) governed: Arc<IndexedApplication>,
+    pub(super) indexed: Arc<IndexedApplication>,
     /// The RBAC object of the Application.
     object: String,
     /// RBAC's verdicts on [`PERMISSIONS`], in the same order.
     allowed: [bool; 5],
-    /// The relevant verdicts in the form of records: for most requests, for those for logs, and
+    /// The relevant verdicts as records contain them: for most requests, for those for logs, and
     /// for those that run programs.
     checks: [Arc<[CheckRecord]>; 3],
-    heap_size: u32,
+    size_kib: u32,
     pub(super) outcome: Result<Arc<ResolvedApplication>, DenyReason>,
 }
 
-/// An Application that somebody can act for.
+/// An Application with the identity that acts for it.
 #[derive(Debug)]
 pub(super) struct ResolvedApplication {
     pub(super) project: Arc<Project>,
     pub(super) cluster: Arc<Cluster>,
     /// Whether the project permits cluster and namespace of the destination.
     pub(super) permitted: bool,
-    pub(super) whom: ActingIdentity,
-    /// The `extra` about the caller that is sent along.
+    pub(super) acting_identity: ActingIdentity,
+    /// The `extra` about the caller that is sent.
     pub(super) extra: Arc<[(String, Vec<String>)]>,
     pub(super) facts: ApplicationFacts,
 }
 
-/// Why nobody can act for an Application.
+/// Why no identity can act for an Application.
 #[derive(Debug)]
 pub(super) enum DenyReason {
     Project,
@@ -95,17 +95,17 @@ const PERMISSIONS: [(&str, &str); 5] = [
     ExtraPermission::Exec.rbac(),
 ];
 
-/// What standings are computed from.
+/// The inputs of evaluations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evaluator<'a> {
     pub(super) rbac: &'a Rbac,
-    pub(super) index: &'a Applications,
+    pub(super) index: &'a ApplicationIndex,
     pub(super) rules: &'a ImpersonationRules,
     pub(super) clusters: &'a [Cluster],
     pub(super) control_plane_namespace: &'a str,
-    /// Whether the gateway acts as itself if no account does.
+    /// Whether the gateway's own identity acts if no account does.
     pub(super) gateway_identity: GatewayIdentity,
-    pub(super) standings: &'a ApplicationEvaluationCache,
+    pub(super) cache: &'a ApplicationEvaluationCache,
 }
 
 impl<'a> Evaluator<'a> {
@@ -117,29 +117,30 @@ impl<'a> Evaluator<'a> {
             clusters: &snapshot.resources.clusters,
             control_plane_namespace: &snapshot.config.control_plane_namespace,
             gateway_identity: snapshot.config.applications.unwrap_or_default().gateway_identity,
-            standings: &snapshot.standings,
+            cache: &snapshot.application_evaluations,
         }
     }
 
-    /// What is known of `caller` and the Application `name`. `None` if it does not exist.
+    /// Returns the evaluation of `caller` and the Application `name`, cached or new. `None` if the
+    /// Application does not exist.
     pub(super) fn evaluation(&self, caller: &Arc<Caller>, name: &ObjectName) -> Option<Arc<ApplicationEvaluation>> {
-        let governed = self.index.find(&name.namespace, &name.name)?;
-        let key = (Arc::as_ptr(caller) as usize, Arc::as_ptr(governed) as usize);
+        let indexed = self.index.find(&name.namespace, &name.name)?;
+        let key = (Arc::as_ptr(caller) as usize, Arc::as_ptr(indexed) as usize);
         // INVARIANT: an entry keeps caller and Application alive, so no others can
         // have the same addresses while the entry exists.
-        if let Some(kept) = self.standings.0.get(&key)
-            && Arc::ptr_eq(&kept.caller, caller)
-            && Arc::ptr_eq(&kept.governed, governed)
+        if let Some(cached) = self.cache.0.get(&key)
+            && Arc::ptr_eq(&cached.caller, caller)
+            && Arc::ptr_eq(&cached.indexed, indexed)
         {
-            return Some(kept);
+            return Some(cached);
         }
-        let standing = Arc::new(self.evaluate(caller, governed));
-        self.standings.0.insert(key, Arc::clone(&standing));
-        Some(standing)
+        let evaluation = Arc::new(self.evaluate(caller, indexed));
+        self.cache.0.insert(key, Arc::clone(&evaluation));
+        Some(evaluation)
     }
 
-    fn evaluate(&self, caller: &Arc<Caller>, governed: &Arc<IndexedApplication>) -> ApplicationEvaluation {
-        let application = &governed.application;
+    fn evaluate(&self, caller: &Arc<Caller>, indexed: &Arc<IndexedApplication>) -> ApplicationEvaluation {
+        let application = &indexed.application;
         let object = object_name(
             self.control_plane_namespace,
             &application.project,
@@ -148,14 +149,14 @@ impl<'a> Evaluator<'a> {
         );
         let lookups =
             PERMISSIONS.map(|(resource, action)| Lookup::of(self.rbac, caller, [resource, action], object.clone()));
-        let outcome = self.resolve(caller, governed, &lookups).map(Arc::new);
+        let outcome = self.resolve(caller, indexed, &lookups).map(Arc::new);
         let allowed = lookups.each_ref().map(Lookup::is_allowed);
         let [get, sync, may_override, logs, exec] = lookups.map(Lookup::into_check);
         ApplicationEvaluation {
             caller: Arc::clone(caller),
-            governed: Arc::clone(governed),
+            indexed: Arc::clone(indexed),
             allowed,
-            heap_size: estimate_heap_size(caller, governed, [&get, &sync, &may_override, &logs, &exec]),
+            size_kib: estimate_size_kib(caller, indexed, [&get, &sync, &may_override, &logs, &exec]),
             object,
             checks: [
                 Arc::new([get.clone(), sync.clone(), may_override.clone()]),
@@ -169,36 +170,36 @@ impl<'a> Evaluator<'a> {
     fn resolve(
         &self,
         caller: &Caller,
-        governed: &IndexedApplication,
+        indexed: &IndexedApplication,
         lookups: &[Lookup; 5],
     ) -> Result<ResolvedApplication, DenyReason> {
-        let project = governed.project.as_ref().ok_or(DenyReason::Project)?;
-        let cluster = governed.destination.as_ref();
+        let project = indexed.project.as_ref().ok_or(DenyReason::Project)?;
+        let cluster = indexed.destination.as_ref();
         let cluster = cluster.map_err(|error| DenyReason::Destination(error.clone()))?;
-        let whom = whom(self.index.mode, governed)?;
-        match (&whom, self.gateway_identity) {
-            // SECURITY: the gateway's identity may do more in the cluster than the Application
+        let acting_identity = resolve_identity(self.index.mode, indexed)?;
+        match (&acting_identity, self.gateway_identity) {
+            // SECURITY: the gateway's own identity may do more in the cluster than the Application
             // should.
             (ActingIdentity::Gateway, GatewayIdentity::Refused) => return Err(DenyReason::GatewayRefused),
-            (ActingIdentity::Gateway, GatewayIdentity::Allowed) | (ActingIdentity::Account(_), _) => {}
+            (ActingIdentity::Gateway, GatewayIdentity::Allowed) | (ActingIdentity::ServiceAccount(_), _) => {}
         }
-        let extra = match &whom {
+        let extra = match &acting_identity {
             ActingIdentity::Gateway => Vec::new(),
-            ActingIdentity::Account(_) => {
-                let human = human(&caller.principal);
-                let extra = self.rules.extra(&human, &governed.application);
+            ActingIdentity::ServiceAccount(_) => {
+                let principal = principal_info(&caller.principal);
+                let extra = self.rules.extra(&principal, &indexed.application);
                 extra.map_err(DenyReason::Extra)?
             }
         };
-        let namespace = &governed.application.destination.namespace;
+        let namespace = &indexed.application.destination.namespace;
         let permitted = destination::permitted(project, cluster, namespace, self.clusters);
-        let known = ApplicationDetails {
-            governed,
+        let details = ApplicationDetails {
+            indexed,
             project,
             cluster,
             permitted,
             mode: self.index.mode,
-            whom: &whom,
+            acting_identity: &acting_identity,
         };
         let [get, sync, may_override, logs, exec] = lookups;
         let verdicts = ApplicationVerdicts {
@@ -209,23 +210,23 @@ impl<'a> Evaluator<'a> {
             exec_create: exec.verdict(),
         };
         Ok(ResolvedApplication {
-            facts: ApplicationFacts::new(&caller.policy, &known, &verdicts),
+            facts: ApplicationFacts::new(&caller.policy, &details, &verdicts),
             project: Arc::clone(project),
             cluster: Arc::clone(cluster),
             permitted,
-            whom,
+            acting_identity,
             extra: extra.into(),
         })
     }
 }
 
-/// Determines who acts.
-fn whom(mode: ImpersonationMode, governed: &IndexedApplication) -> Result<ActingIdentity, DenyReason> {
-    match (mode, &governed.acting) {
+/// Determines the identity that acts.
+fn resolve_identity(mode: ImpersonationMode, indexed: &IndexedApplication) -> Result<ActingIdentity, DenyReason> {
+    match (mode, &indexed.derived_account) {
         (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(ActingIdentity::Gateway),
         (ImpersonationMode::Enforce, Err(error)) => Err(DenyReason::Identity(error.clone())),
-        (ImpersonationMode::Enforce, Ok(acting)) => match &acting.account {
-            Some(_) => Ok(ActingIdentity::Account(Arc::clone(&acting.impersonation))),
+        (ImpersonationMode::Enforce, Ok(derived)) => match &derived.account {
+            Some(_) => Ok(ActingIdentity::ServiceAccount(Arc::clone(&derived.impersonation))),
             None => Ok(ActingIdentity::Gateway),
         },
     }
@@ -250,41 +251,41 @@ impl ApplicationEvaluation {
         get && sync && may_override
     }
 
-    /// Whether RBAC lets the caller do something else with the Application.
+    /// Whether RBAC allows the caller another action on the Application.
     pub(super) fn allows(&self, rbac: &Rbac, action: &str) -> bool {
-        let tuple = RbacRequest {
+        let request = RbacRequest {
             resource: "applications",
             action,
             object: &self.object,
         };
-        match rbac.decide(&self.caller.roles, tuple).outcome {
+        match rbac.decide(&self.caller.roles, request).outcome {
             Outcome::Allow => true,
             Outcome::Deny => false,
         }
     }
 
-    /// Whether RBAC grants the additional right that some requests need.
-    pub(super) fn may(&self, need: ExtraPermission) -> bool {
+    /// Whether RBAC grants the additional permission that some requests need.
+    pub(super) fn may(&self, permission: ExtraPermission) -> bool {
         let [.., logs, exec] = self.allowed;
-        match need {
+        match permission {
             ExtraPermission::Logs => logs,
             ExtraPermission::Exec => exec,
         }
     }
 
-    /// The verdicts that matter to a request, in the form of records.
+    /// The verdicts that matter to a request, as records contain them.
     pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[CheckRecord]> {
-        let [most, logs, run] = &self.checks;
-        Arc::clone(match ExtraPermission::of(attributes) {
-            None => most,
+        let [common, logs, exec] = &self.checks;
+        Arc::clone(match ExtraPermission::required_for(attributes) {
+            None => common,
             Some(ExtraPermission::Logs) => logs,
-            Some(ExtraPermission::Exec) => run,
+            Some(ExtraPermission::Exec) => exec,
         })
     }
 }
 
-/// Memory a standing holds and keeps alive, approximately, in KiB.
-fn estimate_heap_size(caller: &Caller, governed: &IndexedApplication, checks: [&CheckRecord; 5]) -> u32 {
+/// Memory that an evaluation holds and keeps alive, approximately, in KiB.
+fn estimate_size_kib(caller: &Caller, indexed: &IndexedApplication, checks: [&CheckRecord; 5]) -> u32 {
     let texts = checks.map(|check| {
         // Twice for records, once for the policy.
         3 * (check.object.len() + check.rule.as_ref().map_or(0, String::len))
@@ -293,14 +294,14 @@ fn estimate_heap_size(caller: &Caller, governed: &IndexedApplication, checks: [&
         let each = labels.iter().map(|(key, value)| 64 + key.len() + value.len());
         each.sum::<usize>()
     };
-    let project = governed.project.as_ref().map_or(0, |project| labels(&project.labels));
-    let bytes = texts.iter().sum::<usize>() + labels(&governed.application.labels) + project;
+    let project = indexed.project.as_ref().map_or(0, |project| labels(&project.labels));
+    let bytes = texts.iter().sum::<usize>() + labels(&indexed.application.labels) + project;
     let own = u32::try_from(bytes / 1_024).unwrap_or(u32::MAX);
-    own.saturating_add(4).saturating_add(caller.heap_size())
+    own.saturating_add(4).saturating_add(caller.size_kib())
 }
 
-/// What expressions can read of a verified caller.
-fn human(principal: &Principal) -> PrincipalInfo<'_> {
+/// The fields of a verified caller that expressions can read.
+fn principal_info(principal: &Principal) -> PrincipalInfo<'_> {
     PrincipalInfo {
         username: principal.username(),
         groups: principal.groups(),

@@ -2,8 +2,8 @@
 //! cluster. It refuses what the lists of resources or the destinations do not permit, and
 //! everything in doubt.
 //!
-//! Source: Argo CD, `AppProject.IsResourcePermitted`, which every object of a sync
-//! is held against. A request says less than a manifest, so these are decided here:
+//! Source: Argo CD, `AppProject.IsResourcePermitted`, which checks every object of a sync. A
+//! request contains less than a manifest, so these are decided here:
 //!
 //! - The kind of a subresource is its parent's: a caller who may not write a `Deployment`
 //!   may not scale one. Core `bindings` write pods too, so they need `Pod` as well.
@@ -11,8 +11,8 @@
 //! - A namespaced write must name its namespace: nothing is written in all of them at once.
 //! - Where the name decides and is not known, the request is refused.
 //!
-//! Security: a refusal does not mention other projects, lists that the request did not meet, or
-//! where a file is.
+//! Security: a refusal does not mention other projects, lists that the request did not match, or
+//! the path of a file.
 
 use std::sync::Arc;
 use tollgate_policy::application_request::ReadOrWrite;
@@ -146,10 +146,10 @@ pub struct TargetCluster<'a> {
     pub clusters: &'a [Cluster],
 }
 
-/// What a request is about, with what is known of it.
+/// The object of a request, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestObject<'a> {
-    /// What it asks.
+    /// The attributes of the request.
     pub attributes: &'a Attributes,
     /// The result of [`crate::discovery::Discovery::find`] for [`resource`]. `None` if there is
     /// none.
@@ -163,11 +163,10 @@ pub struct RequestObject<'a> {
 pub struct Restrictions {
     project: Arc<Project>,
     lists: Lists,
-    places: destination::CompiledDestinations,
+    destinations: destination::CompiledDestinations,
 }
 
-/// Group, version and resource whose kind a request is about. `None` if it is not about a
-/// resource.
+/// Group, version and resource of a request. `None` if it is not about a resource.
 pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
     let resource = attributes.resource.as_deref()?;
     let resource = Some(resource).filter(|_| attributes.resource_request)?;
@@ -175,12 +174,12 @@ pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
 }
 
 impl Restrictions {
-    /// Compiles the lists and destinations of `project`, merged with global projects.
-    /// Takes some microseconds for tens of rules; keep it by [`RestrictionsCache`].
+    /// Compiles the lists and destinations of `project`, merged with global projects. Takes some
+    /// microseconds for tens of rules; [`RestrictionsCache`] caches it.
     pub fn of(project: &Arc<Project>) -> Self {
         Self {
             lists: Lists::compile(&project.resources),
-            places: destination::CompiledDestinations::of(project),
+            destinations: destination::CompiledDestinations::of(project),
             project: Arc::clone(project),
         }
     }
@@ -194,18 +193,18 @@ impl Restrictions {
 
     /// Whether a request that is [`ReadOrWrite::Write`] is permitted.
     ///
-    /// - `whom`: the identity that would write. The gateway's own identity has more rights than
-    ///   the caller should have, so it hands out no stored Secret and no token.
+    /// - `acting_identity`: the identity that would write. The gateway's own identity has more
+    ///   permissions than the caller should have, so it returns no stored Secret and no token.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn check_write(
         &self,
-        place: TargetCluster<'_>,
-        about: RequestObject<'_>,
-        whom: &ActingIdentity,
+        target: TargetCluster<'_>,
+        object: RequestObject<'_>,
+        acting_identity: &ActingIdentity,
     ) -> Result<(), Violation> {
-        let attributes = about.attributes;
+        let attributes = object.attributes;
         if resource(attributes).is_none() {
             return Err(Violation::NoResource {
                 path: shortened(&attributes.path),
@@ -215,29 +214,29 @@ impl Restrictions {
         if !WRITES.contains(&attributes.verb.as_str()) || attributes.has_verb_in_path() {
             return Err(Violation::Verb);
         }
-        match whom {
+        match acting_identity {
             ActingIdentity::Gateway => check_disclosure(attributes)?,
-            ActingIdentity::Account(_) => {}
+            ActingIdentity::ServiceAccount(_) => {}
         }
-        self.check_object(place, about)
+        self.check_object(target, object)
     }
 
     /// Whether a request that is [`ReadOrWrite::Read`] is permitted: objects as in
     /// [`Self::check_write`], because Argo CD's resource tree has no others, and documents that
     /// describe what the cluster serves.
     ///
-    /// - `whom`: the identity that would read. The gateway's own identity reads no Secrets, and
-    ///   asks nothing about itself.
+    /// - `acting_identity`: the identity that would read. The gateway's own identity reads no
+    ///   Secrets, and makes no reviews about itself.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn check_read(
         &self,
-        place: TargetCluster<'_>,
-        about: RequestObject<'_>,
-        whom: &ActingIdentity,
+        target: TargetCluster<'_>,
+        object: RequestObject<'_>,
+        acting_identity: &ActingIdentity,
     ) -> Result<(), Violation> {
-        let attributes = about.attributes;
+        let attributes = object.attributes;
         if !attributes.resource_request {
             return match is_discovery_path(attributes) {
                 true => Ok(()),
@@ -247,43 +246,43 @@ impl Restrictions {
                 }),
             };
         }
-        if ReadOrWrite::of(attributes) == ReadOrWrite::Read && attributes.verb == "create" {
-            return match whom {
+        if ReadOrWrite::classify(attributes) == ReadOrWrite::Read && attributes.verb == "create" {
+            return match acting_identity {
                 ActingIdentity::Gateway => Err(Violation::Review),
-                ActingIdentity::Account(_) => Ok(()),
+                ActingIdentity::ServiceAccount(_) => Ok(()),
             };
         }
-        if !READS.contains(&attributes.verb.as_str()) || ReadOrWrite::of(attributes) != ReadOrWrite::Read {
+        if !READS.contains(&attributes.verb.as_str()) || ReadOrWrite::classify(attributes) != ReadOrWrite::Read {
             return Err(Violation::Verb);
         }
         // SECURITY: Argo CD shows nobody the content of a Secret.
-        match whom {
+        match acting_identity {
             ActingIdentity::Gateway if is_of_core(attributes, "secrets") => return Err(Violation::Secret),
-            ActingIdentity::Gateway | ActingIdentity::Account(_) => {}
+            ActingIdentity::Gateway | ActingIdentity::ServiceAccount(_) => {}
         }
-        self.check_object(place, about)
+        self.check_object(target, object)
     }
 
-    fn check_object(&self, place: TargetCluster<'_>, about: RequestObject<'_>) -> Result<(), Violation> {
-        let attributes = about.attributes;
-        let kind = kind_of(about)?;
-        let asked = GroupKind::of(kind);
+    fn check_object(&self, target: TargetCluster<'_>, object: RequestObject<'_>) -> Result<(), Violation> {
+        let attributes = object.attributes;
+        let kind = kind_of(object)?;
+        let group_kind = GroupKind::of(kind);
         match kind.scope {
             ResourceScope::Cluster => {
-                let name = self.name_in_cluster(about, asked)?;
-                self.check_lists(ResourceScope::Cluster, asked, name)
+                let name = self.name_in_cluster(object, group_kind)?;
+                self.check_lists(ResourceScope::Cluster, group_kind, name)
             }
             ResourceScope::Namespaced => {
                 let namespace = attributes.namespace.as_deref();
                 let namespace = namespace.ok_or_else(|| Violation::AllNamespaces {
-                    resource: asked.to_string(),
+                    resource: group_kind.to_string(),
                     project: self.project.name.clone(),
                 })?;
-                self.check_lists(ResourceScope::Namespaced, asked, None)?;
-                if let Some(also) = written_besides(asked) {
+                self.check_lists(ResourceScope::Namespaced, group_kind, None)?;
+                if let Some(also) = also_written(group_kind) {
                     self.check_lists(ResourceScope::Namespaced, also, None)?;
                 }
-                self.check_namespace(place, namespace)
+                self.check_namespace(target, namespace)
             }
         }
     }
@@ -291,29 +290,34 @@ impl Restrictions {
     /// The name of a cluster-scoped object, as far as it is known.
     fn name_in_cluster<'a>(
         &self,
-        about: RequestObject<'a>,
-        asked: GroupKind<'_>,
+        object: RequestObject<'a>,
+        group_kind: GroupKind<'_>,
     ) -> Result<Option<&'a str>, Violation> {
-        let attributes = about.attributes;
-        let is_namespace = asked.group.is_empty() && attributes.resource.as_deref() == Some("namespaces");
+        let attributes = object.attributes;
+        let is_namespace = group_kind.group.is_empty() && attributes.resource.as_deref() == Some("namespaces");
         match (&attributes.namespace, &attributes.name) {
             (None, Some(name)) => Ok(Some(name)),
-            (None, None) if attributes.verb == "create" => Ok(about.name.and_then(BodyName::known)),
+            (None, None) if attributes.verb == "create" => Ok(object.name.and_then(BodyName::known)),
             (None, None) => Ok(None),
             // kube-apiserver reports a namespace as being in itself.
             (Some(namespace), Some(name)) if is_namespace && namespace == name => Ok(Some(name)),
             (Some(_), _) => Err(Violation::NotNamespaced {
-                resource: asked.to_string(),
+                resource: group_kind.to_string(),
             }),
         }
     }
 
-    fn check_lists(&self, scope: ResourceScope, asked: GroupKind<'_>, name: Option<&str>) -> Result<(), Violation> {
-        let Some(list) = self.lists.refusing(scope, asked, name) else {
+    fn check_lists(
+        &self,
+        scope: ResourceScope,
+        group_kind: GroupKind<'_>,
+        name: Option<&str>,
+    ) -> Result<(), Violation> {
+        let Some(list) = self.lists.refusing(scope, group_kind, name) else {
             return Ok(());
         };
-        let (resource, project) = (asked.to_string(), self.project.name.clone());
-        let unnamed = name.is_none() && self.lists.needs_name(scope, asked);
+        let (resource, project) = (group_kind.to_string(), self.project.name.clone());
+        let unnamed = name.is_none() && self.lists.needs_name(scope, group_kind);
         Err(match unnamed {
             true => Violation::NameRequired {
                 resource,
@@ -328,8 +332,8 @@ impl Restrictions {
         })
     }
 
-    fn check_namespace(&self, place: TargetCluster<'_>, namespace: &str) -> Result<(), Violation> {
-        if self.places.permit(place.cluster, namespace, place.clusters) {
+    fn check_namespace(&self, target: TargetCluster<'_>, namespace: &str) -> Result<(), Violation> {
+        if self.destinations.permit(target.cluster, namespace, target.clusters) {
             return Ok(());
         }
         Err(Violation::Namespace {
@@ -358,11 +362,11 @@ impl std::fmt::Display for GroupKind<'_> {
 }
 
 /// The kind, if it matches the request.
-fn kind_of(about: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
-    let asked = resource(about.attributes);
-    let same = |kind: &&ResourceKind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
-    about.kind.filter(same).ok_or_else(|| Violation::UnknownKind {
-        resource: asked.map_or_else(String::new, |(group, _, resource)| {
+fn kind_of(object: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
+    let requested = resource(object.attributes);
+    let same = |kind: &&ResourceKind| requested.is_some_and(|(group, _, _)| *kind.group == *group);
+    object.kind.filter(same).ok_or_else(|| Violation::UnknownKind {
+        resource: requested.map_or_else(String::new, |(group, _, resource)| {
             shortened(&format!("{resource}.{group}"))
                 .trim_end_matches('.')
                 .to_owned()
@@ -370,9 +374,9 @@ fn kind_of(about: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
     })
 }
 
-/// What else a write of a kind writes: a binding assigns a pod to a node.
-fn written_besides(asked: GroupKind<'_>) -> Option<GroupKind<'static>> {
-    (asked.group.is_empty() && asked.kind == "Binding").then_some(GroupKind { group: "", kind: "Pod" })
+/// The other kind that a write of a kind also writes: a binding assigns a pod to a node.
+fn also_written(group_kind: GroupKind<'_>) -> Option<GroupKind<'static>> {
+    (group_kind.group.is_empty() && group_kind.kind == "Binding").then_some(GroupKind { group: "", kind: "Pod" })
 }
 
 /// Whether resource and group are those of a resource of the core group.
@@ -380,9 +384,9 @@ fn is_of_core(attributes: &Attributes, resource: &str) -> bool {
     attributes.api_group.is_empty() && attributes.resource.as_deref() == Some(resource)
 }
 
-/// Refuses writes whose answer contains what the caller did not send.
-// SECURITY: a patch, its dry run and a deletion are answered with the stored Secret. A creation is
-// answered with what was sent.
+/// Refuses writes whose response contains what the caller did not send.
+// SECURITY: the response to a patch, its dry run or a deletion contains the stored Secret. The
+// response to a creation contains what was sent.
 fn check_disclosure(attributes: &Attributes) -> Result<(), Violation> {
     let subresource = attributes.subresource.as_deref();
     if is_of_core(attributes, "serviceaccounts") && subresource == Some("token") {
@@ -397,7 +401,7 @@ fn check_disclosure(attributes: &Attributes) -> Result<(), Violation> {
 
 /// Whether a path that is not a resource describes which resources exist.
 fn is_discovery_path(attributes: &Attributes) -> bool {
-    if ReadOrWrite::of(attributes) != ReadOrWrite::Read {
+    if ReadOrWrite::classify(attributes) != ReadOrWrite::Read {
         return false;
     }
     let path = attributes.path.trim_start_matches('/');

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::applications::permit::evaluator::Evaluator;
 use crate::applications::permit::{
-    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS,
+    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_VISIBLE,
     check_access,
 };
 use crate::caller::{Caller, CallerCache};
@@ -19,11 +19,11 @@ use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
-use tollgate_policy::applications::Applications;
+use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_policy::rego::{Bundle, BundleSource, Front};
 use tollgate_state::{ObjectName, Resources, directory};
 
 mod decide;
@@ -38,10 +38,10 @@ const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 struct World {
     resources: Resources,
     rbac: Rbac,
-    index: Applications,
+    index: ApplicationIndex,
     policy: ApplicationsPolicy,
     callers: CallerCache,
-    standings: ApplicationEvaluationCache,
+    cache: ApplicationEvaluationCache,
     gateway_identity: GatewayIdentity,
 }
 
@@ -61,21 +61,21 @@ impl World {
         let rbac = Rbac::compile(&source.value.unwrap()).value.unwrap();
         let rules = ImpersonationRules::parse("impersonation.cel.yaml", rules, ServiceAccountSemantics::Strict);
         let rules = rules.value.unwrap_or_else(|| panic!("{:?}", rules.diagnostics));
-        let index = Applications::build(&resources, &rules, Some(mode), None);
+        let index = ApplicationIndex::build(&resources, &rules, Some(mode), None);
         assert!(
             !index
                 .findings()
                 .iter()
                 .any(tollgate_core::diagnostic::Diagnostic::is_error)
         );
-        let source = Source::read(&folder(), Front::Applications).value.unwrap();
+        let source = BundleSource::read(&folder(), Front::Applications).value.unwrap();
         Self {
             resources,
             rbac,
             index,
             policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
             callers: CallerCache::default(),
-            standings: ApplicationEvaluationCache::default(),
+            cache: ApplicationEvaluationCache::default(),
             gateway_identity: GatewayIdentity::Allowed,
         }
     }
@@ -96,7 +96,7 @@ impl World {
         self.caller(&json!({"iss": "argocd", "sub": subject, "iat": 1_700_000_000, "jti": "1"}))
     }
 
-    fn ground(&self) -> Evaluator<'_> {
+    fn evaluator(&self) -> Evaluator<'_> {
         Evaluator {
             rbac: &self.rbac,
             index: &self.index,
@@ -104,7 +104,7 @@ impl World {
             clusters: &self.resources.clusters,
             control_plane_namespace: "argocd",
             gateway_identity: self.gateway_identity,
-            standings: &self.standings,
+            cache: &self.cache,
         }
     }
 
@@ -119,7 +119,7 @@ impl World {
             namespace: namespace.into(),
             name: name.into(),
         };
-        check_access(self.ground().evaluation(caller, &name), caller, attributes)
+        check_access(self.evaluator().evaluation(caller, &name), caller, attributes)
     }
 
     /// Both steps, with lists that permit what they are asked, and objects that are the
@@ -144,7 +144,13 @@ impl World {
         listed: &ProjectListCheck,
         owned: &OwnershipCheck,
     ) -> Result<ApplicationPermit, Error> {
-        self.policy.decide(access, ObjectChecks { listed, owned })
+        self.policy.decide(
+            access,
+            ObjectChecks {
+                project_lists: listed,
+                ownership: owned,
+            },
+        )
     }
 }
 

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::apply::{Error, Options, Outcome, carry_out};
+use crate::applicationsets::apply::{ApplyOutcome, Error, Options, carry_out};
 use tollgate_applicationset::plan::{
     Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, StoredState, with_owner_reference,
     without_owner_reference,
 };
 use tollgate_identity::clock::Clock;
-use tollgate_state::write::{self, Folder, Kind, Writer};
+use tollgate_state::write::{self, FolderWriter, WritableKind, Writer};
 use tollgate_state::{ObjectName, directory};
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
@@ -29,14 +29,14 @@ impl World {
     }
 
     fn writer(&self) -> Writer {
-        Writer::Directory(Folder::new(self.path(), "argocd"))
+        Writer::Folder(FolderWriter::new(self.path(), "argocd"))
     }
 
     async fn existing(&self) -> StoredState {
         StoredState::read(&self.writer(), &name("web")).await.unwrap()
     }
 
-    async fn apply(&self, plan: Plan) -> Result<Outcome, Error> {
+    async fn apply(&self, plan: Plan) -> Result<ApplyOutcome, Error> {
         carry_out(&self.writer(), plan, &options(10, None)).await
     }
 
@@ -254,7 +254,7 @@ async fn an_application_that_appeared_meanwhile_is_not_overwritten() {
     std::fs::write(world.path().join("theirs.json"), other).unwrap();
     let before = world.files();
     let error = world.apply(plan).await.unwrap_err();
-    assert!(matches!(error.write(), Some(write::Error::Exists(_))), "{error}");
+    assert!(matches!(error.write(), Some(write::Error::AlreadyExists(_))), "{error}");
     assert_eq!(world.files(), before);
 }
 
@@ -335,7 +335,7 @@ async fn a_set_goes_with_its_applications_or_without() {
     let left = world.existing().await;
     assert_eq!((left.set, left.applications.len()), (None, 2));
     // They are nobody's by now, so that `left` has no more than their names.
-    for stored in world.writer().list(Kind::Application, "argocd").await.unwrap() {
+    for stored in world.writer().list(WritableKind::Application, "argocd").await.unwrap() {
         assert_eq!(stored.object["metadata"].get("ownerReferences"), None);
         assert_eq!(stored.object["metadata"]["finalizers"].as_array().unwrap().len(), 1);
     }

@@ -1,4 +1,4 @@
-//! Turns calls of the ApplicationSet service into [`Request`]s, from a method and its message as
+//! Decodes calls of the ApplicationSet service into [`Request`]s, from a method and its message as
 //! JSON.
 //!
 //! Invariant: REST could make every request that is made here.
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::applicationsets::grpc::{Error, Method};
 use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Filter, Request, Watch, WriteMode};
-use tollgate_state::write::Kind;
+use tollgate_state::write::WritableKind;
 
 /// The request that a call makes about ApplicationSets. `None` if it is about something else.
 ///
@@ -17,9 +17,9 @@ pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error>
     let mut fields = Fields(message);
     Ok(Some(match method {
         Method::Version | Method::UserInfo => return Ok(None),
-        Method::Get => Request::Get(fields.named()),
-        Method::ResourceTree => Request::ResourceTree(fields.named()),
-        Method::Events => Request::Events(fields.named()),
+        Method::Get => Request::Get(fields.target()),
+        Method::ResourceTree => Request::ResourceTree(fields.target()),
+        Method::Events => Request::Events(fields.target()),
         Method::List => Request::List(fields.filter("appsetNamespace")),
         Method::Watch => Request::Watch(Watch {
             name: fields.text("name"),
@@ -29,7 +29,7 @@ pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error>
         Method::Create => Request::Create(Create {
             set: fields.set("applicationset")?,
             upsert: fields.is_true("upsert"),
-            run: if fields.is_true("dryRun") {
+            mode: if fields.is_true("dryRun") {
                 WriteMode::DryRun
             } else {
                 WriteMode::Commit
@@ -40,7 +40,7 @@ pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error>
             set: fields.set("applicationSet")?,
         },
         Method::Delete => Request::Delete(Delete {
-            named: fields.named(),
+            target: fields.target(),
             cascade: None,
             deletions: None,
         }),
@@ -66,7 +66,7 @@ impl Fields {
         self.take(name) == Some(Value::Bool(true))
     }
 
-    fn named(&mut self) -> ApplicationSetRef {
+    fn target(&mut self) -> ApplicationSetRef {
         ApplicationSetRef {
             name: self.text("name"),
             namespace: self.text("appsetNamespace"),
@@ -91,8 +91,11 @@ impl Fields {
         let Some(Value::Object(mut set)) = self.take(field) else {
             return Err(Error::Missing { field });
         };
-        set.insert("apiVersion".to_owned(), Kind::ApplicationSet.api_version().into());
-        set.insert("kind".to_owned(), Kind::ApplicationSet.as_str().into());
+        set.insert(
+            "apiVersion".to_owned(),
+            WritableKind::ApplicationSet.api_version().into(),
+        );
+        set.insert("kind".to_owned(), WritableKind::ApplicationSet.as_str().into());
         Ok(Value::Object(set))
     }
 }
@@ -123,7 +126,7 @@ mod tests {
         let Ok(Some(Request::Create(create))) = request(Method::Create, create) else {
             panic!("no creation");
         };
-        assert_eq!((create.run, create.upsert), (WriteMode::DryRun, false));
+        assert_eq!((create.mode, create.upsert), (WriteMode::DryRun, false));
         let set = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "a"}});
         assert_eq!(create.set, set);
     }

@@ -14,7 +14,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Field in which Argo CD's clients send their token.
 const TOKEN: &str = "token";
 
-/// Longest duration of a call with one answer.
+/// Longest duration of a unary call.
 const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 
 /// Longest timeout a client may give. A longer one counts as none.

@@ -1,21 +1,21 @@
-//! Decodes messages of callers into JSON, in the form Kubernetes and Argo CD give it. It refuses
+//! Decodes messages of callers into JSON, in the form that Kubernetes and Argo CD use. It refuses
 //! bytes that are not such a message, that JSON could not represent without loss, or that are too
 //! large.
 //!
-//! Security: decoding makes at most [`MOST_VALUES`] values, whatever the bytes say. No message
+//! Security: decoding makes at most [`MAX_VALUES`] values, whatever the bytes say. No message
 //! type contains itself, so no message is nested deeper than the schema.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::applicationsets::grpc::schema::{
-    Field, FieldCardinality, JsonPlacement, Kind, Message, MessageId, Schema, Shape, Zero,
+    FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, MessageSchema, Schema, Shape, Zero,
 };
 use crate::applicationsets::grpc::wire;
 use crate::applicationsets::grpc::wire::Payload;
 
 /// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
-pub const MOST_VALUES: usize = 200_000;
+pub const MAX_VALUES: usize = 200_000;
 
 /// Why bytes are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum Error {
 pub(super) fn decode(schema: &Schema, id: MessageId, bytes: &[u8]) -> Result<Value, Error> {
     let mut reader = Decoder {
         schema,
-        remaining_values: MOST_VALUES,
+        remaining_values: MAX_VALUES,
     };
     Ok(reader.message(id, bytes)?.value)
 }
@@ -93,7 +93,7 @@ impl DecodedValue {
 impl Decoder<'_> {
     fn charge(&mut self, values: usize) -> Result<(), Error> {
         let remaining_values = self.remaining_values.checked_sub(values);
-        self.remaining_values = remaining_values.ok_or(Error::Values { allowed: MOST_VALUES })?;
+        self.remaining_values = remaining_values.ok_or(Error::Values { allowed: MAX_VALUES })?;
         Ok(())
     }
 
@@ -108,8 +108,8 @@ impl Decoder<'_> {
         }
     }
 
-    fn object(&mut self, message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
-        let mut object = Object {
+    fn object(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
+        let mut object = ObjectBuilder {
             message,
             map: Map::new(),
             seen: Vec::new(),
@@ -134,8 +134,13 @@ impl Decoder<'_> {
         Ok(DecodedValue::new(Value::Object(object.map), object.zero))
     }
 
-    fn field(&mut self, object: &mut Object<'_>, field: &Field, payload: Payload<'_>) -> Result<(), Error> {
-        match field.count {
+    fn field(
+        &mut self,
+        object: &mut ObjectBuilder<'_>,
+        field: &FieldSchema,
+        payload: Payload<'_>,
+    ) -> Result<(), Error> {
+        match field.cardinality {
             FieldCardinality::Singular => {
                 if object.seen.contains(&field.number) {
                     return Err(object.duplicate_field(field));
@@ -155,7 +160,7 @@ impl Decoder<'_> {
                 }
                 object.zero = false;
             }
-            FieldCardinality::Named => {
+            FieldCardinality::Map => {
                 let (name, read) = self.entry(object.message, field, payload)?;
                 let named = object
                     .map
@@ -175,8 +180,8 @@ impl Decoder<'_> {
     /// Reads an entry of a map: a message with the name as field 1 and the value as field 2.
     fn entry(
         &mut self,
-        message: &Message,
-        field: &Field,
+        message: &MessageSchema,
+        field: &FieldSchema,
         payload: Payload<'_>,
     ) -> Result<(String, DecodedValue), Error> {
         let Payload::Bytes(mut rest) = payload else {
@@ -197,26 +202,31 @@ impl Decoder<'_> {
         Ok((name.unwrap_or_default(), value))
     }
 
-    fn value(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<DecodedValue, Error> {
+    fn value(
+        &mut self,
+        message: &MessageSchema,
+        field: &FieldSchema,
+        payload: Payload<'_>,
+    ) -> Result<DecodedValue, Error> {
         Ok(match (field.kind, payload) {
-            (Kind::Text, Payload::Bytes(bytes)) => {
+            (FieldKind::Text, Payload::Bytes(bytes)) => {
                 let text = text(message, field, bytes)?;
                 let zero = text.is_empty();
                 DecodedValue::new(text.into(), zero)
             }
-            (Kind::Bool, Payload::Varint(value)) => DecodedValue::new((value != 0).into(), value == 0),
-            (Kind::Int64, Payload::Varint(value)) => DecodedValue::new(value.cast_signed().into(), value == 0),
-            (Kind::Int32, Payload::Varint(value)) => {
+            (FieldKind::Bool, Payload::Varint(value)) => DecodedValue::new((value != 0).into(), value == 0),
+            (FieldKind::Int64, Payload::Varint(value)) => DecodedValue::new(value.cast_signed().into(), value == 0),
+            (FieldKind::Int32, Payload::Varint(value)) => {
                 let value = int32(value).ok_or_else(|| mistyped(message, field))?;
                 DecodedValue::new(value.into(), value == 0)
             }
-            (Kind::Message(id), Payload::Bytes(bytes)) => self.message(id, bytes)?,
+            (FieldKind::Message(id), Payload::Bytes(bytes)) => self.message(id, bytes)?,
             _ => return Err(mistyped(message, field)),
         })
     }
 
     /// Reads JSON in a field of bytes.
-    fn raw(&mut self, message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
+    fn raw(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let text = bytes_of(message, bytes)?;
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Ok(DecodedValue::new(Value::Null, true));
@@ -229,16 +239,16 @@ impl Decoder<'_> {
     }
 }
 
-struct Object<'a> {
-    message: &'a Message,
+struct ObjectBuilder<'a> {
+    message: &'a MessageSchema,
     map: Map<String, Value>,
     /// Fields that may occur once and have occurred.
     seen: Vec<u32>,
     zero: bool,
 }
 
-impl Object<'_> {
-    fn put(&mut self, field: &Field, read: DecodedValue) {
+impl ObjectBuilder<'_> {
+    fn put(&mut self, field: &FieldSchema, read: DecodedValue) {
         let kept = match field.zero {
             Zero::Kept => true,
             Zero::Dropped | Zero::Written => !read.zero,
@@ -256,7 +266,7 @@ impl Object<'_> {
         }
     }
 
-    fn duplicate_field(&self, field: &Field) -> Error {
+    fn duplicate_field(&self, field: &FieldSchema) -> Error {
         Error::DuplicateField {
             message: self.message.name.clone(),
             field: field.name.clone(),
@@ -266,14 +276,14 @@ impl Object<'_> {
 
 /// Writes the zero value of a field that is always written and was not sent. Returns how many
 /// values that are.
-fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
-    let value = match (field.placement, field.zero, field.count) {
-        (JsonPlacement::Named, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
-        (JsonPlacement::Named, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
-        (JsonPlacement::Named, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
-        (JsonPlacement::Named, Zero::Written, FieldCardinality::Named) => Value::Object(Map::new()),
+fn fill(schema: &Schema, object: &mut ObjectBuilder<'_>, field: &FieldSchema) -> usize {
+    let value = match (field.placement, field.zero, field.cardinality) {
+        (JsonPlacement::Member, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
+        (JsonPlacement::Member, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
+        (JsonPlacement::Member, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
+        (JsonPlacement::Member, Zero::Written, FieldCardinality::Map) => Value::Object(Map::new()),
         (JsonPlacement::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
-        (JsonPlacement::Named | JsonPlacement::Inline, _, _) => return 0,
+        (JsonPlacement::Member | JsonPlacement::Inline, _, _) => return 0,
     };
     match (field.placement, value) {
         (_, Value::Null) => 0,
@@ -290,16 +300,16 @@ fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
 }
 
 /// The zero value in Go's JSON.
-fn zero(schema: &Schema, kind: Kind) -> Value {
+fn zero(schema: &Schema, kind: FieldKind) -> Value {
     let message = match kind {
-        Kind::Text => return Value::String(String::new()),
-        Kind::Bool => return Value::Bool(false),
-        Kind::Int32 | Kind::Int64 => return Value::from(0),
-        Kind::Message(id) => schema.message(id),
+        FieldKind::Text => return Value::String(String::new()),
+        FieldKind::Bool => return Value::Bool(false),
+        FieldKind::Int32 | FieldKind::Int64 => return Value::from(0),
+        FieldKind::Message(id) => schema.message(id),
     };
     match message.map(|message| (message.shape, message)) {
         Some((Shape::Object, message)) => {
-            let mut object = Object {
+            let mut object = ObjectBuilder {
                 message,
                 map: Map::new(),
                 seen: Vec::new(),
@@ -315,7 +325,7 @@ fn zero(schema: &Schema, kind: Kind) -> Value {
     }
 }
 
-fn time(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
+fn time(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
     if bytes.is_empty() {
         return Ok(DecodedValue::new(Value::Null, true));
     }
@@ -337,7 +347,7 @@ fn time(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
     Ok(DecodedValue::new(at.strftime(format).to_string().into(), false))
 }
 
-fn int_or_string(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
+fn int_or_string(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
     let mut rest = bytes;
     let (mut is_text, mut number, mut text) = (false, 0, "");
     while !rest.is_empty() {
@@ -355,7 +365,7 @@ fn int_or_string(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error>
 }
 
 /// The only field of a message, which holds bytes.
-fn bytes_of<'a>(message: &Message, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+fn bytes_of<'a>(message: &MessageSchema, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let mut rest = bytes;
     let mut found = None;
     while !rest.is_empty() {
@@ -372,18 +382,18 @@ fn int32(value: u64) -> Option<i32> {
     i32::try_from(value.cast_signed()).ok()
 }
 
-fn text(message: &Message, field: &Field, bytes: &[u8]) -> Result<String, Error> {
+fn text(message: &MessageSchema, field: &FieldSchema, bytes: &[u8]) -> Result<String, Error> {
     let text = std::str::from_utf8(bytes).map_err(|_| mistyped(message, field))?;
     Ok(text.to_owned())
 }
 
-fn malformed(message: &Message) -> Error {
+fn malformed(message: &MessageSchema) -> Error {
     Error::Malformed {
         message: message.name.clone(),
     }
 }
 
-fn mistyped(message: &Message, field: &Field) -> Error {
+fn mistyped(message: &MessageSchema, field: &FieldSchema) -> Error {
     Error::Type {
         message: message.name.clone(),
         field: field.name.clone(),

@@ -1,5 +1,5 @@
-//! Encodes JSON answers, in the form Kubernetes and Argo CD give them, as protobuf messages. What
-//! the message has no field for is left out and reported.
+//! Encodes JSON responses, in the form that Kubernetes and Argo CD use, as protobuf messages.
+//! Fields that a message lacks are omitted and reported.
 //!
 //! Invariant: no value changes on the way.
 
@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::applicationsets::grpc::schema::{
-    Field, FieldCardinality, JsonPlacement, Kind, Message, MessageId, Schema, Shape,
+    FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, MessageSchema, Schema, Shape,
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 
-/// Most names of left-out fields that are reported.
+/// Most names of omitted fields that are reported.
 const MAX_REPORTED_FIELDS: usize = 8;
 
 /// JSON that does not fit the message.
@@ -24,7 +24,7 @@ pub struct Error {
     pub wanted: &'static str,
 }
 
-/// A message.
+/// An encoded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
@@ -107,8 +107,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// Records the name of a field that its message does not have, except at the top level of an
-    /// answer.
+    /// Records the name of a field that its message does not have, except at the top level of a
+    /// response.
     fn record_omitted(&mut self, path: &FieldPath<'_>, name: &str) {
         if path.parent.is_some() && self.omitted_fields.len() < MAX_REPORTED_FIELDS {
             let here = FieldPath {
@@ -120,27 +120,27 @@ impl Encoder<'_> {
     }
 
     /// Whether a message's JSON form has a field of this name.
-    fn is_known(&self, message: &Message, name: &str) -> bool {
+    fn is_known(&self, message: &MessageSchema, name: &str) -> bool {
         message
             .fields
             .values()
             .any(|field| match (field.placement, field.kind) {
-                (JsonPlacement::Inline, Kind::Message(id)) => {
+                (JsonPlacement::Inline, FieldKind::Message(id)) => {
                     let inner = self.schema.message(id);
                     inner.is_some_and(|inner| self.is_known(inner, name))
                 }
-                (JsonPlacement::Named | JsonPlacement::Inline, _) => field.name == name,
+                (JsonPlacement::Member | JsonPlacement::Inline, _) => field.name == name,
             })
     }
 
     fn object(
         &mut self,
-        (message, object): (&Message, &Map<String, Value>),
+        (message, object): (&MessageSchema, &Map<String, Value>),
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         for field in message.fields.values() {
-            if let (JsonPlacement::Inline, Kind::Message(id)) = (field.placement, field.kind) {
+            if let (JsonPlacement::Inline, FieldKind::Message(id)) = (field.placement, field.kind) {
                 self.inline((field, id, object), path, out)?;
                 continue;
             }
@@ -151,14 +151,14 @@ impl Encoder<'_> {
                 parent: Some(path),
                 name: &field.name,
             };
-            match field.count {
+            match field.cardinality {
                 FieldCardinality::Singular => self.value((field, value), &here, out)?,
                 FieldCardinality::Repeated => {
                     for value in value.as_array().ok_or_else(|| here.type_error("a list"))? {
                         self.value((field, value), &here, out)?;
                     }
                 }
-                FieldCardinality::Named => {
+                FieldCardinality::Map => {
                     for (name, value) in value.as_object().ok_or_else(|| here.type_error("an object"))? {
                         self.entry((field, name, value), &here, out)?;
                     }
@@ -171,7 +171,7 @@ impl Encoder<'_> {
     /// Writes a message whose fields are inlined in its parent's JSON, if one of them is present.
     fn inline(
         &mut self,
-        (field, id, object): (&Field, MessageId, &Map<String, Value>),
+        (field, id, object): (&FieldSchema, MessageId, &Map<String, Value>),
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -187,7 +187,7 @@ impl Encoder<'_> {
 
     fn entry(
         &mut self,
-        (field, name, value): (&Field, &str, &Value),
+        (field, name, value): (&FieldSchema, &str, &Value),
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -204,7 +204,7 @@ impl Encoder<'_> {
 
     fn value(
         &mut self,
-        (field, value): (&Field, &Value),
+        (field, value): (&FieldSchema, &Value),
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
@@ -213,25 +213,25 @@ impl Encoder<'_> {
 
     fn scalar_or_message(
         &mut self,
-        (number, kind, value): (u32, Kind, &Value),
+        (number, kind, value): (u32, FieldKind, &Value),
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         match kind {
-            Kind::Text => {
+            FieldKind::Text => {
                 let text = value.as_str().ok_or_else(|| path.type_error("a text"))?;
                 put_bytes(out, number, text.as_bytes());
             }
-            Kind::Bool => {
+            FieldKind::Bool => {
                 let value = value.as_bool().ok_or_else(|| path.type_error("true or false"))?;
                 put_varint(out, number, u64::from(value));
             }
-            Kind::Int64 => {
+            FieldKind::Int64 => {
                 let value = value.as_i64().ok_or_else(|| path.type_error("a whole number"))?;
                 put_varint(out, number, value.cast_unsigned());
             }
-            Kind::Int32 => put_varint(out, number, int32(value, path)?.cast_unsigned()),
-            Kind::Message(id) => {
+            FieldKind::Int32 => put_varint(out, number, int32(value, path)?.cast_unsigned()),
+            FieldKind::Message(id) => {
                 let mut inner = Vec::new();
                 self.message((id, value), path, &mut inner)?;
                 put_bytes(out, number, &inner);

@@ -1,4 +1,4 @@
-//! Reads the one message of a call from its frame, and frames messages of answers. Compressed
+//! Reads the one message of a call from its frame, and frames messages of responses. Compressed
 //! messages, and any number of messages other than one, are refused.
 //!
 //! Security: the length a frame claims is not trusted.
@@ -75,7 +75,7 @@ pub(super) fn trailers(transport: Transport, text: &str) -> Bytes {
 fn framed(transport: Transport, flag: u8, content: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(content.len() + HEAD_BYTES);
     frame.push(flag);
-    // The content is never longer than `MOST_BYTES`.
+    // The content is never longer than `MAX_MESSAGE_BYTES`.
     frame.extend_from_slice(&u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
     frame.extend_from_slice(content);
     match transport {

@@ -1,6 +1,7 @@
-//! Serves calls of gRPC and gRPC-Web. A call gets what the same request gets by REST, in frames.
+//! Serves calls of gRPC and gRPC-Web. A call gets the response that the same request gets by REST,
+//! in frames.
 //!
-//! Invariant: a call takes only the stages that REST takes.
+//! Invariant: a call runs the same stages as a REST request.
 
 use std::sync::Arc;
 
@@ -17,27 +18,27 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_identity::authenticate::Principal;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Open;
+use tollgate_proxy::record::OpenRecord;
 
 impl Gateway {
-    /// Reads a call's head before authentication, because anybody may ask for the version. Moves
-    /// the call's token to where every front expects it.
+    /// Reads a call's head before authentication, because anybody may get the version. Moves the
+    /// call's token to the header field where every front expects it.
     pub(crate) async fn open_call(
         &self,
         (mut head, body): (request::Parts, Body),
         transport: Transport,
-        (snapshot, record): (&Snapshot, &mut Open),
+        (snapshot, record): (&Snapshot, &mut OpenRecord),
     ) -> Result<Opened, Rejection> {
-        // Answered as if the front did not exist.
+        // A closed front responds as if it did not exist.
         if snapshot.config.application_sets.is_none() {
             return Err(Rejection::NotFound);
         }
         record.note(|record| record.front = "applicationsets");
         let call = Call::read(&head, transport)?;
         if call.method == Method::Version {
-            let content = body.whole(grpc::UNAUTHENTICATED_CONTENT_BYTES).await?;
-            self.grpc.read(&call, &content)?;
-            let message = self.grpc.write(call.method, &grpc::version())?;
+            let content = body.buffer_all(grpc::UNAUTHENTICATED_CONTENT_BYTES).await?;
+            self.grpc.decode(&call, &content)?;
+            let message = self.grpc.encode(call.method, &grpc::version())?;
             return Ok(Opened::Answered(grpc::unary(transport, &message, record.id())));
         }
         grpc::token_as_bearer(&mut head.headers)?;
@@ -46,7 +47,7 @@ impl Gateway {
 }
 
 impl RequestContext<'_> {
-    /// The stages after authentication.
+    /// Runs the stages after authentication.
     pub(crate) async fn serve_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
         let answered = self.answer_call(call, body);
         match call.deadline {
@@ -59,26 +60,26 @@ impl RequestContext<'_> {
     }
 
     async fn answer_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
-        let api = &self.gateway.grpc;
-        let held = self.gateway.persons.acquire(self.principal.key())?;
+        let codec = &self.gateway.grpc;
+        let held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let principal: Arc<Principal> = Arc::clone(self.principal);
         let decision = self.record.id();
-        let content = body.whole(grpc::CONTENT_BYTES).await?;
-        let message = api.read(&call, &content)?;
+        let content = body.buffer_all(grpc::CONTENT_BYTES).await?;
+        let message = codec.decode(&call, &content)?;
         let answer = match grpc::request(call.method, message)? {
             Some(request) => self.applicationset(request).await?,
             None => ApiResponse::Document(grpc::user_info(&principal)),
         };
         let response = match answer {
             ApiResponse::Document(document) => {
-                let message = api.write(call.method, &document)?;
+                let message = codec.encode(call.method, &document)?;
                 grpc::unary(call.transport, &message, decision)
             }
             ApiResponse::Events(events) => {
-                let api = Arc::clone(api);
+                let codec = Arc::clone(codec);
                 let write = move |event: &WatchEvent| {
                     let event = json!({ "type": event.event, "applicationSet": event.set });
-                    api.write(call.method, &event)
+                    codec.encode(call.method, &event)
                 };
                 grpc::stream(call, events, write, (principal.expires_at(), decision))
             }
@@ -92,7 +93,7 @@ impl RequestContext<'_> {
 
 /// A call whose head was read.
 pub(crate) enum Opened {
-    /// The call is answered already.
+    /// The call has its response already.
     Answered(Response<Body>),
     /// The call needs an authenticated caller.
     Call(Call, Box<request::Parts>, Body),

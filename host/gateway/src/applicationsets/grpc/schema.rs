@@ -1,11 +1,11 @@
-//! The fields of all messages and their form in JSON, as tables for [`crate::applicationsets::grpc::decode`] and
-//! [`crate::applicationsets::grpc::encode`]. They are made of the descriptors that `build.rs` makes of `proto/*.proto`,
-//! before any request needs them.
+//! The schema of all messages and their form in JSON, for [`crate::applicationsets::grpc::decode`]
+//! and [`crate::applicationsets::grpc::encode`]. It is built at startup from the descriptors that
+//! `build.rs` makes of `proto/*.proto`.
 
 use std::collections::BTreeMap;
 
 use prost_reflect::{
-    Cardinality, DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind as Declared,
+    Cardinality, DescriptorPool, DynamicMessage, ExtensionDescriptor, FieldDescriptor, Kind as ProtoKind,
     MessageDescriptor,
 };
 
@@ -32,10 +32,10 @@ pub enum Error {
     },
 }
 
-/// All messages.
+/// The schemas of all messages.
 #[derive(Debug)]
 pub(super) struct Schema {
-    messages: Vec<Message>,
+    messages: Vec<MessageSchema>,
     names: BTreeMap<String, MessageId>,
 }
 
@@ -43,33 +43,33 @@ pub(super) struct Schema {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageId(usize);
 
-/// A message.
+/// The schema of a message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct MessageSchema {
     /// Its full name, with its package.
     pub(super) name: String,
     pub(super) shape: Shape,
     /// Fields by number.
-    pub(super) fields: BTreeMap<u32, Field>,
+    pub(super) fields: BTreeMap<u32, FieldSchema>,
     /// Whether its JSON has `apiVersion` and `kind`, which the message does not have.
     pub(super) is_object: bool,
 }
 
-/// A field of a message.
+/// The schema of a field.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct FieldSchema {
     pub(super) number: u32,
     /// Its name in JSON.
     pub(super) name: String,
-    pub(super) kind: Kind,
-    pub(super) count: FieldCardinality,
+    pub(super) kind: FieldKind,
+    pub(super) cardinality: FieldCardinality,
     pub(super) zero: Zero,
     pub(super) placement: JsonPlacement,
 }
 
 /// The type of one value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Text,
     Bool,
     Int32,
@@ -77,13 +77,13 @@ pub(super) enum Kind {
     Message(MessageId),
 }
 
-/// How many values a field has.
+/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldCardinality {
     Singular,
     Repeated,
     /// A map with text keys.
-    Named,
+    Map,
 }
 
 /// How JSON represents a zero value; see `json.proto`.
@@ -97,8 +97,8 @@ pub(super) enum Zero {
 /// Where JSON has the fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JsonPlacement {
-    /// Under the field's name.
-    Named,
+    /// A member under the field's name.
+    Member,
     /// In the parent object.
     Inline,
 }
@@ -114,13 +114,13 @@ pub(super) enum Shape {
 }
 
 impl Schema {
-    /// Builds the tables of this program's descriptors.
+    /// Builds the schema of this program's descriptors.
     ///
     /// # Errors
     /// [`Error`], which cannot occur in a program that passed its tests.
-    pub(super) fn new() -> Result<Self, Error> {
+    pub(super) fn try_new() -> Result<Self, Error> {
         let pool = DescriptorPool::decode(DESCRIPTORS)?;
-        let options = Options::new(&pool)?;
+        let options = Options::try_new(&pool)?;
         let mut described: Vec<MessageDescriptor> = pool.all_messages().collect();
         described.retain(|message| !message.is_map_entry() && !message.package_name().starts_with("google."));
         let name = |message: &MessageDescriptor| message.full_name().to_owned();
@@ -141,8 +141,8 @@ impl Schema {
         id.ok_or_else(|| Error::Missing(name.to_owned()))
     }
 
-    /// A message. `None` for an id of another schema.
-    pub(super) fn message(&self, id: MessageId) -> Option<&Message> {
+    /// The schema of a message. `None` for an id of another [`Schema`].
+    pub(super) fn message(&self, id: MessageId) -> Option<&MessageSchema> {
         self.messages.get(id.0)
     }
 }
@@ -155,7 +155,7 @@ struct Options {
 }
 
 impl Options {
-    fn new(pool: &DescriptorPool) -> Result<Self, Error> {
+    fn try_new(pool: &DescriptorPool) -> Result<Self, Error> {
         let extension = |name: &str| {
             let name = format!("{OPTIONS}.{name}");
             let found = pool.get_extension_by_name(&name);
@@ -168,7 +168,11 @@ impl Options {
         })
     }
 
-    fn message(&self, message: &MessageDescriptor, names: &BTreeMap<String, MessageId>) -> Result<Message, Error> {
+    fn message(
+        &self,
+        message: &MessageDescriptor,
+        names: &BTreeMap<String, MessageId>,
+    ) -> Result<MessageSchema, Error> {
         let unsupported = || Error::Unsupported {
             field: message.full_name().to_owned(),
         };
@@ -183,7 +187,7 @@ impl Options {
         let fields = message.fields().filter(|_| shape == Shape::Object);
         let fields = fields.map(|field| Ok((field.number(), self.field(&field, names)?)));
         let metadata = message.get_field_by_name("metadata");
-        Ok(Message {
+        Ok(MessageSchema {
             name: message.full_name().to_owned(),
             shape,
             fields: fields.collect::<Result<_, Error>>()?,
@@ -195,33 +199,33 @@ impl Options {
         })
     }
 
-    fn field(&self, field: &FieldDescriptor, names: &BTreeMap<String, MessageId>) -> Result<Field, Error> {
+    fn field(&self, field: &FieldDescriptor, names: &BTreeMap<String, MessageId>) -> Result<FieldSchema, Error> {
         let unsupported = || Error::Unsupported {
             field: field.full_name().to_owned(),
         };
         let declared = field.kind();
         let entry = declared.as_message().filter(|_| field.is_map());
-        let (declared, count) = match (entry, field.cardinality()) {
+        let (declared, cardinality) = match (entry, field.cardinality()) {
             (Some(entry), _) => match entry.map_entry_key_field().kind() {
-                Declared::String => (entry.map_entry_value_field().kind(), FieldCardinality::Named),
+                ProtoKind::String => (entry.map_entry_value_field().kind(), FieldCardinality::Map),
                 _ => return Err(unsupported()),
             },
             (None, Cardinality::Repeated) => (declared, FieldCardinality::Repeated),
             (None, Cardinality::Optional | Cardinality::Required) => (declared, FieldCardinality::Singular),
         };
         let kind = match &declared {
-            Declared::String => Kind::Text,
-            Declared::Bool => Kind::Bool,
-            Declared::Int32 => Kind::Int32,
-            Declared::Int64 => Kind::Int64,
-            Declared::Message(message) => {
+            ProtoKind::String => FieldKind::Text,
+            ProtoKind::Bool => FieldKind::Bool,
+            ProtoKind::Int32 => FieldKind::Int32,
+            ProtoKind::Int64 => FieldKind::Int64,
+            ProtoKind::Message(message) => {
                 let id = names.get(message.full_name()).copied();
-                Kind::Message(id.ok_or_else(unsupported)?)
+                FieldKind::Message(id.ok_or_else(unsupported)?)
             }
             _ => return Err(unsupported()),
         };
         // Numbers in lists may be packed, which is not supported.
-        if count == FieldCardinality::Repeated && !matches!(kind, Kind::Text | Kind::Message(_)) {
+        if cardinality == FieldCardinality::Repeated && !matches!(kind, FieldKind::Text | FieldKind::Message(_)) {
             return Err(unsupported());
         }
         let options = field.options();
@@ -232,16 +236,16 @@ impl Options {
             Some(_) => return Err(unsupported()),
         };
         let inline = options.get_extension(&self.inline).as_bool() == Some(true);
-        let placement = match (inline, kind, count) {
-            (false, _, _) => JsonPlacement::Named,
-            (true, Kind::Message(_), FieldCardinality::Singular) => JsonPlacement::Inline,
+        let placement = match (inline, kind, cardinality) {
+            (false, _, _) => JsonPlacement::Member,
+            (true, FieldKind::Message(_), FieldCardinality::Singular) => JsonPlacement::Inline,
             (true, _, _) => return Err(unsupported()),
         };
-        Ok(Field {
+        Ok(FieldSchema {
             number: field.number(),
             name: field.json_name().to_owned(),
             kind,
-            count,
+            cardinality,
             zero,
             placement,
         })
@@ -254,11 +258,11 @@ fn number(options: &DynamicMessage, extension: &ExtensionDescriptor) -> Option<i
 
 #[cfg(test)]
 mod tests {
-    use super::{FieldCardinality, JsonPlacement, Kind, Schema, Shape, Zero};
+    use super::{FieldCardinality, FieldKind, JsonPlacement, Schema, Shape, Zero};
 
     #[test]
     fn options_are_read() {
-        let schema = Schema::new().expect("descriptors");
+        let schema = Schema::try_new().expect("descriptors");
         let id = schema.id("argocd.KustomizeSelector").expect("a message");
         let inline = &schema.message(id).expect("a message").fields[&1];
         assert_eq!(inline.placement, JsonPlacement::Inline);
@@ -271,7 +275,10 @@ mod tests {
         assert_eq!(set.fields[&3].zero, Zero::Dropped);
         let id = schema.id("kubernetes.ObjectMeta").expect("a message");
         let labels = &schema.message(id).expect("a message").fields[&11];
-        assert_eq!((labels.kind, labels.count), (Kind::Text, FieldCardinality::Named));
+        assert_eq!(
+            (labels.kind, labels.cardinality),
+            (FieldKind::Text, FieldCardinality::Map)
+        );
         assert!(schema.id("argocd.Nothing").is_err());
     }
 }

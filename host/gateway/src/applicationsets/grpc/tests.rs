@@ -13,21 +13,21 @@ use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _};
 use serde_json::{Map, Value, json};
 
 use crate::applicationsets::grpc::call::Call;
-use crate::applicationsets::grpc::decode::{Error, MOST_VALUES, decode};
+use crate::applicationsets::grpc::decode::{Error, MAX_VALUES, decode};
 use crate::applicationsets::grpc::encode::encode;
 use crate::applicationsets::grpc::schema::{
-    DESCRIPTORS, Field, FieldCardinality, JsonPlacement, Kind, MessageId, Schema, Shape,
+    DESCRIPTORS, FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, Schema, Shape,
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 use crate::applicationsets::grpc::{MessageCodec, Method, Transport, frame, version};
 
 fn schema() -> &'static Schema {
-    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::new().expect("descriptors"));
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::try_new().expect("descriptors"));
     &SCHEMA
 }
 
-fn api() -> &'static MessageCodec {
-    static API: LazyLock<MessageCodec> = LazyLock::new(|| MessageCodec::new().expect("descriptors"));
+fn codec() -> &'static MessageCodec {
+    static API: LazyLock<MessageCodec> = LazyLock::new(|| MessageCodec::try_new().expect("descriptors"));
     &API
 }
 
@@ -58,18 +58,18 @@ fn full(schema: &Schema, id: MessageId) -> Value {
     }
 }
 
-fn value_of(schema: &Schema, field: &Field) -> Value {
+fn value_of(schema: &Schema, field: &FieldSchema) -> Value {
     let one = match field.kind {
-        Kind::Text => json!(format!("{} ä", field.name)),
-        Kind::Bool => json!(true),
-        Kind::Int32 => json!(-5),
-        Kind::Int64 => json!(i64::MIN),
-        Kind::Message(id) => full(schema, id),
+        FieldKind::Text => json!(format!("{} ä", field.name)),
+        FieldKind::Bool => json!(true),
+        FieldKind::Int32 => json!(-5),
+        FieldKind::Int64 => json!(i64::MIN),
+        FieldKind::Message(id) => full(schema, id),
     };
-    match field.count {
+    match field.cardinality {
         FieldCardinality::Singular => one,
         FieldCardinality::Repeated => json!([one.clone(), one]),
-        FieldCardinality::Named => json!({"a": one, "": one}),
+        FieldCardinality::Map => json!({"a": one, "": one}),
     }
 }
 
@@ -309,14 +309,14 @@ fn nothing_is_lost_unsaid() {
 fn values_are_bounded() {
     let schema = schema();
     let id = schema.id("applicationset.ApplicationSetListQuery").expect("a message");
-    let most = b"\x0a\x00".repeat(MOST_VALUES);
+    let most = b"\x0a\x00".repeat(MAX_VALUES);
     let list = decode(schema, id, &most).expect("as many as allowed");
-    assert_eq!(list["projects"].as_array().map(Vec::len), Some(MOST_VALUES));
-    let too_many = Err(Error::Values { allowed: MOST_VALUES });
-    assert_eq!(decode(schema, id, &b"\x0a\x00".repeat(MOST_VALUES + 1)), too_many);
+    assert_eq!(list["projects"].as_array().map(Vec::len), Some(MAX_VALUES));
+    let too_many = Err(Error::Values { allowed: MAX_VALUES });
+    assert_eq!(decode(schema, id, &b"\x0a\x00".repeat(MAX_VALUES + 1)), too_many);
     // Also in JSON within.
     let id = schema.id("argocd.ListGenerator").expect("a message");
-    let text = format!("[{}0]", "[],".repeat(MOST_VALUES / 2));
+    let text = format!("[{}0]", "[],".repeat(MAX_VALUES / 2));
     let (mut element, mut list) = (Vec::new(), Vec::new());
     put_bytes(&mut element, 1, text.as_bytes());
     put_bytes(&mut list, 1, &element);
@@ -325,7 +325,7 @@ fn values_are_bounded() {
 
 #[test]
 fn the_version_says_whose_it_is() {
-    let message = api().write(Method::Version, &version()).expect("a message");
+    let message = codec().encode(Method::Version, &version()).expect("a message");
     assert_eq!(message.omitted_fields, Vec::<String>::new());
     let descriptor = pool().get_message_by_name("version.VersionMessage").expect("a message");
     let read = DynamicMessage::decode(descriptor, message.bytes).expect("a message");
@@ -336,12 +336,12 @@ fn the_version_says_whose_it_is() {
 proptest! {
     #[test]
     fn garbage_is_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..Method::ALL.len()) {
-        let api = api();
+        let codec = codec();
         let call = Call { method: Method::ALL[of], transport: Transport::Grpc, deadline: None };
-        let _ = api.read(&call, &Bytes::from(bytes.clone()));
-        let _ = api.read(&call, &frame::data(Transport::Grpc, &bytes));
+        let _ = codec.decode(&call, &Bytes::from(bytes.clone()));
+        let _ = codec.decode(&call, &frame::data(Transport::Grpc, &bytes));
         let text = Call { transport: Transport::WebText, ..call };
-        let _ = api.read(&text, &Bytes::from(bytes));
+        let _ = codec.decode(&text, &Bytes::from(bytes));
     }
 
     #[test]

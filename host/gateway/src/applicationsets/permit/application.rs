@@ -1,4 +1,4 @@
-//! Reads the fields of a rendered Application that are judged, or reports what is wrong with its
+//! Reads the fields of a rendered Application that are checked, or reports what is wrong with its
 //! shape.
 //!
 //! Security: every field is read as Argo CD reads it.
@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
-use crate::applicationsets::permit::rights::or_default;
 use tollgate_state::{Destination, Resources};
 
-/// The parts of an Application that are judged.
+/// The fields of an Application that are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ApplicationFields<'a> {
     pub(super) name: &'a str,
@@ -55,11 +55,11 @@ fn object<'a>(application: &'a Value, key: &str) -> Result<&'a Map<String, Value
     found.ok_or_else(|| format!("`{key}` is not an object"))
 }
 
-fn text<'a>(fields: &'a Map<String, Value>, key: &str, place: &str) -> Result<&'a str, String> {
+fn text<'a>(fields: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a str, String> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(""),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("`{place}` is not a text")),
+        Some(_) => Err(format!("`{path}` is not a text")),
     }
 }
 
@@ -138,16 +138,16 @@ fn parts(source: &Map<String, Value>) -> Result<[&str; 4], String> {
 }
 
 fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Result<(), String> {
-    for (key, place) in [
+    for (key, path) in [
         ("drySource", "spec.sourceHydrator.drySource"),
         ("syncSource", "spec.sourceHydrator.syncSource"),
     ] {
         let source = match fields.get(key) {
             None | Some(Value::Null) => continue,
             Some(Value::Object(source)) => source,
-            Some(_) => return Err(format!("`{place}` is not an object")),
+            Some(_) => return Err(format!("`{path}` is not an object")),
         };
-        let url = text(source, "repoURL", &format!("{place}.repoURL"))?;
+        let url = text(source, "repoURL", &format!("{path}.repoURL"))?;
         if !url.is_empty() {
             found.push(url);
         }

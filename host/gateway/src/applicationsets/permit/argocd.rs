@@ -1,5 +1,5 @@
 //! The checks of Argo CD's API, in its order and with its texts. The set's RBAC object alone
-//! decides; what the set generates is not judged. This mode is never the default.
+//! decides; what the set generates is not checked. This mode is never the default.
 //!
 //! Source: Argo CD, `server/applicationset/applicationset.go`.
 
@@ -8,70 +8,70 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::error::Error;
-use crate::applicationsets::permit::judge::record_check;
-use crate::applicationsets::permit::rights::{is_templated, project_text};
-use crate::applicationsets::permit::{Desk, Operation, SetPermit, SetRequest};
+use crate::applicationsets::permit::finding::record_check;
+use crate::applicationsets::permit::permissions::{is_templated, project_text};
+use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use tollgate_proxy::record::CheckRecord;
 
-impl Desk<'_> {
-    /// [`Desk::authorize_operation`] for [`tollgate_config::ApplicationSetChecks::Argocd`].
+impl SetAuthorizer<'_> {
+    /// [`SetAuthorizer::authorize_operation`] for [`tollgate_config::ApplicationSetChecks::Argocd`].
     pub(super) fn authorize_as_argocd(
         &self,
-        asked: &SetRequest<'_>,
+        request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<SetPermit, Error> {
-        match asked.operation {
+        match request.operation {
             Operation::Get => {
-                self.namespace(&asked.name.namespace)?;
-                let stored = stored(asked)?;
-                self.must("get", project_text(stored), asked, checks)?;
-                Ok(self.permit_as_argocd(asked, stored))
+                self.namespace(&request.name.namespace)?;
+                let stored = stored(request)?;
+                self.require("get", project_text(stored), request, checks)?;
+                Ok(self.permit_as_argocd(request, stored))
             }
             // Argo CD does not check whether the namespace is permitted.
             Operation::Delete => {
-                let stored = stored(asked)?;
-                self.must("delete", project_text(stored), asked, checks)?;
-                Ok(self.permit_as_argocd(asked, stored))
+                let stored = stored(request)?;
+                self.require("delete", project_text(stored), request, checks)?;
+                Ok(self.permit_as_argocd(request, stored))
             }
             Operation::Preview => {
-                self.namespace(&asked.name.namespace)?;
-                let sent = sent(asked)?;
-                is_plain(sent)?;
-                self.may_create(sent, asked, checks)?;
-                Ok(self.permit_as_argocd(asked, sent))
+                self.namespace(&request.name.namespace)?;
+                let sent = sent(request)?;
+                reject_template(sent)?;
+                self.check_create(sent, request, checks)?;
+                Ok(self.permit_as_argocd(request, sent))
             }
             Operation::Create | Operation::CreateUnchanged | Operation::Upsert => {
-                let sent = sent(asked)?;
-                is_plain(sent)?;
-                self.namespace(&asked.name.namespace)?;
-                self.may_create(sent, asked, checks)?;
-                match (asked.operation, asked.stored) {
+                let sent = sent(request)?;
+                reject_template(sent)?;
+                self.namespace(&request.name.namespace)?;
+                self.check_create(sent, request, checks)?;
+                match (request.operation, request.stored) {
                     (Operation::Create, Some(_)) => return Err(Error::Exists),
-                    (Operation::Upsert, Some(stored)) => self.may_update((sent, stored), asked, checks)?,
+                    (Operation::Upsert, Some(stored)) => self.check_update((sent, stored), request, checks)?,
                     (_, Some(_) | None) => {}
                 }
-                Ok(self.permit_as_argocd(asked, sent))
+                Ok(self.permit_as_argocd(request, sent))
             }
-            // Argo CD has no such operation. It is judged as an upsert, without the right to
-            // create.
+            // Argo CD has no such operation. It is authorized as an upsert, without the permission
+            // to create.
             Operation::Update => {
-                let (sent, stored) = (sent(asked)?, stored(asked)?);
-                is_plain(sent)?;
-                self.namespace(&asked.name.namespace)?;
-                self.may_update((sent, stored), asked, checks)?;
-                self.must_exist(sent)?;
-                Ok(self.permit_as_argocd(asked, sent))
+                let (sent, stored) = (sent(request)?, stored(request)?);
+                reject_template(sent)?;
+                self.namespace(&request.name.namespace)?;
+                self.check_update((sent, stored), request, checks)?;
+                self.check_project_exists(sent)?;
+                Ok(self.permit_as_argocd(request, sent))
             }
         }
     }
 
-    fn may_create(&self, sent: &Value, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
-        self.must("create", project_text(sent), asked, checks)?;
-        self.must_exist(sent)
+    fn check_create(&self, sent: &Value, request: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
+        self.require("create", project_text(sent), request, checks)?;
+        self.check_project_exists(sent)
     }
 
     /// Argo CD looks up the project as written, even an empty one.
-    fn must_exist(&self, sent: &Value) -> Result<(), Error> {
+    fn check_project_exists(&self, sent: &Value) -> Result<(), Error> {
         let project = project_text(sent);
         match self.resources.projects.contains_key(project) {
             true => Ok(()),
@@ -81,29 +81,29 @@ impl Desk<'_> {
         }
     }
 
-    fn may_update(
+    fn check_update(
         &self,
         (sent, stored): (&Value, &Value),
-        asked: &SetRequest<'_>,
+        request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         let (new, old) = (project_text(sent), project_text(stored));
-        self.must("update", new, asked, checks)?;
+        self.require("update", new, request, checks)?;
         if new != old {
-            self.must("create", new, asked, checks)?;
-            self.must("update", old, asked, checks)?;
+            self.require("create", new, request, checks)?;
+            self.require("update", old, request, checks)?;
         }
         Ok(())
     }
 
-    fn must(
+    fn require(
         &self,
         action: &'static str,
         project: &str,
-        asked: &SetRequest<'_>,
+        request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
-        let object = self.object(project, asked.name);
+        let object = self.object(project, request.name);
         let lookup = self.lookup_permission("applicationsets", action, object.clone());
         let is_allowed = lookup.is_allowed();
         record_check(checks, || lookup.into_check());
@@ -119,37 +119,37 @@ impl Desk<'_> {
         })
     }
 
-    fn permit_as_argocd(&self, asked: &SetRequest<'_>, set: &Value) -> SetPermit {
+    fn permit_as_argocd(&self, request: &SetRequest<'_>, set: &Value) -> SetPermit {
         let project = project_text(set);
         let projects = BTreeSet::from([project.to_owned()]);
         SetPermit {
-            operation: asked.operation,
-            name: asked.name.clone(),
+            operation: request.operation,
+            name: request.name.clone(),
             project: project.to_owned(),
             stored_projects: BTreeSet::new(),
             // Argo CD's controller handles them.
             owned: BTreeSet::new(),
-            facts: self.facts(asked.operation, asked.name, set, &projects),
-            guests: Ok(()),
+            facts: self.facts(request.operation, request.name, set, &projects),
+            plugin_access: Ok(()),
             nondeterminism: Vec::new(),
         }
     }
 }
 
-fn stored<'a>(asked: &SetRequest<'a>) -> Result<&'a Value, Error> {
-    asked.stored.ok_or_else(|| Error::NotVisible {
-        name: asked.name.clone(),
+fn stored<'a>(request: &SetRequest<'a>) -> Result<&'a Value, Error> {
+    request.stored.ok_or_else(|| Error::NotVisible {
+        name: request.name.clone(),
     })
 }
 
-fn sent<'a>(asked: &SetRequest<'a>) -> Result<&'a Value, Error> {
-    let sent = asked.sent.map(|sent| &sent.object);
+fn sent<'a>(request: &SetRequest<'a>) -> Result<&'a Value, Error> {
+    let sent = request.sent.map(|sent| &sent.object);
     sent.ok_or_else(|| Error::NotVisible {
-        name: asked.name.clone(),
+        name: request.name.clone(),
     })
 }
 
-fn is_plain(sent: &Value) -> Result<(), Error> {
+fn reject_template(sent: &Value) -> Result<(), Error> {
     match is_templated(project_text(sent)) {
         true => Err(Error::Templated),
         false => Ok(()),

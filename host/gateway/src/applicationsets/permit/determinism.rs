@@ -1,15 +1,15 @@
-//! Finds what could give a set's Applications other projects or names later than those that are
-//! judged now.
+//! Finds nondeterminism: inputs that could give a set's Applications other projects or names later
+//! than those that are authorized now.
 //!
-//! The gateway judges a set when it is written. Argo CD's controller renders it again when an
+//! The gateway authorizes a set when it is written. Argo CD's controller renders it again when an
 //! input changes, without asking the gateway.
 //!
 //! Security: unless the caller may write in every project, no clock, randomness or repository of
 //! somebody else may decide a project.
 
 use crate::applicationsets::permit::error::FindingKind;
-use crate::applicationsets::permit::judge::{Finding, record_check};
-use crate::applicationsets::permit::{Desk, SetRequest};
+use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::{SetAuthorizer, SetRequest};
 use tollgate_applicationset::template::{Nondeterminism, nondeterminism};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
@@ -19,14 +19,14 @@ const PROJECT: &str = "spec.template.spec.project";
 /// Matches any project and any name.
 const ANY: &str = "*";
 
-impl Desk<'_> {
-    /// What prevents judging the projects of a set.
-    pub(super) fn nondeterminism(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Vec<Finding> {
-        let found = asked.sent.map(|sent| nondeterminism(&sent.spec)).unwrap_or_default();
+impl SetAuthorizer<'_> {
+    /// The findings that prevent authorizing the projects of a set.
+    pub(super) fn nondeterminism(&self, request: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Vec<Finding> {
+        let found = request.sent.map(|sent| nondeterminism(&sent.spec)).unwrap_or_default();
         if found.is_empty() {
             return Vec::new();
         }
-        let missing = self.first_denied_project(asked.name);
+        let missing = self.first_denied_project(request.name);
         if let Some(object) = &missing {
             record_check(checks, || {
                 self.lookup_permission("applications", "create", object.clone())
@@ -40,8 +40,8 @@ impl Desk<'_> {
             .collect()
     }
 
-    /// Where the caller may not create an Application. `None` if they may in every project that
-    /// exists or will exist.
+    /// The RBAC object of the first project where the caller may not create an Application. `None`
+    /// if they may in every project that exists or will exist.
     fn first_denied_project(&self, set: &ObjectName) -> Option<String> {
         let any = ObjectName {
             namespace: set.namespace.clone(),
@@ -55,25 +55,25 @@ impl Desk<'_> {
         let verdicts = self
             .rbac
             .decide_each(&self.caller.roles, "applications", "create", texts);
-        let mut judged = objects.into_iter().zip(verdicts);
-        let missing = judged.find(|(_, verdict)| !verdict.is_allowed());
+        let mut checked = objects.into_iter().zip(verdicts);
+        let missing = checked.find(|(_, verdict)| !verdict.is_allowed());
         missing.map(|(object, _)| object)
     }
 }
 
 fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) -> Option<Finding> {
-    let (place, what) = match nondeterminism {
+    let (path, what) = match nondeterminism {
         Nondeterminism::Function(name) => {
             let reason =
                 format!("`{name}` gives another project each time, and none of them can be judged: name the project");
             return Some(Finding::new(FindingKind::Validity, Some(PROJECT.to_owned()), reason));
         }
-        Nondeterminism::Name { function, place } => {
+        Nondeterminism::Name { function, path } => {
             let reason = format!(
                 "`{function}` gives another name each time, and none of them can be judged: it could become that of \
                  somebody else's Application"
             );
-            return Some(Finding::new(FindingKind::Validity, Some((*place).to_owned()), reason));
+            return Some(Finding::new(FindingKind::Validity, Some((*path).to_owned()), reason));
         }
         Nondeterminism::Generator { path, kind } => (
             path,
@@ -91,5 +91,5 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
         "{what}, which can lead into any project later: name the project, or have `applications, create` in all \
          projects"
     );
-    Some(Finding::new(FindingKind::Permission, Some(place.clone()), reason))
+    Some(Finding::new(FindingKind::Permission, Some(path.clone()), reason))
 }

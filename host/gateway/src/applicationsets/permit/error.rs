@@ -5,17 +5,17 @@
 
 use std::fmt;
 
-use tollgate_applicationset::Refusal;
+use tollgate_applicationset::Denial;
 use tollgate_policy::rego;
 use tollgate_state::ObjectName;
 
-/// Most refusals that one answer lists.
+/// Most refusals that one response lists.
 pub const MAX_REFUSALS: usize = 100;
 
-/// Class of an error, which determines its status.
+/// Class of a refusal, which determines its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The caller lacks a right: 403, `PermissionDenied`.
+pub enum RefusalClass {
+    /// The caller lacks a permission: 403, `PermissionDenied`.
     PermissionDenied,
     /// What was sent is not valid: 400, `InvalidArgument`.
     InvalidArgument,
@@ -27,15 +27,15 @@ pub enum Class {
 
 /// All reasons to refuse one request, at most [`MAX_REFUSALS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    refusals: Vec<Refusal>,
+pub struct RefusalList {
+    refusals: Vec<Denial>,
     more: usize,
-    class: Class,
+    class: RefusalClass,
 }
 
-impl Refused {
+impl RefusalList {
     /// The reasons, in the order they were found.
-    pub fn refusals(&self) -> &[Refusal] {
+    pub fn refusals(&self) -> &[Denial] {
         &self.refusals
     }
 
@@ -44,14 +44,14 @@ impl Refused {
         self.more
     }
 
-    /// [`Class::PermissionDenied`] if any reason is a missing right, or else
-    /// [`Class::InvalidArgument`].
-    pub fn class(&self) -> Class {
+    /// [`RefusalClass::PermissionDenied`] if any reason is a missing permission, or else
+    /// [`RefusalClass::InvalidArgument`].
+    pub fn class(&self) -> RefusalClass {
         self.class
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusalList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, refusal) in self.refusals.iter().enumerate() {
             if number > 0 {
@@ -72,19 +72,19 @@ pub enum Error {
     /// Sets of this namespace are not served.
     #[error("namespace '{namespace}' is not permitted")]
     Namespace {
-        /// As it was asked for.
+        /// As the request has it.
         namespace: String,
     },
     /// The set does not exist, or the caller may not see it: the text is the same.
     #[error("applicationsets.argoproj.io \"{}\" not found", .name.name)]
     NotVisible {
-        /// As it was asked for.
+        /// As the request has it.
         name: ObjectName,
     },
-    /// Everything that is missing.
+    /// All reasons to refuse the request.
     #[error("{0}")]
-    Refused(Refused),
-    /// A right is missing; with `compat: argocd`, in Argo CD's words.
+    Refused(RefusalList),
+    /// A permission is missing; with `compat: argocd`, in Argo CD's words.
     #[error("{message}")]
     Denied {
         /// With resource, action and object.
@@ -105,45 +105,45 @@ pub enum Error {
     /// The policy could not be evaluated.
     #[error("the policy could not be evaluated")]
     Policy(#[source] rego::Error),
-    /// The plan is not of the cleared request: the set changed, or an Application it owns is
-    /// missing. Ask again.
+    /// The plan is not of the permitted request: the set changed, or the plan lacks an Application
+    /// that the set owns. Try again.
     #[error("the plan is not of what was asked; try again")]
     PlanMismatch,
 }
 
 impl Error {
     /// Its class, which determines the status.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> RefusalClass {
         match self {
-            Self::Namespace { .. } | Self::Denied { .. } => Class::PermissionDenied,
-            Self::NotVisible { .. } => Class::NotFound,
+            Self::Namespace { .. } | Self::Denied { .. } => RefusalClass::PermissionDenied,
+            Self::NotVisible { .. } => RefusalClass::NotFound,
             Self::Refused(refused) => refused.class(),
-            Self::Templated | Self::UnknownProject { .. } | Self::Exists => Class::InvalidArgument,
-            Self::Policy(_) | Self::PlanMismatch => Class::Undecided,
+            Self::Templated | Self::UnknownProject { .. } | Self::Exists => RefusalClass::InvalidArgument,
+            Self::Policy(_) | Self::PlanMismatch => RefusalClass::Undecided,
         }
     }
 }
 
-/// Whether a finding is about rights or about validity.
+/// Whether a finding is about a permission or about validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FindingKind {
-    /// A right, a project's permission, or the policy's.
+    /// A permission of RBAC, of a project or of the policy.
     Permission,
     /// Validity of what was sent.
     Validity,
 }
 
-/// Collects refusals.
+/// Collects refusals, up to [`MAX_REFUSALS`].
 #[derive(Debug, Default)]
 pub(super) struct RefusalCollector {
-    refusals: Vec<Refusal>,
+    refusals: Vec<Denial>,
     more: usize,
     permission: bool,
 }
 
 impl RefusalCollector {
-    pub(super) fn push(&mut self, lacks: FindingKind, refusal: Refusal) {
-        self.permission |= lacks == FindingKind::Permission;
+    pub(super) fn push(&mut self, kind: FindingKind, refusal: Denial) {
+        self.permission |= kind == FindingKind::Permission;
         let refusal = refusal.truncated();
         if self.refusals.contains(&refusal) {
             return;
@@ -160,12 +160,12 @@ impl RefusalCollector {
     }
 
     /// All refusals, if there are any.
-    pub(super) fn finish(self) -> Option<Refused> {
+    pub(super) fn finish(self) -> Option<RefusalList> {
         let class = match self.permission {
-            true => Class::PermissionDenied,
-            false => Class::InvalidArgument,
+            true => RefusalClass::PermissionDenied,
+            false => RefusalClass::InvalidArgument,
         };
-        (!self.refusals.is_empty()).then_some(Refused {
+        (!self.refusals.is_empty()).then_some(RefusalList {
             refusals: self.refusals,
             more: self.more,
             class,
@@ -175,33 +175,33 @@ impl RefusalCollector {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, FindingKind, MAX_REFUSALS, RefusalCollector};
-    use tollgate_applicationset::{Refusal, RefusedResource};
+    use super::{FindingKind, MAX_REFUSALS, RefusalClass, RefusalCollector};
+    use tollgate_applicationset::{Denial, DeniedResource};
 
-    fn refusal(name: String) -> Refusal {
-        Refusal {
-            about: RefusedResource::Application(name),
+    fn refusal(name: String) -> Denial {
+        Denial {
+            about: DeniedResource::Application(name),
             rule: None,
             reason: "no".to_owned(),
         }
     }
 
-    /// 5,000 duplicates with names of 100 kB are no answer of 500 MB.
+    /// 5,000 duplicates with names of 100 kB make no response of 500 MB.
     #[test]
     fn an_answer_lists_so_many_and_counts_the_rest() {
-        let mut collected = RefusalCollector::default();
+        let mut collector = RefusalCollector::default();
         for number in 0..5_000 {
-            collected.push(
+            collector.push(
                 FindingKind::Validity,
                 refusal(format!("dev/{number}-{}", "x".repeat(100_000))),
             );
         }
-        let refused = collected.finish().unwrap();
+        let refused = collector.finish().unwrap();
         assert_eq!(
             (refused.refusals().len(), refused.more()),
             (MAX_REFUSALS, 5_000 - MAX_REFUSALS)
         );
-        assert_eq!(refused.class(), Class::InvalidArgument);
+        assert_eq!(refused.class(), RefusalClass::InvalidArgument);
         let text = refused.to_string();
         assert!(
             text.len() < 100 * 600 && text.ends_with("; and 4900 more"),

@@ -1,7 +1,7 @@
-//! Determines what projects permit an Application, from where it comes from and goes to:
-//! findings, and the facts policies see. Each question is answered once a request.
+//! Checks whether the project of an Application permits its sources and its destination. The
+//! results are findings, and facts for policies. Each check is made once a request.
 //!
-//! Invariant: the answers are those a direct write of the Application would get.
+//! Invariant: the results are those that a direct write of the Application would get.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::ApplicationFields;
 use crate::applicationsets::permit::error::FindingKind;
-use crate::applicationsets::permit::judge::Finding;
+use crate::applicationsets::permit::finding::Finding;
 use tollgate_core::glob::source_permitted;
 use tollgate_policy::applications::is_app_namespace_permitted;
 use tollgate_policy::rego::{CheckedFact, PlacementChecks};
@@ -24,24 +24,24 @@ pub(super) struct CheckResult {
     pub(super) finding: Option<Rc<Finding>>,
 }
 
-/// The verdict on where an Application goes.
+/// The verdict on the project, the sources and the destination of an Application.
 #[derive(Clone, Debug)]
 pub(super) struct PlacementVerdict {
     pub(super) placement: PlacementChecks,
     pub(super) findings: Vec<Rc<Finding>>,
 }
 
-/// A project, with the answers so far.
+/// A project, with its memoized checks.
 #[derive(Debug)]
 struct ProjectChecks {
     project: Option<(Arc<Project>, CompiledDestinations)>,
     exists: CheckResult,
-    takes: CheckResult,
+    accepts_namespace: CheckResult,
     sources: FxHashMap<Vec<String>, CheckResult>,
     destinations: FxHashMap<[String; 3], CheckResult>,
 }
 
-/// Everything known in one request.
+/// Checks the Applications of one request against their projects.
 #[derive(Debug)]
 pub(super) struct PlacementChecker<'a> {
     resources: &'a Resources,
@@ -70,28 +70,33 @@ impl<'a> PlacementChecker<'a> {
         }
     }
 
-    /// Judges an Application by its project.
-    pub(super) fn judge(&mut self, wanted: &ApplicationFields<'_>) -> PlacementVerdict {
-        let resolved = self.resolve(&wanted.destination);
+    /// Checks an Application against its project.
+    pub(super) fn judge(&mut self, application: &ApplicationFields<'_>) -> PlacementVerdict {
+        let resolved = self.resolve(&application.destination);
         let (resources, namespace) = (self.resources, self.namespace);
-        let asked = match self.projects.get_mut(wanted.project) {
-            Some(asked) => asked,
+        let project_checks = match self.projects.get_mut(application.project) {
+            Some(project_checks) => project_checks,
             None => {
-                let fresh = ProjectChecks::new(resources, namespace, wanted.project);
-                self.projects.entry(wanted.project.to_owned()).or_insert(fresh)
+                let fresh = ProjectChecks::new(resources, namespace, application.project);
+                self.projects.entry(application.project.to_owned()).or_insert(fresh)
             }
         };
-        let source = asked.source(wanted);
-        let destination = asked.destination(wanted, &resolved, &resources.clusters);
-        let answers = [&asked.exists, &asked.takes, &source, &destination];
+        let source = project_checks.source(application);
+        let destination = project_checks.destination(application, &resolved, &resources.clusters);
+        let answers = [
+            &project_checks.exists,
+            &project_checks.accepts_namespace,
+            &source,
+            &destination,
+        ];
         let findings = answers
             .into_iter()
             .filter_map(|answer| answer.finding.clone())
             .collect();
         PlacementVerdict {
             placement: PlacementChecks {
-                project: asked.exists.fact.clone(),
-                namespace: asked.takes.fact.clone(),
+                project: project_checks.exists.fact.clone(),
+                namespace: project_checks.accepts_namespace.fact.clone(),
                 source: source.fact,
                 destination: destination.fact,
             },
@@ -114,9 +119,9 @@ impl<'a> PlacementChecker<'a> {
     fn resolve(&self, destination: &Destination) -> Result<Cluster, String> {
         let named = self.by_name.get(destination.name.as_str());
         let served = self.by_server.get(destination.server.trim_end_matches('/'));
-        let few = named.into_iter().chain(served).flatten();
-        let few: Vec<Cluster> = few.map(|cluster| (*cluster).clone()).collect();
-        destination::resolve(destination, &few).map_err(|error| unresolved(&error))
+        let candidates = named.into_iter().chain(served).flatten();
+        let candidates: Vec<Cluster> = candidates.map(|cluster| (*cluster).clone()).collect();
+        destination::resolve(destination, &candidates).map_err(|error| unresolved(&error))
     }
 }
 
@@ -127,9 +132,9 @@ impl ProjectChecks {
             let rule = format!("project `{name}`");
             Finding::new(FindingKind::Validity, Some(rule), no_project(name))
         });
-        let taken = project
+        let is_permitted = project
             .is_none_or(|project| is_app_namespace_permitted(project, &resources.control_plane_namespace, namespace));
-        let untaken = (!taken).then(|| {
+        let not_permitted = (!is_permitted).then(|| {
             let rule = format!("sourceNamespaces of project `{name}`");
             let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
             Finding::new(FindingKind::Permission, Some(rule), reason)
@@ -138,20 +143,20 @@ impl ProjectChecks {
             exists: CheckResult::new(missing, |refused| {
                 CheckedFact::project(name, project.map(|project| &**project), refused)
             }),
-            takes: CheckResult::new(untaken, CheckedFact::new),
+            accepts_namespace: CheckResult::new(not_permitted, CheckedFact::new),
             project: project.map(|project| (Arc::clone(project), CompiledDestinations::of(project))),
             sources: FxHashMap::default(),
             destinations: FxHashMap::default(),
         }
     }
 
-    fn source(&mut self, wanted: &ApplicationFields<'_>) -> CheckResult {
-        let key: Vec<String> = wanted.repositories.iter().map(|url| (*url).to_owned()).collect();
+    fn source(&mut self, application: &ApplicationFields<'_>) -> CheckResult {
+        let key: Vec<String> = application.repositories.iter().map(|url| (*url).to_owned()).collect();
         if let Some(answer) = self.sources.get(&key) {
             return answer.clone();
         }
         let refused = self.project.as_ref().and_then(|(project, _)| {
-            let mut urls = wanted.repositories.iter();
+            let mut urls = application.repositories.iter();
             let url = urls.find(|url| !source_permitted(&project.source_repos, url))?;
             let rule = format!("sourceRepos of project `{}`", project.name);
             let reason = format!(
@@ -162,7 +167,11 @@ impl ProjectChecks {
             Some(Finding::new(FindingKind::Permission, Some(rule), reason))
         });
         let answer = CheckResult::new(refused, |refused| {
-            let urls: Vec<String> = wanted.repositories.iter().map(|url| redact_credentials(url)).collect();
+            let urls: Vec<String> = application
+                .repositories
+                .iter()
+                .map(|url| redact_credentials(url))
+                .collect();
             let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
             CheckedFact::source(&urls, refused)
         });
@@ -172,7 +181,7 @@ impl ProjectChecks {
 
     fn destination(
         &mut self,
-        wanted: &ApplicationFields<'_>,
+        application: &ApplicationFields<'_>,
         resolved: &Result<Cluster, String>,
         all: &[Cluster],
     ) -> CheckResult {
@@ -180,7 +189,7 @@ impl ProjectChecks {
             name,
             server,
             namespace,
-        } = &wanted.destination;
+        } = &application.destination;
         let key = [name.clone(), server.clone(), namespace.clone()];
         if let Some(answer) = self.destinations.get(&key) {
             return answer.clone();
@@ -192,16 +201,16 @@ impl ProjectChecks {
                 reason.clone(),
             )),
             (Ok(_), None) => None,
-            (Ok(cluster), Some((_, places))) if places.permit(cluster, namespace, all) => None,
+            (Ok(cluster), Some((_, destinations))) if destinations.permit(cluster, namespace, all) => None,
             (Ok(cluster), Some((project, _))) => {
-                let place = if name.is_empty() {
+                let target = if name.is_empty() {
                     &cluster.server
                 } else {
                     &cluster.name
                 };
                 let rule = format!("destinations of project `{}`", project.name);
                 let reason = format!(
-                    "application destination server '{place}' and namespace '{namespace}' do not match any of the \
+                    "application destination server '{target}' and namespace '{namespace}' do not match any of the \
                      allowed destinations in project '{}'",
                     project.name
                 );
@@ -233,7 +242,7 @@ fn unresolved(error: &destination::Error) -> String {
     use destination::Error;
     let why = match error {
         Error::Missing => "destination server missing from app spec".to_owned(),
-        Error::Both { name, server } => {
+        Error::NameAndServer { name, server } => {
             format!("application destination can't have both name and server defined: {name} {server}")
         }
         Error::UnknownName(name) => format!("there are no clusters with this name: {name}"),

@@ -35,7 +35,7 @@ impl ApplicationSetsPolicy {
         &self.digest
     }
 
-    /// Why it denies. `None` if it allows.
+    /// Why the policy denies. `None` if it allows.
     pub(super) fn deny_reason(&self, input: &ApplicationSetInput<'_>) -> Result<Option<String>, rego::Error> {
         let decision = self.bundle.decide(input.to_value())?;
         Ok((!decision.allow).then_some(decision.reason))

@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApplicationSetsPolicy, ApprovedPlan, Class, Desk, Error, Operation, ResolvedInputs, SetPermit, SetRequest,
+    ApplicationSetsPolicy, ApprovedPlan, Error, Operation, RefusalClass, ResolvedInputs, SetAuthorizer, SetPermit,
+    SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Cascade, Owner, Plan, StoredState};
@@ -14,18 +15,18 @@ use tollgate_config::GenerationLimits;
 use tollgate_config::{ApplicationSetChecks, ApplicationSets, GitCache, GitLimits};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_policy::rbac::{PolicySource, Rbac};
-use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_policy::rego::{Bundle, BundleSource, Front};
 use tollgate_state::{ObjectName, Resources, directory};
 
-mod after;
 mod argocd;
-mod before;
+mod determinism;
 mod generated;
+mod operation;
 mod ownership;
+mod plan;
 mod policy;
 mod property;
 mod spelling;
-mod steady;
 
 const STATE: &str = include_str!("tests/state.yaml");
 const REPOSITORY: &str = "https://git.example.org/guestbook";
@@ -46,7 +47,7 @@ fn folder() -> PathBuf {
 /// Compiled once for all tests.
 fn shipped() -> Arc<ApplicationSetsPolicy> {
     static SHIPPED: LazyLock<Arc<ApplicationSetsPolicy>> = LazyLock::new(|| {
-        let source = Source::read(&folder(), Front::ApplicationSets).value.unwrap();
+        let source = BundleSource::read(&folder(), Front::ApplicationSets).value.unwrap();
         Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
     });
     Arc::clone(&SHIPPED)
@@ -87,8 +88,8 @@ impl World {
         self.callers.of(&Arc::new(principal), &self.rbac)
     }
 
-    fn desk<'a>(&'a self, caller: &'a Caller) -> Desk<'a> {
-        Desk {
+    fn authorizer<'a>(&'a self, caller: &'a Caller) -> SetAuthorizer<'a> {
+        SetAuthorizer {
             rbac: &self.rbac,
             resources: &self.resources,
             settings: &self.settings,
@@ -105,10 +106,10 @@ impl World {
         sent: Option<&ApplicationSet>,
         stored: &StoredState,
     ) -> Result<SetPermit, Error> {
-        self.before_with(operation, (sent, stored), ResolvedInputs::default())
+        self.authorize_operation_with(operation, (sent, stored), ResolvedInputs::default())
     }
 
-    fn before_with(
+    fn authorize_operation_with(
         &self,
         operation: Operation,
         (sent, stored): (Option<&ApplicationSet>, &StoredState),
@@ -117,7 +118,7 @@ impl World {
         let caller = self.caller("ann");
         let name = sent.map_or_else(|| name_of(stored.set.as_ref()), |sent| sent.name.clone());
         let owned: Vec<&Value> = stored.owned(&name).collect();
-        let asked = SetRequest {
+        let request = SetRequest {
             operation,
             name: &name,
             sent,
@@ -125,7 +126,7 @@ impl World {
             owned: &owned,
             reads,
         };
-        self.desk(&caller).authorize_operation(&asked, &mut Vec::new())
+        self.authorizer(&caller).authorize_operation(&request, &mut Vec::new())
     }
 
     /// Both steps, for `ann`.
@@ -136,18 +137,18 @@ impl World {
         stored: &StoredState,
         generated: Vec<Value>,
     ) -> Result<ApprovedPlan, Error> {
-        let cleared = self.authorize_operation(operation, Some(sent), stored)?;
+        let permit = self.authorize_operation(operation, Some(sent), stored)?;
         let plan = Plan::new(sent, stored.clone(), generated);
-        self.desk(&self.caller("ann"))
-            .authorize_plan(&cleared, plan, &mut Vec::new())
+        self.authorizer(&self.caller("ann"))
+            .authorize_plan(&permit, plan, &mut Vec::new())
     }
 
     fn delete(&self, stored: &StoredState, cascade: Cascade) -> Result<ApprovedPlan, Error> {
-        let cleared = self.authorize_operation(Operation::Delete, None, stored)?;
+        let permit = self.authorize_operation(Operation::Delete, None, stored)?;
         let set = set_of(stored.set.clone().unwrap());
         let plan = Plan::deletion(&set, stored.clone(), cascade);
-        self.desk(&self.caller("ann"))
-            .authorize_plan(&cleared, plan, &mut Vec::new())
+        self.authorizer(&self.caller("ann"))
+            .authorize_plan(&permit, plan, &mut Vec::new())
     }
 }
 
@@ -173,9 +174,9 @@ fn set_of(object: Value) -> ApplicationSet {
             generators: Vec::new(),
             template: object.pointer("/spec/template").cloned().unwrap_or_default(),
             template_patch: None,
-            engine: TemplateEngine::Fast,
-            sync: SyncPolicy::default(),
-            preserved: PreservedFields::default(),
+            engine: TemplateEngine::FastTemplate,
+            sync_policy: SyncPolicy::default(),
+            preserved_fields: PreservedFields::default(),
         },
         object,
     }
@@ -244,6 +245,6 @@ fn refused(outcome: Result<impl std::fmt::Debug, Error>, expected: &str) {
 }
 
 #[track_caller]
-fn class_of(outcome: Result<impl std::fmt::Debug, Error>) -> Class {
+fn class_of(outcome: Result<impl std::fmt::Debug, Error>) -> RefusalClass {
     outcome.unwrap_err().class()
 }

@@ -1,5 +1,5 @@
 //! Maps HTTP statuses to status codes of gRPC, which clients of Argo CD also read from REST
-//! answers.
+//! responses.
 
 use http::StatusCode;
 

@@ -1,5 +1,5 @@
-//! Decodes the ApplicationSet a REST request sends, in JSON or YAML. Answers 400 or 415 if it
-//! cannot. A body has exactly one document.
+//! Decodes the ApplicationSet of a REST request, in JSON or YAML, or answers 400 or 415. A body
+//! has exactly one document.
 //!
 //! Security: content types that a page of another site may send are refused.
 
@@ -7,12 +7,12 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use crate::applicationsets::grpc::MOST_VALUES;
+use crate::applicationsets::grpc::MAX_VALUES;
 use crate::applicationsets::request::Error;
 use crate::platform::api;
 use tollgate_state::write;
 
-/// Characters of an error that an answer repeats.
+/// Most characters of a parser's error that a response repeats.
 const MAX_ERROR_CHARS: usize = 200;
 
 /// Content types of YAML, the format of people's files.
@@ -38,9 +38,9 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
         .iter()
         .filter(|byte| matches!(byte, b',' | b'[' | b'{' | b'\n'))
         .count();
-    if values > MOST_VALUES {
+    if values > MAX_VALUES {
         return Err(wrong(&format_args!(
-            "it has {values} values or lines, at most {MOST_VALUES} are allowed"
+            "it has {values} values or lines, at most {MAX_VALUES} are allowed"
         )));
     }
     let value = if name.eq_ignore_ascii_case("application/json") {
@@ -91,7 +91,7 @@ mod tests {
     use http::header::{CONTENT_TYPE, HeaderValue};
     use serde_json::json;
 
-    use super::{MOST_VALUES, application_set_to_preview, read};
+    use super::{MAX_VALUES, application_set_to_preview, read};
 
     fn of(content_type: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))])
@@ -148,10 +148,10 @@ mod tests {
             let error = read(&of(name), content.as_bytes()).expect_err(content);
             assert!(error.to_string().starts_with(text), "{error}");
         }
-        let many = format!("{{\"a\": [{}0]}}", "0,".repeat(MOST_VALUES));
+        let many = format!("{{\"a\": [{}0]}}", "0,".repeat(MAX_VALUES));
         let error = read(&of("application/json"), many.as_bytes()).expect_err("too many values");
         assert!(error.to_string().contains("at most 200000 are allowed"), "{error}");
-        let some = format!("{{\"a\": [{}0]}}", "0,".repeat(MOST_VALUES / 2));
+        let some = format!("{{\"a\": [{}0]}}", "0,".repeat(MAX_VALUES / 2));
         assert!(read(&of("application/json"), some.as_bytes()).is_ok());
         assert!(read(&HeaderMap::new(), b"{}").is_err());
     }

@@ -1,5 +1,5 @@
-//! The errors of the API for ApplicationSets. Each has a status, a reason for programs and
-//! sentences for people.
+//! The errors of the API for ApplicationSets. Each has a status, a reason for programs and a
+//! message for people.
 //!
 //! Security: no error tells whether a set exists that the caller may not see, or shows a path of
 //! the gateway's machine.
@@ -11,16 +11,16 @@ use http::StatusCode;
 
 use crate::applicationsets::apply;
 use crate::applicationsets::permit;
-use crate::applicationsets::permit::Class;
+use crate::applicationsets::permit::RefusalClass;
 use crate::applicationsets::request::Code;
 use crate::platform::api;
 use crate::projects::update;
-use tollgate_applicationset::{Exceeded, Refusal, decode, generate, selector};
-use tollgate_state::write::Kind;
+use tollgate_applicationset::{Denial, Exceeded, decode, generate, selector};
+use tollgate_state::write::WritableKind;
 use tollgate_state::write::batch::BatchError;
 use tollgate_state::{ObjectName, write};
 
-/// Most objects that an error names.
+/// Most objects that an error lists.
 const MAX_LISTED_OBJECTS: usize = 5;
 
 /// Why the API refuses a request.
@@ -68,13 +68,13 @@ pub enum Error {
         /// As the path has it.
         named: String,
     },
-    /// The content does not say which version it changes. (409)
+    /// The content does not name the version that it changes. (409)
     #[error(
         "`metadata.resourceVersion` is missing: read the ApplicationSet, and send the version together with what you changed"
     )]
     NoVersion,
-    /// The caller may not do this, or there is no such set: the answer is the same. (403, 404; 400
-    /// if no right is missing)
+    /// The caller may not do this, or there is no such set: the response is the same. (403, 404;
+    /// 400 if no permission is missing)
     #[error(transparent)]
     Denied(permit::Error),
     /// The set cannot be generated. (400; 403; 502 if an input cannot be read)
@@ -98,7 +98,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// There is no such set, or the caller may not see it: one answer.
+    /// The error for a set that does not exist or that the caller may not see.
     pub fn not_found(name: &ObjectName) -> Self {
         Self::Denied(permit::Error::NotVisible { name: name.clone() })
     }
@@ -116,12 +116,12 @@ impl Error {
             | Self::Renamed { .. } => StatusCode::BAD_REQUEST,
             Self::NoVersion | Self::Denied(permit::Error::PlanMismatch) => StatusCode::CONFLICT,
             Self::Denied(error) => match error.class() {
-                Class::PermissionDenied | Class::Undecided => StatusCode::FORBIDDEN,
-                Class::InvalidArgument => StatusCode::BAD_REQUEST,
-                Class::NotFound => StatusCode::NOT_FOUND,
+                RefusalClass::PermissionDenied | RefusalClass::Undecided => StatusCode::FORBIDDEN,
+                RefusalClass::InvalidArgument => StatusCode::BAD_REQUEST,
+                RefusalClass::NotFound => StatusCode::NOT_FOUND,
             },
             Self::Generate(error) => match error {
-                generate::Error::Refused(_) => StatusCode::FORBIDDEN,
+                generate::Error::Denied(_) => StatusCode::FORBIDDEN,
                 generate::Error::Input { .. } => StatusCode::BAD_GATEWAY,
                 generate::Error::Exceeded(_)
                 | generate::Error::Template { .. }
@@ -142,7 +142,7 @@ impl Error {
     /// The gRPC status code.
     pub fn grpc(&self) -> Code {
         match self {
-            Self::State(write::Error::Exists(_)) => Code::AlreadyExists,
+            Self::State(write::Error::AlreadyExists(_)) => Code::AlreadyExists,
             Self::Generate(generate::Error::Exceeded(_)) => Code::ResourceExhausted,
             Self::NoVersion
             | Self::Apply(apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. }) => {
@@ -163,7 +163,7 @@ impl Error {
             Self::NoVersion => "version_missing",
             Self::Denied(error) => denied_code(error),
             Self::Generate(error) => match error {
-                generate::Error::Refused(_) => "permission_denied",
+                generate::Error::Denied(_) => "permission_denied",
                 generate::Error::Exceeded(Exceeded::Time { .. }) => "too_slow",
                 generate::Error::Exceeded(_) => "too_large",
                 generate::Error::Input { .. } => "input_unavailable",
@@ -185,7 +185,7 @@ impl Error {
     pub fn text(&self) -> Cow<'static, str> {
         match self {
             Self::State(error) => update::state_text(error),
-            Self::Apply(apply::Error::BatchError(failed)) => undone(failed).into(),
+            Self::Apply(apply::Error::BatchError(failed)) => rollback_text(failed).into(),
             Self::Apply(error) => error.to_string().into(),
             Self::Content(_)
             | Self::ContentType
@@ -204,10 +204,10 @@ impl Error {
     }
 
     /// Everything the caller may not do or that is not valid, and how many more there are.
-    pub fn refusals(&self) -> (&[Refusal], usize) {
+    pub fn refusals(&self) -> (&[Denial], usize) {
         match self {
             Self::Denied(permit::Error::Refused(refused)) => (refused.refusals(), refused.more()),
-            Self::Generate(generate::Error::Refused(refusals)) => (refusals, 0),
+            Self::Generate(generate::Error::Denied(refusals)) => (refusals, 0),
             _ => (&[], 0),
         }
     }
@@ -218,10 +218,10 @@ impl Error {
     }
 }
 
-/// What happened to a change that failed, without a path of the gateway's machine.
-fn undone(failed: &BatchError) -> String {
+/// The text about a failed change and its rollback, without a path of the gateway's machine.
+fn rollback_text(failed: &BatchError) -> String {
     let why = update::state_text(&failed.error);
-    let rest = match (failed.undone.len(), failed.left.as_slice()) {
+    let rest = match (failed.undone.len(), failed.not_undone.as_slice()) {
         (0, []) => "nothing was changed".to_owned(),
         (undone, []) => format!("all {undone} objects written before it are again as they were"),
         (undone, left) => {
@@ -241,9 +241,9 @@ fn undone(failed: &BatchError) -> String {
 fn state_code(error: &write::Error) -> &'static str {
     match error {
         write::Error::NotFound(key) => match key.kind {
-            Kind::ApplicationSet => "applicationset_not_found",
-            Kind::Application => "application_not_found",
-            Kind::AppProject => update::state_code(error),
+            WritableKind::ApplicationSet => "applicationset_not_found",
+            WritableKind::Application => "application_not_found",
+            WritableKind::AppProject => update::state_code(error),
         },
         other => update::state_code(other),
     }
@@ -254,7 +254,7 @@ fn denied_code(error: &permit::Error) -> &'static str {
     match error {
         Error::Namespace { .. } => "namespace_not_permitted",
         Error::NotVisible { .. } => "applicationset_not_found",
-        Error::Refused(refused) if refused.class() == Class::InvalidArgument => "applications_invalid",
+        Error::Refused(refused) if refused.class() == RefusalClass::InvalidArgument => "applications_invalid",
         Error::Refused(_) | Error::Denied { .. } => "permission_denied",
         Error::Templated => "project_templated",
         Error::UnknownProject { .. } => "project_not_found",

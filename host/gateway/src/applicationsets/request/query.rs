@@ -28,7 +28,7 @@ pub enum Parameters {
 impl Parameters {
     fn names(self) -> &'static [&'static str] {
         match self {
-            // Argo CD's pages name the fields they read. They get all of them.
+            // Argo CD's pages send `fields`, the fields that they read. They get all fields.
             Self::List => &["projects", "selector", "appsetNamespace", "fields"],
             Self::Watch => &[
                 "name",
@@ -56,7 +56,7 @@ pub struct Query {
     namespace: String,
     resource_version: String,
     upsert: bool,
-    run: WriteMode,
+    mode: WriteMode,
     cascade: Option<Cascade>,
     deletions: Option<u64>,
 }
@@ -102,7 +102,7 @@ impl Query {
             "appsetNamespace" => value.clone_into(&mut self.namespace),
             "resourceVersion" => value.clone_into(&mut self.resource_version),
             "upsert" => self.upsert = boolean(name, value)?,
-            "dryRun" if boolean(name, value)? => self.run = WriteMode::DryRun,
+            "dryRun" if boolean(name, value)? => self.mode = WriteMode::DryRun,
             "cascade" => self.cascade = Some(cascade(value)?),
             "deletions" => {
                 let number = value.parse();
@@ -125,14 +125,14 @@ impl Query {
     }
 
     /// The set that the path names.
-    pub fn named(self, name: &str) -> ApplicationSetRef {
+    pub fn target(self, name: &str) -> ApplicationSetRef {
         ApplicationSetRef {
             name: name.to_owned(),
             namespace: self.namespace,
         }
     }
 
-    /// What a watch shows.
+    /// The watch.
     pub fn watch(mut self) -> Watch {
         Watch {
             name: std::mem::take(&mut self.name),
@@ -146,7 +146,7 @@ impl Query {
         Delete {
             cascade: self.cascade,
             deletions: self.deletions,
-            named: self.named(name),
+            target: self.target(name),
         }
     }
 
@@ -155,9 +155,9 @@ impl Query {
         self.upsert
     }
 
-    /// Whether to make the change.
-    pub fn run(&self) -> WriteMode {
-        self.run
+    /// Whether to store the change.
+    pub fn mode(&self) -> WriteMode {
+        self.mode
     }
 
     /// How many Applications the change may delete.
@@ -209,18 +209,18 @@ mod tests {
         assert_eq!(query.expect("a query").filter(), filter);
         let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.run(), query.deletions()),
+            (query.upsert(), query.mode(), query.deletions()),
             (true, WriteMode::DryRun, Some(7))
         );
         let query = Query::read(Some("upsert=false&dryRun=false"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.run(), query.deletions()),
+            (query.upsert(), query.mode(), query.deletions()),
             (false, WriteMode::Commit, None)
         );
         let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), Parameters::Delete).expect("a query");
         let delete = query.delete("a");
         assert_eq!(
-            (delete.cascade, delete.named.namespace.as_str()),
+            (delete.cascade, delete.target.namespace.as_str()),
             (Some(Cascade::Orphan), "n")
         );
     }

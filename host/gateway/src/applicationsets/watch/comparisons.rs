@@ -1,36 +1,36 @@
 //! Schedules comparisons fairly when many watches are open.
 //!
-//! Invariant: comparisons run off the threads that serve, at most [`AT_ONCE`] at a time, and at
-//! most one at a time for each person. A person therefore waits for one comparison of each other
-//! person, not for one of each watch.
+//! Invariant: comparisons run off the threads that serve, at most [`MAX_CONCURRENT`] at a time,
+//! and at most one at a time for each person. A person therefore waits for one comparison of each
+//! other person, not of each watch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-/// Comparisons at once.
-const AT_ONCE: usize = 2;
+/// Most concurrent comparisons.
+const MAX_CONCURRENT: usize = 2;
 
-/// The turns of all watches.
+/// Schedules the comparisons of all watches.
 #[derive(Debug)]
 pub(in super::super) struct ComparisonScheduler {
     all: Arc<Semaphore>,
-    /// One semaphore for each person who compares or waits.
+    /// One semaphore for each person whose comparison runs or waits.
     persons: Mutex<HashMap<u64, Weak<Semaphore>>>,
 }
 
 impl Default for ComparisonScheduler {
     fn default() -> Self {
         Self {
-            all: Arc::new(Semaphore::new(AT_ONCE)),
+            all: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             persons: Mutex::default(),
         }
     }
 }
 
 impl ComparisonScheduler {
-    /// Runs one comparison when it is its turn. Returns `None` if the work panics.
+    /// Runs one comparison once it is scheduled. Returns `None` if the work panics.
     ///
     /// - `person`: [`Principal::key`](tollgate_identity::authenticate::Principal::key).
     pub(super) async fn run<T: Send + 'static>(
@@ -40,10 +40,10 @@ impl ComparisonScheduler {
     ) -> Option<T> {
         // A person waits in the common queue once, however many watches they have.
         let own = self.of(person).acquire_owned().await.ok()?;
-        let place = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        let permit = Arc::clone(&self.all).acquire_owned().await.ok()?;
         let done = tokio::task::spawn_blocking(move || {
             // Held until the work ends, even if its caller stops waiting.
-            let _held = (own, place);
+            let _held = (own, permit);
             work()
         });
         done.await.ok()
@@ -75,7 +75,7 @@ mod tests {
     /// One person has a thousand watches that changed, and others have one each.
     #[tokio::test]
     async fn nobody_waits_for_every_watch_of_somebody_else() {
-        let turns = ComparisonScheduler::default();
+        let scheduler = ComparisonScheduler::default();
         let order = Arc::new(Mutex::new(Vec::new()));
         let busy = Arc::new([const { AtomicUsize::new(0) }; 4]);
         let serving = thread::current().id();
@@ -83,11 +83,11 @@ mod tests {
         let mut all: Vec<_> = persons
             .map(|person| {
                 let (order, busy) = (Arc::clone(&order), Arc::clone(&busy));
-                let run = turns.run(u64::try_from(person).unwrap(), move || {
+                let run = scheduler.run(u64::try_from(person).unwrap(), move || {
                     assert_ne!(thread::current().id(), serving, "off the serving thread");
                     assert_eq!(busy[person].fetch_add(1, Ordering::SeqCst), 0, "one of a person");
                     let all: usize = busy.iter().map(|one| one.load(Ordering::SeqCst)).sum();
-                    assert!(all <= AT_ONCE, "{all} at once");
+                    assert!(all <= MAX_CONCURRENT, "{all} at once");
                     order.lock().unwrap().push(person);
                     busy[person].fetch_sub(1, Ordering::SeqCst);
                 });
@@ -95,8 +95,8 @@ mod tests {
             })
             .collect();
         // All of them wait, in this order, before the first begins.
-        let at_once = u32::try_from(AT_ONCE).unwrap();
-        let held = Arc::clone(&turns.all).acquire_many_owned(at_once).await.unwrap();
+        let at_once = u32::try_from(MAX_CONCURRENT).unwrap();
+        let held = Arc::clone(&scheduler.all).acquire_many_owned(at_once).await.unwrap();
         for one in &mut all {
             assert!(poll!(one).is_pending());
         }
@@ -106,23 +106,23 @@ mod tests {
         let order = order.lock().unwrap();
         assert_eq!(order.len(), 1_003);
         for person in 1..=3 {
-            let place = order.iter().position(|one| *one == person).unwrap();
-            assert!(place <= 3 + AT_ONCE, "{person} is number {place}");
+            let position = order.iter().position(|one| *one == person).unwrap();
+            assert!(position <= 3 + MAX_CONCURRENT, "{person} is number {position}");
         }
     }
 
     #[tokio::test]
     async fn who_goes_away_leaves_the_turn_to_others() {
-        let turns = ComparisonScheduler::default();
-        let held = turns.of(1).acquire_owned().await.unwrap();
-        let mut waiting = Box::pin(turns.run(1, || ()));
+        let scheduler = ComparisonScheduler::default();
+        let held = scheduler.of(1).acquire_owned().await.unwrap();
+        let mut waiting = Box::pin(scheduler.run(1, || ()));
         assert!(poll!(&mut waiting).is_pending());
         drop(waiting);
         drop(held);
-        assert_eq!(turns.run(1, || 5).await, Some(5));
-        assert_eq!(turns.run(1, || panic!("as a bug would")).await, None::<()>);
-        assert_eq!(turns.run(1, || 6).await, Some(6));
-        turns.run(2, || ()).await;
-        assert_eq!(turns.persons.lock().unwrap().len(), 1, "nobody is remembered");
+        assert_eq!(scheduler.run(1, || 5).await, Some(5));
+        assert_eq!(scheduler.run(1, || panic!("as a bug would")).await, None::<()>);
+        assert_eq!(scheduler.run(1, || 6).await, Some(6));
+        scheduler.run(2, || ()).await;
+        assert_eq!(scheduler.persons.lock().unwrap().len(), 1, "nobody is remembered");
     }
 }

@@ -1,4 +1,4 @@
-//! Who is told of which set.
+//! Which events a caller gets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ fn name(text: &str) -> ObjectName {
 
 fn sets(all: &[(&str, Value, bool)]) -> Sets {
     let one = |(text, set, is_shown): &(&str, Value, bool)| {
-        let looked = WatchedSet {
+        let watched_set = WatchedSet {
             set: Arc::new(set.clone()),
             owned: BTreeSet::new(),
             is_shown: *is_shown,
         };
-        (name(text), looked)
+        (name(text), watched_set)
     };
     all.iter().map(one).collect()
 }
@@ -47,7 +47,7 @@ fn what_is_shown_comes_changes_and_goes() {
     check(&[("a", one.clone(), true)], &[], &[(EventType::Deleted, one)]);
 }
 
-/// SECURITY: nothing is told of what nobody was shown, nor of what became of it since.
+/// SECURITY: no event shows a set that the caller could not see, or what became of it since.
 #[test]
 fn what_is_not_shown_is_not_told_of() {
     let (one, two) = (json!({"v": 1}), json!({"v": 2}));

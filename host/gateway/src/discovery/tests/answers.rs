@@ -1,4 +1,4 @@
-//! Documents of clusters, good and bad.
+//! Discovery documents of clusters, valid and invalid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use super::super::{CLUSTER_WEIGHT, Discovery, LIMITS, Limits};
-use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
+use super::fake_cluster::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
 use super::{find, unavailable, unknown};
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::clock::SystemClock;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
-use tollgate_plugin::credential::cache::{Cache, Settings};
-use tollgate_plugin::credential::source::{CredentialSource, Minted};
+use tollgate_plugin::credential::cache::{CredentialCache, Settings};
+use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};
 use tollgate_plugin::credential::{Credential, Mint, MintError, MintRequest, Token};
 
 const GROUPS: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[
@@ -36,17 +36,17 @@ const CORE_V1: &str = r#"{"kind":"APIResourceList","groupVersion":"v1","resource
 async fn one_answer_says_every_kind() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
-    for (asked, expected) in [
+    for (gvr, expected) in [
         ("v1/pods", "/Pod"),
         ("v1/namespaces", "/Namespace*"),
         ("apps/v1/deployments", "apps/Deployment"),
         ("example.com/v2/things", "example.com/Thing*"),
         ("example.com/v1/things", "example.com/OldThing"),
     ] {
-        assert_eq!(find(&discovery, &access, asked).await, expected);
+        assert_eq!(find(&discovery, &access, gvr).await, expected);
     }
     assert_eq!(fake.seen(), ["GET /api+", "GET /apis+"]);
-    for (asked, shown) in [
+    for (gvr, shown) in [
         ("apps/v2/deployments", "deployments.apps/v2"),
         ("apps/v1/Deployments", "Deployments.apps/v1"),
         ("apps/v1/scale", "scale.apps/v1"),
@@ -58,9 +58,9 @@ async fn one_answer_says_every_kind() {
         ("other.io/v1/things", "things.other.io/v1"),
         ("v1/nothing", "nothing/v1"),
     ] {
-        assert_eq!(find(&discovery, &access, asked).await, unknown(shown));
+        assert_eq!(find(&discovery, &access, gvr).await, unknown(shown));
     }
-    // They were read a moment ago.
+    // The documents were fetched a moment ago.
     assert_eq!(fake.seen(), [""; 0]);
 }
 
@@ -81,17 +81,17 @@ async fn an_old_cluster_is_asked_for_what_is_needed() {
     assert_eq!(fake.seen(), ["GET /apis+", "GET /apis/apps/v1"]);
     assert_eq!(find(&discovery, &access, "v1/namespaces").await, "/Namespace*");
     assert_eq!(fake.seen(), ["GET /api+", "GET /api/v1"]);
-    for (asked, expected) in [
+    for (gvr, expected) in [
         ("apps/v1/scale", unknown("scale.apps/v1")),
         ("apps/v1/kindless", unknown("kindless.apps/v1")),
         ("v1/pods", unknown("pods/v1")),
         ("apps/v2/deployments", unknown("deployments.apps/v2")),
         ("made.up/v1/things", unknown("things.made.up/v1")),
     ] {
-        assert_eq!(find(&discovery, &access, asked).await, expected);
+        assert_eq!(find(&discovery, &access, gvr).await, expected);
     }
     assert_eq!(fake.seen(), [""; 0]);
-    // The list names the version, and the cluster does not have it.
+    // The list names the version, but the cluster does not serve it.
     assert_eq!(
         find(&discovery, &access, "batch/v1/jobs").await,
         unavailable("it answered 404 Not Found")
@@ -142,7 +142,7 @@ async fn what_is_no_answer_denies() {
         ),
     ] {
         let fake = FakeCluster::start(&[]).await;
-        fake.says("/apis", answer);
+        fake.set_answer("/apis", answer);
         let found = find(&Discovery::new(Clock::default()), &fake.access(), "apps/v1/deployments").await;
         assert_eq!(found, unavailable(why));
     }
@@ -150,38 +150,38 @@ async fn what_is_no_answer_denies() {
 
 #[tokio::test]
 async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
-    let says = [("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)];
-    let (one, other) = (FakeCluster::start(&says).await, FakeCluster::start(&says).await);
-    let asked = "apps/v1/deployments";
-    let remembered = |discovery: &Discovery| {
+    let answers = [("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)];
+    let (one, other) = (FakeCluster::start(&answers).await, FakeCluster::start(&answers).await);
+    let gvr = "apps/v1/deployments";
+    let cached = |discovery: &Discovery| {
         discovery.clusters.run_pending_tasks();
         (discovery.clusters.entry_count(), discovery.clusters.weighted_size())
     };
     let discovery = Discovery::new(Clock::default());
-    find(&discovery, &one.access(), asked).await;
-    let (_, weight) = remembered(&discovery);
+    find(&discovery, &one.access(), gvr).await;
+    let (_, weight) = cached(&discovery);
     assert!(weight > u64::from(CLUSTER_WEIGHT), "{weight}");
-    find(&discovery, &other.access(), asked).await;
-    assert_eq!(remembered(&discovery), (2, 2 * weight));
-    // One kind less, and the cluster that was asked about last stays.
+    find(&discovery, &other.access(), gvr).await;
+    assert_eq!(cached(&discovery), (2, 2 * weight));
+    // With one kind less, only the cluster that was looked up last stays.
     let limits = Limits {
         max_kinds: 2 * weight - 1,
         ..LIMITS
     };
     let narrow = Discovery::with(Clock::default(), limits);
     for fake in [&one, &other] {
-        assert_eq!(find(&narrow, &fake.access(), asked).await, "apps/Deployment");
+        assert_eq!(find(&narrow, &fake.access(), gvr).await, "apps/Deployment");
     }
-    assert_eq!(remembered(&narrow), (1, weight));
+    assert_eq!(cached(&narrow), (1, weight));
     assert!(narrow.clusters.contains_key(&other.access().connection()));
 }
 
 #[tokio::test]
 async fn answers_are_bounded() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
-    fake.says("/apis/silent", Answer::Silence);
+    fake.set_answer("/apis/silent", Answer::Silence);
     let with = |limits| Discovery::with(Clock::default(), limits);
-    let asked = "apps/v1/deployments";
+    let gvr = "apps/v1/deployments";
     let bytes = AGGREGATED_APPS.len();
     for (limits, expected) in [
         (
@@ -204,14 +204,14 @@ async fn answers_are_bounded() {
             unavailable("it serves 7 resources, at most 6 are remembered"),
         ),
     ] {
-        assert_eq!(find(&with(limits), &fake.access(), asked).await, expected);
+        assert_eq!(find(&with(limits), &fake.access(), gvr).await, expected);
     }
-    fake.says("/apis", Answer::Silence);
+    fake.set_answer("/apis", Answer::Silence);
     let limits = Limits {
         timeout: Duration::from_millis(20),
         ..LIMITS
     };
-    let found = find(&with(limits), &fake.access(), asked).await;
+    let found = find(&with(limits), &fake.access(), gvr).await;
     assert_eq!(found, unavailable("it did not answer within 0 s"));
 }
 
@@ -253,23 +253,23 @@ impl Mint for Counting {
 
 #[tokio::test]
 async fn a_credential_the_cluster_does_not_know_is_replaced_once() {
-    let cache = Cache::new(Settings::default(), Arc::new(SystemClock::start()), Handle::current());
-    for (known, expected) in [
+    let cache = CredentialCache::new(Settings::default(), Arc::new(SystemClock::start()), Handle::current());
+    for (accepted, expected) in [
         ("Bearer token-2", "apps/Deployment".to_owned()),
         ("Bearer token-9", unavailable("it answered 401 Unauthorized")),
     ] {
-        let fake = FakeCluster::knowing(Some(known), &[("/apis", AGGREGATED_APPS)]).await;
-        let key = CredentialKey::of(&KeyInputs {
+        let fake = FakeCluster::accepting(Some(accepted), &[("/apis", AGGREGATED_APPS)]).await;
+        let key = CredentialKey::from_inputs(&KeyInputs {
             abi: "test",
-            plugin: known,
+            plugin: accepted,
             config: &json!({}),
             secrets: &[],
             tenancy: Tenancy::Cluster(&fake.server),
             policy: "",
         });
-        let access = fake.access_with(CredentialSource::Minted(Minted {
+        let access = fake.access_with(CredentialSource::Minted(MintedCredential {
             slot: cache.slot(key, Arc::new(Counting::default())),
-            source: None,
+            mint: None,
             warnings: Vec::new(),
         }));
         let found = find(&Discovery::new(Clock::default()), &access, "apps/v1/deployments").await;

@@ -1,16 +1,16 @@
-//! When a cluster is asked, and by how many at once.
+//! When documents are fetched from a cluster, and how many fetches run at once.
 
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
 use super::super::Discovery;
-use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
+use super::fake_cluster::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
 use super::{find, unavailable, unknown};
 use tollgate_identity::clock::Clock;
 
-const ASKED: &str = "apps/v1/deployments";
-const NOBODY: [&str; 0] = [];
+const DEPLOYMENTS: &str = "apps/v1/deployments";
+const NO_REQUESTS: [&str; 0] = [];
 
 fn renamed() -> Answer {
     Answer::Content(200, AGGREGATED_APPS.replace("Deployment", "Renamed"))
@@ -21,12 +21,9 @@ async fn a_kind_that_was_just_made_is_known_within_seconds() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
-    let asked = "example.com/v1/widgets";
-    assert_eq!(
-        find(&discovery, &access, asked).await,
-        unknown("widgets.example.com/v1")
-    );
-    fake.says(
+    let gvr = "example.com/v1/widgets";
+    assert_eq!(find(&discovery, &access, gvr).await, unknown("widgets.example.com/v1"));
+    fake.set_answer(
         "/apis",
         Answer::Content(
             200,
@@ -36,18 +33,15 @@ async fn a_kind_that_was_just_made_is_known_within_seconds() {
             ),
         ),
     );
-    // Asking for more that is not there makes the gateway ask no more often.
+    // Lookups of other resources that do not exist cause no more fetches.
     for number in 0..50 {
         let other = format!("example.com/v1/other{number}");
         assert!(find(&discovery, &access, &other).await.contains("does not serve"));
     }
-    assert_eq!(
-        find(&discovery, &access, asked).await,
-        unknown("widgets.example.com/v1")
-    );
+    assert_eq!(find(&discovery, &access, gvr).await, unknown("widgets.example.com/v1"));
     assert_eq!(fake.seen(), ["GET /apis+"]);
     clock.advance(Duration::from_secs(3));
-    assert_eq!(find(&discovery, &access, asked).await, "example.com/Widget");
+    assert_eq!(find(&discovery, &access, gvr).await, "example.com/Widget");
     assert_eq!(fake.seen(), ["GET /apis+"]);
 }
 
@@ -58,14 +52,14 @@ async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     for _ in 0..5 {
         assert_eq!(
-            find(&discovery, &access, ASKED).await,
+            find(&discovery, &access, DEPLOYMENTS).await,
             unavailable("it answered 404 Not Found")
         );
     }
     assert_eq!(fake.seen(), ["GET /apis+"]);
-    fake.says("/apis", renamed());
+    fake.set_answer("/apis", renamed());
     clock.advance(Duration::from_secs(3));
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Renamed");
 }
 
 #[tokio::test]
@@ -73,7 +67,7 @@ async fn many_ask_once() {
     let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     fake.hold();
-    let finds = join_all((0..50).map(|_| find(&discovery, &access, ASKED)));
+    let finds = join_all((0..50).map(|_| find(&discovery, &access, DEPLOYMENTS)));
     let release = async {
         fake.wait_for_requests(1).await;
         fake.release();
@@ -90,11 +84,11 @@ async fn a_question_goes_on_when_its_asker_is_gone() {
     fake.hold();
     tokio::select! {
         biased;
-        found = find(&discovery, &access, ASKED) => panic!("{found}"),
+        found = find(&discovery, &access, DEPLOYMENTS) => panic!("{found}"),
         () = fake.wait_for_requests(1) => {}
     }
     fake.release();
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     assert_eq!(fake.seen(), ["GET /apis+"]);
 }
 
@@ -103,24 +97,24 @@ async fn what_is_old_serves_while_it_is_asked_for_again() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     clock.advance(Duration::from_secs(590));
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     assert_eq!(fake.seen(), ["GET /apis+"]);
-    fake.says("/apis", renamed());
+    fake.set_answer("/apis", renamed());
     fake.hold();
     clock.advance(Duration::from_secs(11));
     for _ in 0..20 {
-        assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+        assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     }
     fake.wait_for_requests(1).await;
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
-    // Who asks for what is not there waits for the same answer.
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
+    // A lookup of a resource that does not exist waits for the same fetch.
     let waiting = find(&discovery, &access, "apps/v1/nothing");
     let release = async { fake.release() };
     let (nothing, ()) = join(waiting, release).await;
     assert_eq!(nothing, unknown("nothing.apps/v1"));
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Renamed");
     assert_eq!(fake.seen(), ["GET /apis+"]);
 }
 
@@ -129,29 +123,32 @@ async fn what_is_too_old_does_not_serve() {
     let clock = Clock::default();
     let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
-    fake.says("/apis", Answer::Content(503, String::new()));
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
+    fake.set_answer("/apis", Answer::Content(503, String::new()));
     clock.advance(Duration::from_secs(3500));
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Deployment");
     clock.advance(Duration::from_secs(101));
     assert_eq!(
-        find(&discovery, &access, ASKED).await,
+        find(&discovery, &access, DEPLOYMENTS).await,
         unavailable("it answered 503 Service Unavailable")
     );
-    fake.says("/apis", renamed());
+    fake.set_answer("/apis", renamed());
     clock.advance(Duration::from_secs(3));
-    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+    assert_eq!(find(&discovery, &access, DEPLOYMENTS).await, "apps/Renamed");
 }
 
 #[tokio::test]
 async fn each_cluster_speaks_for_itself() {
     let one = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let other = FakeCluster::start(&[]).await;
-    other.says("/apis", renamed());
+    other.set_answer("/apis", renamed());
     let discovery = Discovery::new(Clock::default());
-    assert_eq!(find(&discovery, &one.access(), ASKED).await, "apps/Deployment");
-    assert_eq!(find(&discovery.clone(), &other.access(), ASKED).await, "apps/Renamed");
-    assert_eq!(find(&discovery, &one.access(), ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery, &one.access(), DEPLOYMENTS).await, "apps/Deployment");
+    assert_eq!(
+        find(&discovery.clone(), &other.access(), DEPLOYMENTS).await,
+        "apps/Renamed"
+    );
+    assert_eq!(find(&discovery, &one.access(), DEPLOYMENTS).await, "apps/Deployment");
     assert_eq!((one.seen().len(), other.seen().len()), (1, 1));
-    assert_eq!(one.seen(), NOBODY);
+    assert_eq!(one.seen(), NO_REQUESTS);
 }

@@ -1,6 +1,6 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::extensions::call::{Error, Subject, read};
+use crate::extensions::call::{CallObject, Error, read};
 use crate::extensions::registry::Registry;
 
 fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
@@ -15,8 +15,8 @@ fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
 }
 
 fn check(fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) {
-    let found = read("e", &Registry::default(), &headers(fields)).map(|(attributes, _)| attributes.subject);
-    let expected = expected.map(|(namespace, name, project)| Subject::Application {
+    let found = read("e", &Registry::default(), &headers(fields)).map(|(attributes, _)| attributes.object);
+    let expected = expected.map(|(namespace, name, project)| CallObject::Application {
         application: tollgate_state::ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

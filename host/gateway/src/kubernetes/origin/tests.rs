@@ -1,4 +1,4 @@
-//! Which pages may call, and what their browsers are told.
+//! Which pages may call, and the CORS fields that browsers get.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};

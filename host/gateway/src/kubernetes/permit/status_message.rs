@@ -1,5 +1,5 @@
-//! Formats a refusal as kube-apiserver does, in the text that clients of Kubernetes know. The
-//! length of the text is bounded.
+//! Formats the message of a refusal as kube-apiserver does, so that clients of Kubernetes
+//! recognize it. Its length is bounded.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go`
 //! and `k8s.io/apimachinery/pkg/api/errors`.
@@ -38,12 +38,12 @@ pub(crate) fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> St
         Some(subresource) => format!("{resource}/{}", shortened(subresource)),
         None => resource,
     };
-    let place = match &attributes.namespace {
+    let scope = match &attributes.namespace {
         Some(namespace) => format!("in the namespace {}", quoted(namespace)),
         None => "at the cluster scope".to_owned(),
     };
     format!(
-        "{text} is forbidden: User {user} cannot {verb} resource {} in API group {} {place}{because}",
+        "{text} is forbidden: User {user} cannot {verb} resource {} in API group {} {scope}{because}",
         quoted(&whole),
         quoted(group)
     )

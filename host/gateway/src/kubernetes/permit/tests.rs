@@ -11,7 +11,7 @@ use tollgate_core::upgrade::Protocol;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role, User};
 use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
-use tollgate_policy::rego::{Bundle, Front, KubernetesFacts, KubernetesInput, Source};
+use tollgate_policy::rego::{Bundle, BundleSource, Front, KubernetesFacts, KubernetesInput};
 
 const MAX_GROUPS: usize = 8;
 
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
 }
 
 fn policy() -> KubernetesPolicy {
-    let source = Source::read(&folder(), Front::Kubernetes).value.unwrap();
+    let source = BundleSource::read(&folder(), Front::Kubernetes).value.unwrap();
     let mapping = ImpersonationMapping::load(&folder(), MAX_GROUPS).value.unwrap();
     KubernetesPolicy::new(Bundle::unchecked(&source).unwrap(), mapping)
 }
@@ -248,7 +248,7 @@ fn what_the_policy_is_told_fits_its_schema() {
         (AccessAs::Impersonate(mapped), "impersonate"),
     ] {
         let access = access("my-agent", "alice", access_as);
-        let known = AccessInput::of(access.facts());
+        let known = AccessInput::from_facts(access.facts());
         let impersonation = mapping.apply(access.facts()).unwrap();
         let facts = KubernetesFacts::new(known, &impersonation);
         for attributes in [

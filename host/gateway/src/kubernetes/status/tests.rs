@@ -1,4 +1,4 @@
-//! What kubectl and pages are told.
+//! The responses that kubectl and pages get.
 
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -21,7 +21,7 @@ pub const CONTENT_BYTES: u64 = 16 * 1024;
 /// Longest name of a token, in characters.
 const NAME_CHARACTERS: usize = 255;
 
-/// Characters of an error that an answer repeats.
+/// Most characters of a parser's error that a response repeats.
 const MAX_ERROR_CHARS: usize = 200;
 
 /// Lifetime of a token if the request gives none.
@@ -31,7 +31,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewToken {
-    /// What its owner calls it.
+    /// The name that its owner gives it.
     pub name: String,
     /// The agent it is for.
     pub agent: AgentName,

@@ -18,7 +18,7 @@ const PATH: &str = "/k8s-proxy/";
 /// Whether people reach the gateway over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportSecurity {
-    /// They do. The cookie is sent over nothing else.
+    /// They do. Browsers send the cookie only over TLS.
     Tls,
     /// The listener is plain, and no public URL says that TLS ends before it.
     Plain,

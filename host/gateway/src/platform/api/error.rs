@@ -1,5 +1,5 @@
 //! The errors of the API for tokens, sessions, agents and audit. Each has a status, a reason for
-//! programs and a sentence for people.
+//! programs and a message for people.
 //!
 //! Security: no error tells whether something exists that the caller may not see.
 
@@ -51,7 +51,7 @@ pub enum Error {
         /// Its name.
         agent: String,
     },
-    /// Another platform decides who may enter, so only its credentials count. (409)
+    /// Another platform authorizes, so only its credentials are accepted. (409)
     #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
     RemoteAuthorizer,
     /// No user has this name. Only for callers who may act for the user. (404)

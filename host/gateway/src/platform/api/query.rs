@@ -1,4 +1,4 @@
-//! Decodes the query of a list into [`Query`]. Answers 400 if it cannot.
+//! Decodes the query of a list into [`Query`], or answers 400.
 //!
 //! Security: unknown parameters are refused, because ignoring one could show more than the caller
 //! meant.
@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::platform::api::Error;
 
-/// Events of one answer if the caller gives no limit.
+/// Events of one response if the caller gives no limit.
 const DEFAULT_EVENT_LIMIT: u32 = 100;
-/// Most rows of one answer, and the number of tokens and sessions if the caller gives no limit.
-const MOST: u32 = 1_000;
+/// Most rows of one response, and the number of tokens and sessions if the caller gives no limit.
+const MAX_ROWS: u32 = 1_000;
 
-/// Whose things are listed.
+/// The owners whose rows a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OwnerFilter {
     /// The caller's own.
@@ -31,7 +31,7 @@ pub enum OwnerFilter {
 /// The query of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Whose.
+    /// Filter by owner.
     pub owner: OwnerFilter,
     /// For this agent, by number or name.
     pub agent: Option<String>,
@@ -42,25 +42,25 @@ pub struct Query {
     /// At most this many.
     pub limit: Option<u32>,
     /// Tokens and sessions: the page behind this cursor.
-    pub after: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// The parameters that a list accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameters {
-    /// `user` alone.
+    /// Of agents: `user` alone.
     Agents,
     /// Of tokens and sessions.
-    Owned,
+    TokensOrSessions,
     /// Of the audit log.
     Audit,
 }
 
 impl Parameters {
-    fn resource_and_action(self) -> &'static [&'static str] {
+    fn names(self) -> &'static [&'static str] {
         match self {
             Self::Agents => &["user"],
-            Self::Owned => &["user", "agent", "limit", "continue"],
+            Self::TokensOrSessions => &["user", "agent", "limit", "continue"],
             Self::Audit => &["user", "agent", "action", "before", "limit"],
         }
     }
@@ -76,9 +76,9 @@ impl Query {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
-            let known = parameters.resource_and_action().iter().find(|known| **known == name);
+            let known = parameters.names().iter().find(|known| **known == name);
             let Some(known) = known else {
-                let known = parameters.resource_and_action().join("`, `");
+                let known = parameters.names().join("`, `");
                 return Err(wrong(format!("has a parameter other than `{known}`")));
             };
             if seen.contains(known) {
@@ -86,10 +86,10 @@ impl Query {
             }
             seen.push(known);
             // The longest cursor has the id of a session in it.
-            let most = if *known == "continue" { 512 } else { 255 };
-            if value.is_empty() || value.len() > most {
+            let max_bytes = if *known == "continue" { 512 } else { 255 };
+            if value.is_empty() || value.len() > max_bytes {
                 return Err(wrong(format!(
-                    "has a `{known}` of {} bytes, allowed are 1 to {most}",
+                    "has a `{known}` of {} bytes, allowed are 1 to {max_bytes}",
                     value.len()
                 )));
             }
@@ -105,15 +105,15 @@ impl Query {
 
     /// How many tokens or sessions to return.
     pub fn row_limit(&self) -> u32 {
-        self.limit.unwrap_or(MOST)
+        self.limit.unwrap_or(MAX_ROWS)
     }
 
-    /// The position that the cursor of an earlier answer encodes.
+    /// The position that the cursor of an earlier response encodes.
     ///
     /// # Errors
-    /// [`Error::Query`]: no answer of this list contained the cursor.
-    pub fn position<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
-        let Some(text) = &self.after else {
+    /// [`Error::Query`]: no response of this list contained the cursor.
+    pub fn decode_cursor<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
+        let Some(text) = &self.cursor else {
             return Ok(None);
         };
         let json = URL_SAFE_NO_PAD.decode(text).ok();
@@ -129,14 +129,14 @@ impl Query {
             "user" => self.owner = OwnerFilter::User(value),
             "agent" => self.agent = Some(value),
             "action" => self.action = Some(value),
-            "continue" => self.after = Some(value),
+            "continue" => self.cursor = Some(value),
             "before" => {
                 let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
                 self.before = Some(id);
             }
             _ => {
-                let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
-                let text = || format!("has a `limit` outside of 1 to {MOST}");
+                let limit = value.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
+                let text = || format!("has a `limit` outside of 1 to {MAX_ROWS}");
                 self.limit = Some(limit.ok_or_else(|| wrong(text()))?);
             }
         }
@@ -169,11 +169,11 @@ mod tests {
             action: Some("token.created".to_owned()),
             before: Some(id),
             limit: Some(1_000),
-            after: None,
+            cursor: None,
         };
         assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
         assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
-        let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
+        let all = Query::read(Some("user=*"), Parameters::TokensOrSessions).unwrap();
         assert_eq!(
             (all.owner.clone(), all.event_limit(), all.row_limit()),
             (OwnerFilter::All, 100, 1_000)
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn cursors_are_read_as_they_are_written() {
         let after = |text: &str| {
-            let query = Query::read(Some(&format!("continue={text}")), Parameters::Owned)?;
-            query.position(|(name, _): &(String, i64)| name.len() <= 256)
+            let query = Query::read(Some(&format!("continue={text}")), Parameters::TokensOrSessions)?;
+            query.decode_cursor(|(name, _): &(String, i64)| name.len() <= 256)
         };
         let longest = ("x".repeat(256), i64::MAX);
         assert_eq!(after(&encode_cursor(&longest)).unwrap(), Some(longest));
-        assert_eq!(Query::default().position(|_: &String| true).unwrap(), None);
+        assert_eq!(Query::default().decode_cursor(|_: &String| true).unwrap(), None);
         for text in [
             encode_cursor(&("x".repeat(257), 1)),
             encode_cursor(&("x", "y")),
@@ -210,12 +210,12 @@ mod tests {
         for (raw, parameters, part) in [
             (
                 "users=bob",
-                Parameters::Owned,
+                Parameters::TokensOrSessions,
                 "other than `user`, `agent`, `limit`, `continue`",
             ),
             (
                 "before=5",
-                Parameters::Owned,
+                Parameters::TokensOrSessions,
                 "other than `user`, `agent`, `limit`, `continue`",
             ),
             (
@@ -223,10 +223,10 @@ mod tests {
                 Parameters::Audit,
                 "other than `user`, `agent`, `action`, `before`, `limit`",
             ),
-            ("limit=1001", Parameters::Owned, "1 to 1000"),
+            ("limit=1001", Parameters::TokensOrSessions, "1 to 1000"),
             ("agent=a", Parameters::Agents, "other than `user`"),
-            ("user=a&user=b", Parameters::Owned, "`user` twice"),
-            ("user=", Parameters::Owned, "of 0 bytes"),
+            ("user=a&user=b", Parameters::TokensOrSessions, "`user` twice"),
+            ("user=", Parameters::TokensOrSessions, "of 0 bytes"),
             ("limit=0", Parameters::Audit, "1 to 1000"),
             ("limit=1001", Parameters::Audit, "1 to 1000"),
             ("limit=-1", Parameters::Audit, "1 to 1000"),

@@ -162,14 +162,14 @@ pub fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Erro
     if let Some(key) = keys.into_iter().find(|key| is_different(own.get(*key), spec.get(*key))) {
         return Err(differs(format!("spec.{key}")));
     }
-    let wanted = match spec.get(ENTRIES) {
+    let new_entries = match spec.get(ENTRIES) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(entries)) => entries.clone(),
         Some(_) => return Err(shape("spec.destinationServiceAccounts", "a list")),
     };
     let mut object = stored.clone();
     let entries = entries_mut(&mut object)?;
-    *entries = wanted;
+    *entries = new_entries;
     // Sending no entries where none were stored is no change.
     let is_nothing = entries.is_empty() && own.get(ENTRIES).is_none_or(Value::is_null);
     Ok(if is_nothing { stored.clone() } else { object })
@@ -198,14 +198,14 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
     if found.is_empty() {
         return Ok(());
     }
-    let named = |finding: &Diagnostic| {
+    let describe = |finding: &Diagnostic| {
         let at = finding.location.as_ref().map_or_else(String::new, ToString::to_string);
         format!("`{at}`: {}", finding.message)
     };
-    Err(Error::Invalid(found.iter().map(named).collect()))
+    Err(Error::Invalid(found.iter().map(describe).collect()))
 }
 
-/// The entries as the gateway judges them. Each has its key as its position.
+/// The entries in the form that the gateway validates. Each has its key as its position.
 ///
 /// # Errors
 /// [`Error::Shape`], naming the entry by its number from 0.

@@ -10,7 +10,7 @@ use tollgate_identity::clock::Clock;
 
 const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
 
-/// What is found of settings in a folder: `place: severity: text`.
+/// The findings about settings in a folder: `location: severity: text`.
 async fn found(folder: &Path, settings: &str) -> Vec<String> {
     let path = folder.join("tollgate.yaml");
     std::fs::write(&path, format!("{NEEDED}{settings}")).unwrap();

@@ -1,4 +1,4 @@
-//! Plans which clusters to ask which questions, and about which accounts next.
+//! Plans which clusters to ask, and about which accounts next.
 //!
 //! Invariant: no cluster is asked while Applications do not act as accounts.
 
@@ -13,42 +13,43 @@ use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use crate::cluster_access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
-use tollgate_policy::applications::Applications;
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::Cluster;
 
-/// Which clusters to ask, and what.
+/// Which clusters to ask, and about which accounts and keys.
 #[derive(Debug, Default)]
 pub(super) struct AccountPlan {
     pub(super) mode: ImpersonationMode,
     /// Clusters by server.
     pub(super) clusters: BTreeMap<String, ClusterAccounts>,
-    /// Keys of `extra` that are sent along, in order, without duplicates.
+    /// Keys of `extra` that requests send, in order, without duplicates.
     pub(super) keys: Vec<String>,
 }
 
-/// What to ask one cluster.
+/// The accounts to ask one cluster about.
 #[derive(Debug)]
 pub(super) struct ClusterAccounts {
     /// Its name in metrics and logs.
     pub(super) label: Arc<str>,
     pub(super) access: Option<Arc<ClusterAccess>>,
-    pub(super) accounts: BTreeMap<Account, ActingApplications>,
+    pub(super) accounts: BTreeMap<ServiceAccountName, ActingApplications>,
 }
 
 impl AccountPlan {
     /// - `keys`: of `extra`, in any order.
+    /// - `all`: all clusters, for projects that permit only their own.
     pub(super) fn of(
-        applications: &Applications,
+        applications: &ApplicationIndex,
         keys: impl Iterator<Item = String>,
-        (clusters, known): (&Clusters, &[Cluster]),
+        (clusters, all): (&Clusters, &[Cluster]),
     ) -> Self {
         let mode = applications.mode;
         let needed = match mode {
             ImpersonationMode::Off => BTreeMap::new(),
-            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, known),
+            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, all),
         };
-        let asked = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
+        let to_ask = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
             let access = clusters.find_by_server(&server).cloned();
             let name = if cluster.name.is_empty() {
                 &server
@@ -58,81 +59,80 @@ impl AccountPlan {
             let label = access
                 .as_ref()
                 .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
-            let asked = ClusterAccounts {
+            let cluster_accounts = ClusterAccounts {
                 label,
                 access,
                 accounts,
             };
-            (server, asked)
+            (server, cluster_accounts)
         };
         let mut keys: Vec<String> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
         Self {
             mode,
-            clusters: needed.into_iter().map(asked).collect(),
+            clusters: needed.into_iter().map(to_ask).collect(),
             keys,
         }
     }
 }
 
 impl ClusterAccounts {
-    /// Whether both access the cluster in the same way, so that answers to one hold for the other.
-    /// A changed credential takes effect with the next round at the latest.
+    /// Whether both access the cluster in the same way, so that results of one are valid for the
+    /// other. A changed credential takes effect with the next round at the latest.
     pub(super) fn has_same_connection(&self, other: &Self) -> bool {
-        let way = |asked: &Self| {
-            let access = asked.access.as_ref()?;
+        let connection = |cluster: &Self| {
+            let access = cluster.access.as_ref()?;
             let backend = access.backend().map(Arc::as_ptr);
             Some((backend, Arc::clone(access.provider())))
         };
-        way(self) == way(other)
+        connection(self) == connection(other)
     }
 
-    /// Accounts to ask about now, those asked about longest ago first. `None` if it is too early
-    /// for all.
-    ///
-    /// - Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts. An empty list means to ask only about the cluster.
+    /// Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts to ask about now, those asked about
+    /// longest ago first. An empty list means to ask only about the cluster. `None` if it is too
+    /// early for all.
     pub(super) fn due_accounts(
         &self,
-        known: Option<&SurveyResult>,
+        last: Option<&SurveyResult>,
         keys: &[String],
         now: Instant,
-    ) -> Option<Vec<Account>> {
-        let nothing = SurveyResult::default();
-        let known = known.unwrap_or(&nothing);
+    ) -> Option<Vec<ServiceAccountName>> {
+        let no_survey = SurveyResult::default();
+        let last = last.unwrap_or(&no_survey);
         let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
-        if known.problem.is_some() && !is_due(known.at, RETRY_INTERVAL) {
+        if last.problem.is_some() && !is_due(last.at, RETRY_INTERVAL) {
             return None;
         }
-        let is_stale = |seen: &AccountResult| {
+        let is_stale = |result: &AccountResult| {
             is_due(
-                Some(seen.at),
-                if seen.is_good() {
+                Some(result.at),
+                if result.is_good() {
                     FULL_CHECK_INTERVAL
                 } else {
                     RETRY_INTERVAL
                 },
             )
         };
-        let seen = |account: &Account| known.accounts.get(account);
-        let mut stale: Vec<&Account> = self
+        let result_of = |account: &ServiceAccountName| last.accounts.get(account);
+        let mut stale: Vec<&ServiceAccountName> = self
             .accounts
             .keys()
-            .filter(|account| seen(account).is_none_or(is_stale))
+            .filter(|account| result_of(account).is_none_or(is_stale))
             .collect();
-        stale.sort_by_key(|account| seen(account).map(|seen| seen.at));
+        stale.sort_by_key(|account| result_of(account).map(|result| result.at));
         stale.truncate(MAX_ACCOUNTS_PER_ROUND);
-        let is_whole = keys.iter().all(|key| known.extra.contains_key(key));
-        let asks = !stale.is_empty() || !is_whole || is_due(known.at, FULL_CHECK_INTERVAL);
-        asks.then(|| stale.into_iter().cloned().collect())
+        let has_all_keys = keys.iter().all(|key| last.extra.contains_key(key));
+        let must_ask = !stale.is_empty() || !has_all_keys || is_due(last.at, FULL_CHECK_INTERVAL);
+        must_ask.then(|| stale.into_iter().cloned().collect())
     }
 
-    /// Number of accounts that nothing was asked about yet.
-    pub(super) fn unasked(&self, known: &SurveyResult) -> usize {
+    /// Number of accounts that were not asked about yet.
+    pub(super) fn unasked(&self, result: &SurveyResult) -> usize {
         let unknown = self
             .accounts
             .keys()
-            .filter(|account| !known.accounts.contains_key(account));
+            .filter(|account| !result.accounts.contains_key(account));
         unknown.count()
     }
 

@@ -1,4 +1,4 @@
-//! Reports the accounts that act for Applications to operators: a [`AccountsReport`] for the admin
+//! Reports the accounts that Applications act as to operators: an [`AccountsReport`] for the admin
 //! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use super::super::accounts::ActingApplications;
 use super::plan::{AccountPlan, ClusterAccounts};
-use super::survey::{AccountExistence, AccountImpersonation, AccountResult, Extra, SurveyResult};
+use super::survey::{AccountExistence, AccountImpersonation, AccountResult, ExtraStatus, SurveyResult};
 use tollgate_config::ImpersonationMode;
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
-/// Most accounts that are shown of one cluster. Those that lack something come first.
+/// Most accounts that are shown of one cluster. Those with missing or unknown results come first.
 const MAX_SHOWN_ACCOUNTS: usize = 1_000;
 
 /// Why it is unknown whether an account exists.
 const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
-/// Why nothing is known of an account.
+/// Why there is no result for an account.
 const NOT_ASKED: &str = "it was not asked about yet";
 
-/// What is known of all clusters. Clones share the board.
+/// The latest report. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SharedReports(Arc<ArcSwap<AccountsReport>>);
 
@@ -42,7 +42,7 @@ impl SharedReports {
     }
 }
 
-/// What is known of the accounts that act for Applications.
+/// The report of the accounts that Applications act as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountsReport {
     /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
@@ -60,14 +60,14 @@ impl Default for AccountsReport {
     }
 }
 
-/// What is known of one cluster.
+/// The report of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterReport {
     /// Its name, or its server if the name is not unique.
     pub cluster: String,
     /// Its API server.
     pub server: String,
-    /// Why nothing is known of it.
+    /// Why it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The mode in which the gateway may impersonate every account of the cluster, including those
@@ -81,11 +81,11 @@ pub struct ClusterReport {
     /// The command that prints the required roles, if some are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Accounts that lack something first, then by name.
+    /// The accounts, those with missing or unknown results first, then by name.
     pub accounts: Vec<AccountReport>,
     /// How many more accounts there are.
     pub accounts_left_out: usize,
-    /// Keys of `extra` that are sent along.
+    /// Keys of `extra` that requests send.
     pub extra: Vec<ExtraReport>,
 }
 
@@ -100,7 +100,7 @@ pub struct Counts {
     pub unknown: usize,
 }
 
-/// What is known of one account.
+/// The report of one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountReport {
     /// Its namespace.
@@ -115,7 +115,7 @@ pub struct AccountReport {
     pub applications: ApplicationsReport,
 }
 
-/// What a cluster said.
+/// The answer of a cluster about one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum AccountAnswer {
@@ -146,7 +146,7 @@ pub struct ApplicationsReport {
     pub first: Vec<String>,
 }
 
-/// What is known of a key of `extra`.
+/// The report of one key of `extra`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExtraReport {
     /// The key.
@@ -167,12 +167,11 @@ pub(super) fn mode_name(mode: ImpersonationMode) -> &'static str {
 }
 
 impl AccountsReport {
-    pub(super) fn of<'a>(plan: &AccountPlan, known: impl Fn(&str) -> Option<&'a SurveyResult>) -> Self {
-        let nothing = SurveyResult::default();
-        let clusters = plan
-            .clusters
-            .iter()
-            .map(|(server, asked)| ClusterReport::of(server, asked, (known(server).unwrap_or(&nothing), &plan.keys)));
+    pub(super) fn of<'a>(plan: &AccountPlan, result_of: impl Fn(&str) -> Option<&'a SurveyResult>) -> Self {
+        let no_survey = SurveyResult::default();
+        let clusters = plan.clusters.iter().map(|(server, cluster)| {
+            ClusterReport::of(server, cluster, (result_of(server).unwrap_or(&no_survey), &plan.keys))
+        });
         Self {
             mode: mode_name(plan.mode),
             clusters: clusters.collect(),
@@ -181,56 +180,58 @@ impl AccountsReport {
 }
 
 impl ClusterReport {
-    fn of(server: &str, asked: &ClusterAccounts, (known, keys): (&SurveyResult, &[String])) -> Self {
-        let impersonation = Counts::of_impersonation(asked, known);
-        let mut accounts: Vec<(&Account, &ActingApplications, Option<&AccountResult>)> = asked
+    fn of(server: &str, cluster: &ClusterAccounts, (result, keys): (&SurveyResult, &[String])) -> Self {
+        let impersonation = Counts::of_impersonation(cluster, result);
+        let mut accounts: Vec<(&ServiceAccountName, &ActingApplications, Option<&AccountResult>)> = cluster
             .accounts
             .iter()
-            .map(|(account, uses)| (account, uses, known.accounts.get(account)))
+            .map(|(account, acting)| (account, acting, result.accounts.get(account)))
             .collect();
-        accounts.sort_by_key(|(_, _, seen)| seen.is_some_and(AccountResult::is_good));
+        accounts.sort_by_key(|(_, _, account_result)| account_result.is_some_and(AccountResult::is_good));
         let accounts_left_out = accounts.len().saturating_sub(MAX_SHOWN_ACCOUNTS);
         accounts.truncate(MAX_SHOWN_ACCOUNTS);
         Self {
-            cluster: asked.label.to_string(),
+            cluster: cluster.label.to_string(),
             server: server.to_owned(),
-            problem: known.problem.as_ref().map(ToString::to_string),
-            acts_as_all: known.all.map(super::super::grants::ImpersonationKind::as_str),
+            problem: result.problem.as_ref().map(ToString::to_string),
+            acts_as_all: result.all.map(super::super::grants::ImpersonationKind::as_str),
             impersonation,
-            existence: Counts::of_existence(asked, known),
-            command: (impersonation.missing > 0).then(|| asked.command()),
+            existence: Counts::of_existence(cluster, result),
+            command: (impersonation.missing > 0).then(|| cluster.command()),
             accounts: accounts
                 .into_iter()
-                .map(|(account, uses, seen)| AccountReport::of(account, uses, seen))
+                .map(|(account, acting, account_result)| AccountReport::of(account, acting, account_result))
                 .collect(),
             accounts_left_out,
             extra: keys
                 .iter()
-                .map(|key| ExtraReport::of(key, known.extra.get(key)))
+                .map(|key| ExtraReport::of(key, result.extra.get(key)))
                 .collect(),
         }
     }
 }
 
 impl Counts {
-    pub(super) fn of_impersonation(asked: &ClusterAccounts, known: &SurveyResult) -> Self {
+    pub(super) fn of_impersonation(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
         let mut counts = Self::default();
-        for account in asked.accounts.keys() {
-            let seen = known.accounts.get(account);
-            counts.add(match seen.map(|seen| &seen.impersonation) {
-                Some(AccountImpersonation::Granted(_)) => Some(true),
-                Some(AccountImpersonation::Missing | AccountImpersonation::Impossible) => Some(false),
-                Some(AccountImpersonation::Unknown(_)) | None => None,
-            });
+        for account in cluster.accounts.keys() {
+            let account_result = result.accounts.get(account);
+            counts.add(
+                match account_result.map(|account_result| &account_result.impersonation) {
+                    Some(AccountImpersonation::Granted(_)) => Some(true),
+                    Some(AccountImpersonation::Missing | AccountImpersonation::Impossible) => Some(false),
+                    Some(AccountImpersonation::Unknown(_)) | None => None,
+                },
+            );
         }
         counts
     }
 
-    pub(super) fn of_existence(asked: &ClusterAccounts, known: &SurveyResult) -> Self {
+    pub(super) fn of_existence(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
         let mut counts = Self::default();
-        for account in asked.accounts.keys() {
-            let seen = known.accounts.get(account);
-            counts.add(match seen.map(|seen| &seen.existence) {
+        for account in cluster.accounts.keys() {
+            let account_result = result.accounts.get(account);
+            counts.add(match account_result.map(|account_result| &account_result.existence) {
                 Some(AccountExistence::Present) => Some(true),
                 Some(AccountExistence::Absent) => Some(false),
                 Some(AccountExistence::Hidden | AccountExistence::Unknown(_)) | None => None,
@@ -239,13 +240,13 @@ impl Counts {
         counts
     }
 
-    pub(super) fn of_extra(keys: &[String], known: &SurveyResult) -> Self {
+    pub(super) fn of_extra(keys: &[String], result: &SurveyResult) -> Self {
         let mut counts = Self::default();
         for key in keys {
-            counts.add(match known.extra.get(key) {
-                Some(Extra::Granted) => Some(true),
-                Some(Extra::Missing) => Some(false),
-                Some(Extra::Unknown(_)) | None => None,
+            counts.add(match result.extra.get(key) {
+                Some(ExtraStatus::Granted) => Some(true),
+                Some(ExtraStatus::Missing) => Some(false),
+                Some(ExtraStatus::Unknown(_)) | None => None,
             });
         }
         counts
@@ -272,19 +273,19 @@ impl Counts {
 }
 
 impl AccountReport {
-    fn of(account: &Account, uses: &ActingApplications, seen: Option<&AccountResult>) -> Self {
-        let Account { namespace, name } = account;
+    fn of(account: &ServiceAccountName, acting: &ActingApplications, result: Option<&AccountResult>) -> Self {
+        let ServiceAccountName { namespace, name } = account;
         Self {
             namespace: namespace.clone(),
             name: name.clone(),
-            impersonation: match seen.map(|seen| &seen.impersonation) {
+            impersonation: match result.map(|result| &result.impersonation) {
                 Some(AccountImpersonation::Granted(mode)) => AccountAnswer::Granted { mode: mode.as_str() },
                 Some(AccountImpersonation::Missing) => AccountAnswer::Missing,
                 Some(AccountImpersonation::Impossible) => AccountAnswer::Impossible,
                 Some(AccountImpersonation::Unknown(problem)) => AccountAnswer::unknown(problem),
                 None => AccountAnswer::unknown(&NOT_ASKED),
             },
-            existence: match seen.map(|seen| &seen.existence) {
+            existence: match result.map(|result| &result.existence) {
                 Some(AccountExistence::Present) => AccountAnswer::Exists,
                 Some(AccountExistence::Absent) => AccountAnswer::Missing,
                 Some(AccountExistence::Hidden) => AccountAnswer::unknown(&HIDDEN),
@@ -292,8 +293,8 @@ impl AccountReport {
                 None => AccountAnswer::unknown(&NOT_ASKED),
             },
             applications: ApplicationsReport {
-                count: uses.count,
-                first: uses.first.clone(),
+                count: acting.count,
+                first: acting.first.clone(),
             },
         }
     }
@@ -308,11 +309,11 @@ impl AccountAnswer {
 }
 
 impl ExtraReport {
-    fn of(key: &str, said: Option<&Extra>) -> Self {
-        let (state, problem) = match said {
-            Some(Extra::Granted) => ("granted", None),
-            Some(Extra::Missing) => ("missing", None),
-            Some(Extra::Unknown(problem)) => ("unknown", Some(problem.to_string())),
+    fn of(key: &str, status: Option<&ExtraStatus>) -> Self {
+        let (state, problem) = match status {
+            Some(ExtraStatus::Granted) => ("granted", None),
+            Some(ExtraStatus::Missing) => ("missing", None),
+            Some(ExtraStatus::Unknown(problem)) => ("unknown", Some(problem.to_string())),
             None => ("unknown", Some("the cluster did not say".to_owned())),
         };
         Self {

@@ -1,10 +1,9 @@
 //! Asks one cluster what the gateway may do with the accounts and keys of `extra` that are used
-//! there, and updates what is [`SurveyResult`]. One round asks about at most [`MAX_ACCOUNTS_PER_ROUND`] accounts, with at
-//! most [`MAX_IN_FLIGHT`] questions at once.
+//! there, and updates its [`SurveyResult`]. One round asks about at most [`MAX_ACCOUNTS_PER_ROUND`]
+//! accounts, with at most [`MAX_IN_FLIGHT`] requests at once.
 //!
-//! A question about all accounts comes first, then those about namespaces with several accounts,
-//! then those about single accounts. A gateway that was given broad grants therefore asks fewer
-//! questions.
+//! Rights on all accounts are checked first, then those on namespaces with several accounts, then
+//! those on single accounts. A gateway with broad rights therefore needs fewer checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,40 +13,40 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::grants::ImpersonationKind;
 use super::super::review::CheckError;
-use super::super::rights::{AccessReviewer, AccountRight, AccountScope, Question};
-use tollgate_policy::impersonate::service_account::Account;
+use super::super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
-/// Most accounts asked about in one round. Each takes at most four questions.
+/// Most accounts asked about in one round. Each takes at most four requests.
 pub(super) const MAX_ACCOUNTS_PER_ROUND: usize = 256;
-/// Most questions that one cluster has to answer at once.
+/// Most requests to one cluster at once.
 const MAX_IN_FLIGHT: usize = 4;
 /// Longest round.
 pub(super) const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Fewest accounts of a namespace for which the whole namespace is asked about.
+/// Fewest accounts of a namespace for which rights on the whole namespace are checked.
 const MIN_NAMESPACE_ACCOUNTS: usize = 3;
 
-/// What is known of a cluster.
+/// What one cluster lets the gateway do, as far as it was asked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SurveyResult {
     /// Results for each account that was asked about.
-    pub(super) accounts: BTreeMap<Account, AccountResult>,
+    pub(super) accounts: BTreeMap<ServiceAccountName, AccountResult>,
     /// Results for each key of `extra`.
-    pub(super) extra: BTreeMap<String, Extra>,
+    pub(super) extra: BTreeMap<String, ExtraStatus>,
     /// The mode in which every account of the cluster may be impersonated, including those that no
     /// Application acts as.
     pub(super) all: Option<ImpersonationKind>,
-    /// When it was last asked, successfully or not.
+    /// When the cluster was last asked, successfully or not.
     pub(super) at: Option<Instant>,
-    /// Why it did not answer at all.
+    /// Why the cluster did not answer at all.
     pub(super) problem: Option<CheckError>,
 }
 
-/// What is known of one account.
+/// What one cluster lets the gateway do with one account.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AccountResult {
     pub(super) impersonation: AccountImpersonation,
     pub(super) existence: AccountExistence,
-    /// When it was asked about.
+    /// When the account was asked about.
     pub(super) at: Instant,
 }
 
@@ -79,7 +78,7 @@ pub(super) enum AccountExistence {
 
 /// Whether a key of `extra` may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Extra {
+pub(super) enum ExtraStatus {
     /// It may, with any value.
     Granted,
     /// It may not.
@@ -89,15 +88,15 @@ pub(super) enum Extra {
 }
 
 impl AccountResult {
-    /// Whether nothing is left that could improve soon.
+    /// Whether nothing is missing or unknown.
     pub(super) fn is_good(&self) -> bool {
-        let acts = matches!(self.impersonation, AccountImpersonation::Granted(_));
-        let is_there = matches!(self.existence, AccountExistence::Present | AccountExistence::Hidden);
-        acts && is_there
+        let may_impersonate = matches!(self.impersonation, AccountImpersonation::Granted(_));
+        let exists = matches!(self.existence, AccountExistence::Present | AccountExistence::Hidden);
+        may_impersonate && exists
     }
 }
 
-/// Results that hold for many accounts.
+/// Rights on all accounts, or on whole namespaces.
 #[derive(Debug, Default)]
 struct BroadRights {
     all: BTreeSet<AccountRight>,
@@ -106,51 +105,51 @@ struct BroadRights {
 
 impl BroadRights {
     fn covers(&self, right: AccountRight, namespace: &str) -> bool {
-        let within = self.namespaces.get(&right);
-        self.all.contains(&right) || within.is_some_and(|namespaces| namespaces.contains(namespace))
+        let granted = self.namespaces.get(&right);
+        self.all.contains(&right) || granted.is_some_and(|namespaces| namespaces.contains(namespace))
     }
 }
 
-/// Asks about `turn` and every key, and keeps what is known of the other accounts. What is not
-/// asked before `deadline` stays as it was known.
+/// Asks about `due` accounts and every key, and keeps the results of the other accounts. What is
+/// not asked before `deadline` keeps its result.
 ///
-/// - `turn`: at most [`MAX_ACCOUNTS_PER_ROUND`] accounts.
+/// - `due`: at most [`MAX_ACCOUNTS_PER_ROUND`] accounts.
 /// - `deadline`: [`ROUND_TIMEOUT`] from now.
 ///
 /// Cancel safe.
 pub(super) async fn survey(
     cluster: &impl AccessReviewer,
-    (turn, keys): (&[Account], &[String]),
+    (due, keys): (&[ServiceAccountName], &[String]),
     before: Option<SurveyResult>,
     deadline: Instant,
 ) -> SurveyResult {
-    let mut known = before.unwrap_or_default();
-    let wide = async {
-        let wide = ask_broad_rights(cluster, turn).await?;
+    let mut result = before.unwrap_or_default();
+    let asking = async {
+        let broad = ask_broad_rights(cluster, due).await?;
         let extra = ask_extra(cluster, keys).await;
-        Ok((wide, extra))
+        Ok((broad, extra))
     };
-    let (wide, extra) = match timeout_at(deadline, wide).await {
+    let (broad, extra) = match timeout_at(deadline, asking).await {
         Ok(Ok(answers)) => answers,
         Ok(Err(problem)) => return SurveyResult::without_answers(problem),
         Err(_) => return SurveyResult::without_answers(CheckError::Time(ROUND_TIMEOUT)),
     };
-    known.problem = None;
-    known.at = Some(Instant::now());
-    known.extra = extra;
-    known.all = [ImpersonationKind::Classic, ImpersonationKind::Constrained]
+    result.problem = None;
+    result.at = Some(Instant::now());
+    result.extra = extra;
+    result.all = [ImpersonationKind::Classic, ImpersonationKind::Constrained]
         .into_iter()
-        .find(|mode| wide.all.contains(&AccountRight::Impersonate(*mode)));
-    let asking = turn.iter().map(|account| ask_one(cluster, &wide, account));
-    let mut answers = futures_util::stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(MAX_IN_FLIGHT);
-    while let Ok(Some((account, seen))) = timeout_at(deadline, answers.next()).await {
-        known.accounts.insert(account, seen);
+        .find(|mode| broad.all.contains(&AccountRight::Impersonate(*mode)));
+    let accounts = due.iter().map(|account| ask_one(cluster, &broad, account));
+    let mut answers = futures_util::stream::iter(accounts.collect::<Vec<_>>()).buffer_unordered(MAX_IN_FLIGHT);
+    while let Ok(Some((account, account_result))) = timeout_at(deadline, answers.next()).await {
+        result.accounts.insert(account, account_result);
     }
-    known
+    result
 }
 
 impl SurveyResult {
-    /// A cluster that does not answer grants nothing.
+    /// The result of a cluster that did not answer: it grants nothing.
     pub(super) fn without_answers(problem: CheckError) -> Self {
         Self {
             at: Some(Instant::now()),
@@ -160,12 +159,15 @@ impl SurveyResult {
     }
 }
 
-/// Asks about the whole cluster, then about namespaces with several accounts, one right after the
-/// other. What is granted in one mode is not asked for in the other.
-async fn ask_broad_rights(cluster: &impl AccessReviewer, turn: &[Account]) -> Result<BroadRights, CheckError> {
-    let mut wide = BroadRights::default();
+/// Checks rights on all accounts, then on namespaces with several accounts, one after the other.
+/// What is granted in one mode is not checked in the other.
+async fn ask_broad_rights(
+    cluster: &impl AccessReviewer,
+    due: &[ServiceAccountName],
+) -> Result<BroadRights, CheckError> {
+    let mut broad = BroadRights::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for account in turn.iter().filter(|account| account.is_valid()) {
+    for account in due.iter().filter(|account| account.is_valid()) {
         let size = sizes.entry(&account.namespace).or_default();
         *size = size.saturating_add(1);
     }
@@ -178,66 +180,73 @@ async fn ask_broad_rights(cluster: &impl AccessReviewer, turn: &[Account]) -> Re
         AccountRight::Impersonate(ImpersonationKind::Constrained),
         AccountRight::Get,
     ] {
-        let is_other = right == AccountRight::Impersonate(ImpersonationKind::Constrained);
+        let is_constrained = right == AccountRight::Impersonate(ImpersonationKind::Constrained);
         let classic = AccountRight::Impersonate(ImpersonationKind::Classic);
-        if is_other && wide.all.contains(&classic) {
+        if is_constrained && broad.all.contains(&classic) {
             continue;
         }
-        if cluster.is_allowed(Question::Accounts(right, AccountScope::All)).await? {
-            wide.all.insert(right);
+        if cluster
+            .is_allowed(AccessCheck::Accounts(right, AccountScope::All))
+            .await?
+        {
+            broad.all.insert(right);
             continue;
         }
         for namespace in &several {
-            if is_other && wide.covers(classic, namespace) {
+            if is_constrained && broad.covers(classic, namespace) {
                 continue;
             }
-            let question = Question::Accounts(right, AccountScope::Namespace(namespace));
-            if cluster.is_allowed(question).await? {
-                let within = wide.namespaces.entry(right).or_default();
-                within.insert((*namespace).to_owned());
+            let check = AccessCheck::Accounts(right, AccountScope::Namespace(namespace));
+            if cluster.is_allowed(check).await? {
+                let granted = broad.namespaces.entry(right).or_default();
+                granted.insert((*namespace).to_owned());
             }
         }
     }
-    Ok(wide)
+    Ok(broad)
 }
 
-async fn ask_extra(cluster: &impl AccessReviewer, keys: &[String]) -> BTreeMap<String, Extra> {
+async fn ask_extra(cluster: &impl AccessReviewer, keys: &[String]) -> BTreeMap<String, ExtraStatus> {
     let mut extra = BTreeMap::new();
     for key in keys {
-        let said = match cluster.is_allowed(Question::Extra(key)).await {
-            Ok(true) => Extra::Granted,
-            Ok(false) => Extra::Missing,
-            Err(problem) => Extra::Unknown(problem),
+        let status = match cluster.is_allowed(AccessCheck::Extra(key)).await {
+            Ok(true) => ExtraStatus::Granted,
+            Ok(false) => ExtraStatus::Missing,
+            Err(problem) => ExtraStatus::Unknown(problem),
         };
-        extra.insert(key.clone(), said);
+        extra.insert(key.clone(), status);
     }
     extra
 }
 
-async fn ask_one(cluster: &impl AccessReviewer, wide: &BroadRights, account: &Account) -> (Account, AccountResult) {
+async fn ask_one(
+    cluster: &impl AccessReviewer,
+    broad: &BroadRights,
+    account: &ServiceAccountName,
+) -> (ServiceAccountName, AccountResult) {
     let (impersonation, existence) = if account.is_valid() {
         (
-            ask_impersonation(cluster, wide, account).await,
-            ask_existence(cluster, wide, account).await,
+            ask_impersonation(cluster, broad, account).await,
+            ask_existence(cluster, broad, account).await,
         )
     } else {
         (AccountImpersonation::Impossible, AccountExistence::Absent)
     };
-    let seen = AccountResult {
+    let account_result = AccountResult {
         impersonation,
         existence,
         at: Instant::now(),
     };
-    (account.clone(), seen)
+    (account.clone(), account_result)
 }
 
 async fn ask_impersonation(
     cluster: &impl AccessReviewer,
-    wide: &BroadRights,
-    account: &Account,
+    broad: &BroadRights,
+    account: &ServiceAccountName,
 ) -> AccountImpersonation {
     for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
-        match has_right(cluster, wide, (AccountRight::Impersonate(mode), account)).await {
+        match has_right(cluster, broad, (AccountRight::Impersonate(mode), account)).await {
             Ok(true) => return AccountImpersonation::Granted(mode),
             Ok(false) => {}
             Err(problem) => return AccountImpersonation::Unknown(problem),
@@ -246,8 +255,12 @@ async fn ask_impersonation(
     AccountImpersonation::Missing
 }
 
-async fn ask_existence(cluster: &impl AccessReviewer, wide: &BroadRights, account: &Account) -> AccountExistence {
-    match has_right(cluster, wide, (AccountRight::Get, account)).await {
+async fn ask_existence(
+    cluster: &impl AccessReviewer,
+    broad: &BroadRights,
+    account: &ServiceAccountName,
+) -> AccountExistence {
+    match has_right(cluster, broad, (AccountRight::Get, account)).await {
         Ok(true) => {}
         Ok(false) => return AccountExistence::Hidden,
         Err(problem) => return AccountExistence::Unknown(problem),
@@ -259,15 +272,16 @@ async fn ask_existence(cluster: &impl AccessReviewer, wide: &BroadRights, accoun
     }
 }
 
+/// Whether the gateway has a right on an account. Asks only if the broad rights do not cover it.
 async fn has_right(
     cluster: &impl AccessReviewer,
-    wide: &BroadRights,
-    (right, account): (AccountRight, &Account),
+    broad: &BroadRights,
+    (right, account): (AccountRight, &ServiceAccountName),
 ) -> Result<bool, CheckError> {
-    if wide.covers(right, &account.namespace) {
+    if broad.covers(right, &account.namespace) {
         return Ok(true);
     }
     cluster
-        .is_allowed(Question::Accounts(right, AccountScope::One(account)))
+        .is_allowed(AccessCheck::Accounts(right, AccountScope::One(account)))
         .await
 }

@@ -1,4 +1,4 @@
-//! What clusters are asked, how much of it, and what is made of the answers.
+//! Which checks clusters get, how many, and what is made of the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -8,98 +8,98 @@ use serde_json::json;
 
 use super::plan::{AccountPlan, ClusterAccounts};
 use super::report::AccountsReport;
-use super::say::ClusterWarnings;
-use super::survey::{AccountExistence, AccountImpersonation, Extra, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
+use super::survey::{AccountExistence, AccountImpersonation, ExtraStatus, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
+use super::warnings::ClusterWarnings;
 use super::*;
 use crate::self_check::accounts::ActingApplications;
 use tollgate_config::ImpersonationMode as Switch;
 
-/// A cluster in which some things are allowed, and which remembers its questions.
+/// A cluster with scripted rights and accounts, which records its checks.
 #[derive(Default)]
 struct FakeReviewer {
     /// As `verb namespace name`, or `extra key`; the namespace and name of all are `*`.
     allowed: BTreeSet<String>,
-    there: BTreeSet<String>,
+    existing: BTreeSet<String>,
     problem: Option<CheckError>,
-    asked: Mutex<Vec<String>>,
-    now: AtomicUsize,
-    most: AtomicUsize,
+    checks: Mutex<Vec<String>>,
+    in_flight: AtomicUsize,
+    max_in_flight: AtomicUsize,
 }
 
 impl FakeReviewer {
-    fn new(allowed: &[&str], there: &[&str]) -> Self {
+    fn new(allowed: &[&str], existing: &[&str]) -> Self {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Self {
             allowed: owned(allowed),
-            there: owned(there),
+            existing: owned(existing),
             ..Self::default()
         }
     }
 
-    async fn hears(&self, question: String) -> Result<String, CheckError> {
-        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(now, Ordering::Relaxed);
+    async fn record(&self, check: String) -> Result<String, CheckError> {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.max_in_flight.fetch_max(in_flight, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        self.now.fetch_sub(1, Ordering::Relaxed);
-        self.asked.lock().unwrap().push(question.clone());
-        self.problem.clone().map_or(Ok(question), Err)
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.checks.lock().unwrap().push(check.clone());
+        self.problem.clone().map_or(Ok(check), Err)
     }
 
-    fn asked(&self) -> Vec<String> {
-        let mut asked = self.asked.lock().unwrap().clone();
-        asked.sort();
-        asked
+    fn checks(&self) -> Vec<String> {
+        let mut checks = self.checks.lock().unwrap().clone();
+        checks.sort();
+        checks
     }
 }
 
 impl AccessReviewer for FakeReviewer {
-    async fn is_allowed(&self, question: Question<'_>) -> Result<bool, CheckError> {
-        let text = match question {
-            Question::Extra(key) => format!("extra {key}"),
-            Question::Accounts(right, about) => {
+    async fn is_allowed(&self, check: AccessCheck<'_>) -> Result<bool, CheckError> {
+        let text = match check {
+            AccessCheck::Extra(key) => format!("extra {key}"),
+            AccessCheck::Accounts(right, scope) => {
                 let verb = match right {
                     AccountRight::Impersonate(ImpersonationKind::Classic) => "classic",
                     AccountRight::Impersonate(ImpersonationKind::Constrained) => "constrained",
                     AccountRight::Get => "get",
                 };
-                match about {
+                match scope {
                     AccountScope::All => format!("{verb} * *"),
                     AccountScope::Namespace(namespace) => format!("{verb} {namespace} *"),
-                    AccountScope::One(Account { namespace, name }) => format!("{verb} {namespace} {name}"),
+                    AccountScope::One(ServiceAccountName { namespace, name }) => format!("{verb} {namespace} {name}"),
                 }
             }
         };
-        Ok(self.allowed.contains(&self.hears(text).await?))
+        Ok(self.allowed.contains(&self.record(text).await?))
     }
 
-    async fn exists(&self, Account { namespace, name }: &Account) -> Result<bool, CheckError> {
+    async fn exists(&self, ServiceAccountName { namespace, name }: &ServiceAccountName) -> Result<bool, CheckError> {
         let name = format!("{namespace} {name}");
-        self.hears(format!("look {name}")).await?;
-        Ok(self.there.contains(&name))
+        self.record(format!("look {name}")).await?;
+        Ok(self.existing.contains(&name))
     }
 }
 
-fn account(text: &str) -> Account {
+fn account(text: &str) -> ServiceAccountName {
     let (namespace, name) = text.split_once(' ').unwrap();
-    Account {
+    ServiceAccountName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     }
 }
 
-fn accounts(texts: &[&str]) -> Vec<Account> {
+fn accounts(texts: &[&str]) -> Vec<ServiceAccountName> {
     texts.iter().map(|text| account(text)).collect()
 }
 
-fn asked(accounts: &[Account]) -> ClusterAccounts {
-    let uses = || ActingApplications {
+fn cluster_accounts(accounts: &[ServiceAccountName]) -> ClusterAccounts {
+    let acting = || ActingApplications {
         count: 1,
         first: vec!["argocd/cart".to_owned()],
     };
     ClusterAccounts {
         label: "one".into(),
         access: None,
-        accounts: accounts.iter().map(|account| (account.clone(), uses())).collect(),
+        accounts: accounts.iter().map(|account| (account.clone(), acting())).collect(),
     }
 }
 
@@ -109,29 +109,38 @@ fn keys() -> Vec<String> {
     KEYS.map(str::to_owned).to_vec()
 }
 
-/// A round with time enough.
-async fn survey(fake: &FakeReviewer, wanted: (&[Account], &[String]), before: Option<SurveyResult>) -> SurveyResult {
-    super::survey(fake, wanted, before, after(ROUND_TIMEOUT)).await
+/// A round with enough time.
+async fn survey(
+    fake: &FakeReviewer,
+    accounts_and_keys: (&[ServiceAccountName], &[String]),
+    before: Option<SurveyResult>,
+) -> SurveyResult {
+    super::survey(fake, accounts_and_keys, before, after(ROUND_TIMEOUT)).await
 }
 
-/// What is found out, as `impersonation existence` by account.
-async fn check(
+/// Runs a round and compares impersonation and existence of each account.
+async fn expect_results(
     fake: &FakeReviewer,
-    turn: &[&str],
+    due: &[&str],
     expected: &[(&str, AccountImpersonation, AccountExistence)],
 ) -> SurveyResult {
-    let known = survey(fake, (&accounts(turn), &keys()), None).await;
-    let found: BTreeMap<_, _> = known
+    let result = survey(fake, (&accounts(due), &keys()), None).await;
+    let found: BTreeMap<_, _> = result
         .accounts
         .iter()
-        .map(|(account, seen)| (account.clone(), (seen.impersonation.clone(), seen.existence.clone())))
+        .map(|(account, account_result)| {
+            (
+                account.clone(),
+                (account_result.impersonation.clone(), account_result.existence.clone()),
+            )
+        })
         .collect();
     let expected = expected
         .iter()
-        .map(|(text, acts, there)| (account(text), (acts.clone(), there.clone())))
+        .map(|(text, impersonation, existence)| (account(text), (impersonation.clone(), existence.clone())))
         .collect();
     assert_eq!(found, expected);
-    known
+    result
 }
 
 const CLASSIC: AccountImpersonation = AccountImpersonation::Granted(ImpersonationKind::Classic);
@@ -140,7 +149,7 @@ const CONSTRAINED: AccountImpersonation = AccountImpersonation::Granted(Imperson
 #[tokio::test]
 async fn who_may_act_as_all_is_asked_about_nobody() {
     let fake = FakeReviewer::new(&["classic * *", "get * *"], &["a x"]);
-    let known = check(
+    let result = expect_results(
         &fake,
         &["a x", "b y"],
         &[
@@ -149,7 +158,7 @@ async fn who_may_act_as_all_is_asked_about_nobody() {
         ],
     )
     .await;
-    assert_eq!(known.all, Some(ImpersonationKind::Classic));
+    assert_eq!(result.all, Some(ImpersonationKind::Classic));
     let expected = [
         "classic * *",
         "extra t.example/application",
@@ -158,13 +167,13 @@ async fn who_may_act_as_all_is_asked_about_nobody() {
         "look a x",
         "look b y",
     ];
-    assert_eq!(fake.asked(), expected);
+    assert_eq!(fake.checks(), expected);
 }
 
 #[tokio::test]
 async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
     let fake = FakeReviewer::new(&["classic a x", "extra t.example/user"], &["a x", "a y"]);
-    let known = check(
+    let result = expect_results(
         &fake,
         &["a x", "a y"],
         &[
@@ -173,20 +182,20 @@ async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
         ],
     )
     .await;
-    assert_eq!(known.all, None);
-    let extra = [Extra::Missing, Extra::Granted];
-    assert_eq!(known.extra, keys().into_iter().zip(extra).collect());
-    let asked = fake.asked();
-    assert!(!asked.iter().any(|question| question.starts_with("look")), "{asked:?}");
-    // What is granted in one way is not asked for in the other.
-    assert!(!asked.contains(&"constrained a x".to_owned()), "{asked:?}");
-    assert!(asked.contains(&"constrained a y".to_owned()), "{asked:?}");
+    assert_eq!(result.all, None);
+    let extra = [ExtraStatus::Missing, ExtraStatus::Granted];
+    assert_eq!(result.extra, keys().into_iter().zip(extra).collect());
+    let checks = fake.checks();
+    assert!(!checks.iter().any(|check| check.starts_with("look")), "{checks:?}");
+    // What is granted in one mode is not checked in the other.
+    assert!(!checks.contains(&"constrained a x".to_owned()), "{checks:?}");
+    assert!(checks.contains(&"constrained a y".to_owned()), "{checks:?}");
 }
 
 #[tokio::test]
 async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
     let fake = FakeReviewer::new(&["constrained a *", "classic a x", "get a x"], &["a x"]);
-    check(
+    expect_results(
         &fake,
         &["a x", "a y", "a z", "b x"],
         &[
@@ -197,102 +206,99 @@ async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
         ],
     )
     .await;
-    let asked = fake.asked();
-    assert!(asked.contains(&"constrained a *".to_owned()), "{asked:?}");
+    let checks = fake.checks();
+    assert!(checks.contains(&"constrained a *".to_owned()), "{checks:?}");
     let needless = ["constrained a y", "constrained a x", "classic b *", "get b *"];
     assert!(
-        !asked.iter().any(|question| needless.contains(&question.as_str())),
-        "{asked:?}"
+        !checks.iter().any(|check| needless.contains(&check.as_str())),
+        "{checks:?}"
     );
 }
 
 #[tokio::test]
 async fn names_no_cluster_can_have_are_not_asked_about() {
     let fake = FakeReviewer::new(&["classic * *", "get * *"], &[]);
-    check(
+    expect_results(
         &fake,
         &["a b:c"],
         &[("a b:c", AccountImpersonation::Impossible, AccountExistence::Absent)],
     )
     .await;
-    assert!(fake.asked().iter().all(|question| !question.contains("b:c")));
+    assert!(fake.checks().iter().all(|check| !check.contains("b:c")));
 }
 
 #[tokio::test]
 async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing() {
     let mut fake = FakeReviewer::new(&["classic * *", "extra t.example/user"], &[]);
-    let turn = accounts(&["a x"]);
-    let before = survey(&fake, (&turn, &keys()), None).await;
-    assert_eq!(granted(&before).accounts, Accounts::All);
+    let due = accounts(&["a x"]);
+    let before = survey(&fake, (&due, &keys()), None).await;
+    assert_eq!(granted(&before).accounts, GrantedAccounts::All);
     fake.problem = Some(CheckError::Answer);
-    let known = survey(&fake, (&turn, &keys()), Some(before)).await;
-    assert_eq!(known.problem, Some(CheckError::Answer));
-    assert!(granted(&known).keys.is_empty());
-    assert_eq!(known.accounts, BTreeMap::new());
-    // One question told enough.
-    assert_eq!(
-        fake.asked()
-            .iter()
-            .filter(|question| *question == "classic * *")
-            .count(),
-        2
-    );
+    let result = survey(&fake, (&due, &keys()), Some(before)).await;
+    assert_eq!(result.problem, Some(CheckError::Answer));
+    assert!(granted(&result).keys.is_empty());
+    assert_eq!(result.accounts, BTreeMap::new());
+    // The failure of one check is enough.
+    assert_eq!(fake.checks().iter().filter(|check| *check == "classic * *").count(), 2);
 }
 
 #[tokio::test]
 async fn few_questions_are_open_at_once() {
     let fake = FakeReviewer::default();
-    let turn: Vec<Account> = (0..40).map(|n| account(&format!("a x{n}"))).collect();
-    survey(&fake, (&turn, &keys()), None).await;
-    assert_eq!(fake.most.load(Ordering::Relaxed), 4);
+    let due: Vec<ServiceAccountName> = (0..40).map(|n| account(&format!("a x{n}"))).collect();
+    survey(&fake, (&due, &keys()), None).await;
+    assert_eq!(fake.max_in_flight.load(Ordering::Relaxed), 4);
 }
 
 /// Never answers.
 struct Silent;
 
 impl AccessReviewer for Silent {
-    async fn is_allowed(&self, _: Question<'_>) -> Result<bool, CheckError> {
+    async fn is_allowed(&self, _: AccessCheck<'_>) -> Result<bool, CheckError> {
         std::future::pending().await
     }
 
-    async fn exists(&self, _: &Account) -> Result<bool, CheckError> {
+    async fn exists(&self, _: &ServiceAccountName) -> Result<bool, CheckError> {
         std::future::pending().await
     }
 }
 
 #[tokio::test]
 async fn a_round_ends() {
-    let turn = accounts(&["a x"]);
-    let known = super::survey(&Silent, (&turn, &keys()), None, Instant::now()).await;
-    assert!(matches!(known.problem, Some(CheckError::Time(_))), "{known:?}");
+    let due = accounts(&["a x"]);
+    let result = super::survey(&Silent, (&due, &keys()), None, Instant::now()).await;
+    assert!(matches!(result.problem, Some(CheckError::Time(_))), "{result:?}");
 }
 
 #[tokio::test]
 async fn turns_are_bounded_and_begin_with_who_waited_longest() {
-    let all: Vec<Account> = (0..=MAX_ACCOUNTS_PER_ROUND)
+    let all: Vec<ServiceAccountName> = (0..=MAX_ACCOUNTS_PER_ROUND)
         .map(|n| account(&format!("a x{n:04}")))
         .collect();
-    let asked = asked(&all);
+    let cluster = cluster_accounts(&all);
     let fake = FakeReviewer::new(&["classic * *"], &[]);
-    let first = asked.due_accounts(None, &keys(), Instant::now()).unwrap();
+    let first = cluster.due_accounts(None, &keys(), Instant::now()).unwrap();
     assert_eq!(first, all[..MAX_ACCOUNTS_PER_ROUND]);
-    let known = survey(&fake, (&first, &keys()), None).await;
-    assert_eq!(asked.unasked(&known), 1);
-    let second = asked.due_accounts(Some(&known), &keys(), Instant::now()).unwrap();
+    let result = survey(&fake, (&first, &keys()), None).await;
+    assert_eq!(cluster.unasked(&result), 1);
+    let second = cluster.due_accounts(Some(&result), &keys(), Instant::now()).unwrap();
     assert_eq!(second, all[MAX_ACCOUNTS_PER_ROUND..]);
-    let known = survey(&fake, (&second, &keys()), Some(known)).await;
-    assert_eq!(asked.unasked(&known), 0);
-    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
-    // A key that is new does not wait.
+    let result = survey(&fake, (&second, &keys()), Some(result)).await;
+    assert_eq!(cluster.unasked(&result), 0);
+    assert_eq!(cluster.due_accounts(Some(&result), &keys(), Instant::now()), None);
+    // A new key is due at once.
     let more = [keys(), vec!["t.example/z".to_owned()]].concat();
     assert_eq!(
-        asked.due_accounts(Some(&known), &more, Instant::now()),
+        cluster.due_accounts(Some(&result), &more, Instant::now()),
         Some(Vec::new())
     );
-    // What is good waits longer than what is not.
-    assert_eq!(asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)), None);
-    let again = asked
-        .due_accounts(Some(&known), &keys(), after(FULL_CHECK_INTERVAL))
+    // Good results are refreshed later than others.
+    assert_eq!(
+        cluster.due_accounts(Some(&result), &keys(), after(RETRY_INTERVAL)),
+        None
+    );
+    let again = cluster
+        .due_accounts(Some(&result), &keys(), after(FULL_CHECK_INTERVAL))
         .unwrap();
     assert_eq!(again.len(), MAX_ACCOUNTS_PER_ROUND);
     assert!(!again.contains(&all[MAX_ACCOUNTS_PER_ROUND]), "it was asked about last");
@@ -301,18 +307,18 @@ async fn turns_are_bounded_and_begin_with_who_waited_longest() {
 #[tokio::test]
 async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
     let all = accounts(&["a x", "a y"]);
-    let asked = asked(&all);
-    let known = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
-    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
+    let cluster = cluster_accounts(&all);
+    let result = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
+    assert_eq!(cluster.due_accounts(Some(&result), &keys(), Instant::now()), None);
     assert_eq!(
-        asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)),
+        cluster.due_accounts(Some(&result), &keys(), after(RETRY_INTERVAL)),
         Some(accounts(&["a y"]))
     );
 
-    let known = SurveyResult::without_answers(CheckError::NoCluster);
-    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
+    let result = SurveyResult::without_answers(CheckError::NoCluster);
+    assert_eq!(cluster.due_accounts(Some(&result), &keys(), Instant::now()), None);
     assert_eq!(
-        asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)),
+        cluster.due_accounts(Some(&result), &keys(), after(RETRY_INTERVAL)),
         Some(all)
     );
 }
@@ -320,9 +326,9 @@ async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
 #[tokio::test]
 async fn extra_goes_with_accounts_of_the_classic_way_alone() {
     let fake = FakeReviewer::new(&["classic a x", "constrained a y", "extra t.example/user"], &[]);
-    let known = survey(&fake, (&accounts(&["a x", "a y", "a z"]), &keys()), None).await;
-    let granted = granted(&known);
-    let (grants, _doubts) = ExtraGrants::new();
+    let result = survey(&fake, (&accounts(&["a x", "a y", "a z"]), &keys()), None).await;
+    let granted = granted(&result);
+    let (grants, _reports) = ExtraGrants::new();
     grants.set([("https://one.example".to_owned(), granted.clone())]);
     let keys_of = |name: &str| {
         let granted = grants.granted("https://one.example", &account(name));
@@ -341,18 +347,18 @@ async fn extra_goes_with_accounts_of_the_classic_way_alone() {
 #[tokio::test]
 async fn operators_see_what_is_wrong_first() {
     let all = accounts(&["a x", "b y", "c z", "d q:r"]);
-    let asked = asked(&all);
+    let cluster = cluster_accounts(&all);
     let fake = FakeReviewer::new(&["classic a x", "get a x", "get b y", "extra t.example/user"], &["a x"]);
-    let known = survey(&fake, (&accounts(&["a x", "b y", "d q:r"]), &keys()), None).await;
+    let result = survey(&fake, (&accounts(&["a x", "b y", "d q:r"]), &keys()), None).await;
     let plan = AccountPlan {
         mode: Switch::Audit,
-        clusters: BTreeMap::from([("https://one.example".to_owned(), asked)]),
+        clusters: BTreeMap::from([("https://one.example".to_owned(), cluster)]),
         keys: keys(),
     };
-    let report = serde_json::to_value(AccountsReport::of(&plan, |_| Some(&known))).unwrap();
-    let account = |namespace: &str, name: &str, acts: serde_json::Value, there: serde_json::Value| {
+    let report = serde_json::to_value(AccountsReport::of(&plan, |_| Some(&result))).unwrap();
+    let account = |namespace: &str, name: &str, impersonation: serde_json::Value, existence: serde_json::Value| {
         json!({
-            "namespace": namespace, "name": name, "impersonation": acts, "existence": there,
+            "namespace": namespace, "name": name, "impersonation": impersonation, "existence": existence,
             "applications": {"count": 1, "first": ["argocd/cart"]},
         })
     };
@@ -384,7 +390,7 @@ async fn operators_see_what_is_wrong_first() {
 
 #[tokio::test]
 async fn off_asks_nobody() {
-    let index = tollgate_policy::applications::Applications::default();
+    let index = tollgate_policy::applications::ApplicationIndex::default();
     assert_eq!(index.mode, Switch::Off);
     let clusters = crate::cluster_access::Clusters::default();
     let plan = AccountPlan::of(&index, keys().into_iter(), (&clusters, &[]));
@@ -426,10 +432,10 @@ async fn the_log_says_each_thing_once() {
     let names: Vec<String> = (0..7).map(|n| format!("a x{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = accounts(&names);
-    let asked = asked(&all);
+    let cluster = cluster_accounts(&all);
     let before = survey(&FakeReviewer::default(), (&all, &keys()), None).await;
-    let before = ClusterWarnings::of(&asked, &before);
-    let lines = logged(|| before.say(&asked, None));
+    let before = ClusterWarnings::of(&cluster, &before);
+    let lines = logged(|| before.log_changes(&cluster, None));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("count=7"), "{lines:?}");
     assert!(
@@ -441,14 +447,17 @@ async fn the_log_says_each_thing_once() {
         "{lines:?}"
     );
     assert!(lines[1].contains("t.example/application, t.example/user"), "{lines:?}");
-    assert_eq!(logged(|| before.say(&asked, Some(&before))), Vec::<String>::new());
+    assert_eq!(
+        logged(|| before.log_changes(&cluster, Some(&before))),
+        Vec::<String>::new()
+    );
 
     let fake = FakeReviewer::new(
         &["classic * *", "extra t.example/user", "extra t.example/application"],
         &[],
     );
-    let now = ClusterWarnings::of(&asked, &survey(&fake, (&all, &keys()), None).await);
-    let lines = logged(|| now.say(&asked, Some(&before)));
+    let now = ClusterWarnings::of(&cluster, &survey(&fake, (&all, &keys()), None).await);
+    let lines = logged(|| now.log_changes(&cluster, Some(&before)));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("every service account of the cluster"));
     assert!(lines[1].contains("INFO"), "{lines:?}");

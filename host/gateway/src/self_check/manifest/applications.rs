@@ -1,9 +1,9 @@
-//! Builds the RBAC objects, as YAML in a fixed order, that let a gateway's identity act as the
-//! named service accounts of Applications, with keys of `extra`, and nothing else.
+//! Builds the RBAC objects, in a fixed order, that let a gateway's identity impersonate the named
+//! service accounts of Applications, with keys of `extra`, and nothing else.
 //!
-//! Security: no rule on service accounts lacks their names. An identity that may impersonate
-//! every service account may act as those of Kubernetes' own controllers, and so do anything in
-//! the cluster.
+//! Security: every rule on service accounts names them. An identity that may impersonate every
+//! service account may act as those of Kubernetes' own controllers, and so do anything in the
+//! cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
 use super::{ConstrainedPermissions, RBAC_GROUP, Subject, cluster_role, cluster_role_binding, constrained_rules};
-use tollgate_policy::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Name of the role for classic impersonation in each namespace, and of its binding.
 pub const ROLE: &str = "tollgate-applications";
@@ -20,7 +20,7 @@ pub const CONSTRAINED_ROLE: &str = "tollgate-applications-constrained";
 /// Name of the role for keys of `extra`, and of its binding.
 pub const EXTRA_ROLE: &str = "tollgate-applications-extra";
 
-/// Label of all of them, by which obsolete ones are found.
+/// Label of all these objects, by which obsolete ones are found.
 pub const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
 
 /// The kind of constrained impersonation for service accounts.
@@ -40,11 +40,11 @@ pub enum ExistenceCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountsByNamespace {
     namespaces: BTreeMap<String, BTreeSet<String>>,
-    impossible: BTreeSet<Account>,
+    impossible: BTreeSet<ServiceAccountName>,
 }
 
-impl<'a> FromIterator<&'a Account> for AccountsByNamespace {
-    fn from_iter<I: IntoIterator<Item = &'a Account>>(accounts: I) -> Self {
+impl<'a> FromIterator<&'a ServiceAccountName> for AccountsByNamespace {
+    fn from_iter<I: IntoIterator<Item = &'a ServiceAccountName>>(accounts: I) -> Self {
         let mut all = Self::default();
         for account in accounts {
             if account.is_valid() {
@@ -70,7 +70,7 @@ impl AccountsByNamespace {
     }
 
     /// Accounts that are left out because no cluster can have one of their names.
-    pub fn impossible(&self) -> &BTreeSet<Account> {
+    pub fn impossible(&self) -> &BTreeSet<ServiceAccountName> {
         &self.impossible
     }
 }
@@ -97,7 +97,7 @@ pub fn classic(
 /// accounts, because they may have rights in other namespaces too.
 pub fn constrained(
     accounts: &AccountsByNamespace,
-    reach: &ConstrainedPermissions,
+    permissions: &ConstrainedPermissions,
     (subject, check): (&Subject, ExistenceCheck),
 ) -> Vec<Value> {
     let mut objects = roles(
@@ -107,7 +107,7 @@ pub fn constrained(
     );
     objects.push(cluster_role(
         CONSTRAINED_ROLE,
-        &constrained_rules(reach, IMPERSONATION_KIND),
+        &constrained_rules(permissions, IMPERSONATION_KIND),
     ));
     objects.push(cluster_role_binding(CONSTRAINED_ROLE, subject));
     labeled(objects)

@@ -17,11 +17,11 @@ fn build(user_access: &str) -> Arc<Agents> {
 }
 
 fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
-    let claimant = CredentialSubject {
+    let subject = CredentialSubject {
         person: agents.user_named(username),
         mapped: None,
     };
-    agents.grant(id(agent), claimant).map(|granted| granted.access_as)
+    agents.grant(id(agent), subject).map(|granted| granted.access_as)
 }
 
 /// Projects and groups, as the example's agent gives them.
@@ -43,7 +43,7 @@ fn project_and_group_are_both_told() {
     let project = member(2, "group-2/project-2", Role::Developer);
     let group = member(2, "group-2", Role::Developer);
     check("bob", Ok((vec![project.clone()], vec![group.clone()])));
-    // A reporter in the other project: that one is not told at all.
+    // A reporter in the other project, which is not reported at all.
     check("ivan", Ok((vec![project], vec![group])));
 }
 
@@ -80,7 +80,7 @@ fn an_agent_is_refused_with_its_reason() {
     assert_eq!(judge(&agents, 7, "bob"), Ok(AccessAs::Agent));
 }
 
-/// What was let in stays in while it goes to the same agent as the same person.
+/// Access is given again only for the same agent and the same person.
 #[test]
 fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let agents = Agents::build(&world::resources(), None);
@@ -137,23 +137,23 @@ fn no_lists_let_nobody_in() {
 fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     let agents = Agents::build(&world::resources(), None);
     let identity = mapped("oidc:bob");
-    let claimant = |person| CredentialSubject {
+    let subject = |person| CredentialSubject {
         person: agents.user_named(person),
         mapped: Some(&identity),
     };
-    let granted = agents.grant(id(6), claimant("nobody")).unwrap();
+    let granted = agents.grant(id(6), subject("nobody")).unwrap();
     assert_eq!(granted.access_as, AccessAs::Mapped(identity.clone()));
-    let stranger = User {
+    let issuer_only = User {
         id: 0,
         username: "oidc:bob".to_owned(),
     };
-    assert_eq!(granted.user, stranger);
-    assert_eq!(agents.grant(id(6), claimant("bob")).unwrap().user.id, 102);
+    assert_eq!(granted.user, issuer_only);
+    assert_eq!(agents.grant(id(6), subject("bob")).unwrap().user.id, 102);
     assert_eq!(
-        agents.grant(id(6), claimant("heidi")).unwrap_err(),
+        agents.grant(id(6), subject("heidi")).unwrap_err(),
         AccessDenyReason::Blocked
     );
-    // Without a mapped identity there is nobody to be.
+    // Without a mapped identity there is no access.
     assert!(matches!(judge(&agents, 6, "bob"), Err(AccessDenyReason::NotShared(_))));
 }
 
@@ -162,23 +162,23 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
     let agents = Agents::build(&world::resources(), None);
     let identity = mapped("oidc:x");
     let grant = |person| {
-        let claimant = CredentialSubject {
+        let subject = CredentialSubject {
             person: agents.user_named(person),
             mapped: Some(&identity),
         };
-        agents.grant(id(5), claimant).map(|granted| granted.user.id)
+        agents.grant(id(5), subject).map(|granted| granted.user.id)
     };
     assert_eq!(grant("bob"), Ok(102));
     assert_eq!(grant("erin"), Err(AccessDenyReason::NotMember));
     assert_eq!(grant("nobody"), Err(AccessDenyReason::UnknownUser));
-    // A list that is there and empty is a list.
+    // An empty list counts as a list.
     let agents = build("user_access: {access_as: {mapped: {}}, groups: []}");
-    let claimant = CredentialSubject {
+    let subject = CredentialSubject {
         person: agents.user_named("bob"),
         mapped: Some(&identity),
     };
     assert_eq!(
-        agents.grant(id(9999), claimant).unwrap_err(),
+        agents.grant(id(9999), subject).unwrap_err(),
         AccessDenyReason::NotMember
     );
 }
@@ -216,11 +216,11 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
         assert_eq!(shown(broken), "tollgate_agent_configuration_broken{agent=\"9999\"} 1");
         assert_eq!(broken.configuration(id(9999)), ConfigurationStatus::Broken);
     }
-    // Twice broken is as once.
+    // A second broken configuration keeps the last good one, too.
     assert!(judge(&next(broken, &kept), 9999, "bob").is_ok());
-    // What was closed on purpose stays closed.
+    // An agent that was closed on purpose stays closed.
     let closed = next("", &kept);
-    // So is what is closed while all is well.
+    // So does one that was closed while its configuration was good.
     for closed in [&closed, &next("", &good)] {
         assert_eq!(
             judge(closed, 9999, "bob"),
@@ -232,7 +232,7 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
         judge(&next(broken, &closed), 9999, "bob"),
         Err(AccessDenyReason::NotShared(_))
     ));
-    // Mended is mended.
+    // A corrected configuration is good again.
     assert_eq!(
         judge(&next(&shared_as("agent"), &kept), 9999, "bob"),
         Ok(AccessAs::Agent)
@@ -339,7 +339,7 @@ fn people_are_found_by_the_links_of_their_issuer() {
     assert_eq!(found("b", json!({"name": 102, "sub": "102"})), None);
     assert_eq!(found("c", json!({"name": "bob"})), bob);
     assert_eq!(found("c", json!({"name": "alice", "sub": "102"})), bob);
-    // No issuer has links of another.
+    // The links of one issuer do not apply to another.
     assert_eq!(found("d", json!({"sub": "102", "name": "bob"})), None);
 }
 
@@ -364,7 +364,7 @@ fn an_address_nobody_verified_finds_nobody() {
     for other in [json!(false), json!("true"), json!(1), json!(null)] {
         let claims = json!({"email": "bob", "email_verified": other, "name": "alice"});
         assert_eq!(found(&email, claims.clone()), None, "{claims}");
-        // What another claim says does not hang on the address.
+        // Other claims do not depend on the address being verified.
         assert_eq!(found(&[link("email"), link("name")], claims), Some(101));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::Connection as _;
 
 use super::super::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
-use crate::access::secret::token;
+use crate::access::secret::generate_token;
 use crate::access::{AccessDenyReason, Agents, Error};
 use crate::store::{Actor, SessionOwner};
 use tollgate_core::user::AccessAs;
@@ -28,7 +28,7 @@ async fn one_token_at_another_agent_is_another_question() {
 #[tokio::test]
 async fn a_mistyped_token_is_refused_without_the_store() {
     let world = World::new().await;
-    let secret = token().unwrap();
+    let secret = generate_token().unwrap();
     let good = secret.expose_secret();
     let mut mistyped = good.to_owned();
     let last = mistyped.pop();
@@ -42,7 +42,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
     for wrong in [mistyped.as_str(), "tgpat-", "tgpat-x"] {
         assert_eq!(refusal(world.pat(9999, wrong).await), AccessDenyReason::UnknownKey);
     }
-    // Whatever may be one is looked up, and the store is away.
+    // Every secret that may be a token is looked up, and the store fails.
     for other in [good, "glpat-x", "x"] {
         let answer = world.pat(9999, other).await;
         assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
@@ -51,7 +51,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
         .execute(&mut connection)
         .await
         .unwrap();
-    // The same refusal as for one that nobody has.
+    // The same refusal as for a token that does not exist.
     assert_eq!(refusal(world.pat(9999, good).await), AccessDenyReason::UnknownKey);
 }
 
@@ -84,7 +84,7 @@ async fn a_reload_counts_at_once_both_ways() {
     ));
     world.agents = Agents::build(&people_and(&[agent(9999, "my-agent", &shared_as("agent"))]), None);
     assert_eq!(world.pat(9999, pat.secret).await.unwrap().access_as(), &AccessAs::Agent);
-    // Requests of the snapshot before are judged by it.
+    // Requests with the previous snapshot are decided by it.
     world.agents = before;
     assert_ne!(world.pat(9999, pat.secret).await.unwrap().access_as(), &AccessAs::Agent);
 }
@@ -94,11 +94,11 @@ async fn a_revoked_session_is_refused_at_the_next_request() {
     let world = World::new().await;
     world.add(&Pat::default()).await;
     let access = world.pat(9999, "glpat-alice").await.unwrap();
-    let about = SessionOwner {
+    let owner = SessionOwner {
         user: access.user().clone(),
         agent_id: Some(access.agent().id),
     };
-    world.sessions.revoke(access.session(), &about, &admin()).await.unwrap();
+    world.sessions.revoke(access.session(), &owner, &admin()).await.unwrap();
     let answer = world.pat(9999, "glpat-alice").await;
     assert_eq!(
         answer.as_ref().unwrap_err().credential_owner().unwrap().user.username,
@@ -113,11 +113,11 @@ async fn a_revoked_id_token_is_refused_and_another_session_is_not() {
     let world = World::new().await;
     let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
-    let about = SessionOwner {
+    let owner = SessionOwner {
         user: access.user().clone(),
         agent_id: None,
     };
-    world.sessions.revoke(&token.session, &about, &admin()).await.unwrap();
+    world.sessions.revoke(&token.session, &owner, &admin()).await.unwrap();
     assert_eq!(refusal(world.id_token(&token).await), AccessDenyReason::Revoked);
     world.id_token(&world.token_of(&json!("102"), 7)).await.unwrap();
 }

@@ -7,20 +7,20 @@ use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use super::super::world::id;
-use super::{AccessCache, AccessResult, Key};
-use crate::access::{AccessDenyReason, AccessGrant, AccessKey, Error, Question};
+use super::{AccessCache, AccessResult, CacheKey};
+use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, User};
 
-fn memory(clock: &Clock) -> AccessCache {
+fn cache(clock: &Clock) -> AccessCache {
     AccessCache::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
 }
 
-fn key(memory: &AccessCache, agent: i64, key: AccessKey<'_>, world: &[&[u8]]) -> Key {
-    memory.key(&Question { agent: id(agent), key }, world)
+fn key(cache: &AccessCache, agent: i64, key: AccessKey<'_>, dependencies: &[&[u8]]) -> CacheKey {
+    cache.key(&AccessQuery { agent: id(agent), key }, dependencies)
 }
 
 fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
@@ -44,39 +44,39 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
     })
 }
 
-/// A memory whose answers are counted.
+/// A cache whose queries are counted.
 struct Counted {
-    memory: AccessCache,
+    cache: AccessCache,
     clock: Clock,
-    asked: Arc<AtomicU32>,
+    queries: Arc<AtomicU32>,
 }
 
 impl Counted {
     fn new() -> Self {
         let clock = Clock::default();
         Self {
-            memory: memory(&clock),
+            cache: cache(&clock),
             clock,
-            asked: Arc::default(),
+            queries: Arc::default(),
         }
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> CacheKey {
         let token = SecretString::from("t");
-        key(&self.memory, 9999, AccessKey::PersonalAccessToken(&token), &[])
+        key(&self.cache, 9999, AccessKey::PersonalAccessToken(&token), &[])
     }
 
-    async fn ask(&self, verdict: AccessResult) -> AccessResult {
-        let asked = Arc::clone(&self.asked);
-        let answer = self.memory.answer(self.key(), || async move {
-            asked.fetch_add(1, Ordering::Relaxed);
-            verdict
+    async fn ask(&self, result: AccessResult) -> AccessResult {
+        let queries = Arc::clone(&self.queries);
+        let answer = self.cache.answer(self.key(), || async move {
+            queries.fetch_add(1, Ordering::Relaxed);
+            result
         });
         answer.await
     }
 
-    fn asked(&self) -> u32 {
-        self.asked.load(Ordering::Relaxed)
+    fn queries(&self) -> u32 {
+        self.queries.load(Ordering::Relaxed)
     }
 }
 
@@ -88,41 +88,41 @@ fn unavailable() -> Error {
 
 #[test]
 fn every_part_of_a_question_is_in_its_key() {
-    let memory = memory(&Clock::default());
+    let cache = cache(&Clock::default());
     let secret = |text: &str| SecretString::from(text);
     let (a, b, ab, empty) = (secret("a"), secret("b"), secret("ab"), secret(""));
     let pat = AccessKey::PersonalAccessToken;
     let cookie = |cookie, csrf_token| AccessKey::SessionCookie { cookie, csrf_token };
     let keys = [
-        key(&memory, 1, pat(&a), &[]),
-        key(&memory, 2, pat(&a), &[]),
-        key(&memory, 1, pat(&ab), &[]),
-        key(&memory, 1, AccessKey::CiJobToken(&a), &[]),
-        key(&memory, 1, cookie(&a, &b), &[]),
-        key(&memory, 1, cookie(&a, &a), &[]),
-        key(&memory, 1, cookie(&ab, &empty), &[]),
-        key(&memory, 1, cookie(&b, &b), &[]),
-        key(&memory, 1, pat(&a), &[b"1"]),
-        key(&memory, 1, pat(&a), &[b"2"]),
-        key(&memory, 1, pat(&a), &[b"", b"1"]),
+        key(&cache, 1, pat(&a), &[]),
+        key(&cache, 2, pat(&a), &[]),
+        key(&cache, 1, pat(&ab), &[]),
+        key(&cache, 1, AccessKey::CiJobToken(&a), &[]),
+        key(&cache, 1, cookie(&a, &b), &[]),
+        key(&cache, 1, cookie(&a, &a), &[]),
+        key(&cache, 1, cookie(&ab, &empty), &[]),
+        key(&cache, 1, cookie(&b, &b), &[]),
+        key(&cache, 1, pat(&a), &[b"1"]),
+        key(&cache, 1, pat(&a), &[b"2"]),
+        key(&cache, 1, pat(&a), &[b"", b"1"]),
     ];
     for (index, one) in keys.iter().enumerate() {
         for other in keys.iter().skip(index + 1) {
             assert_ne!(one, other, "{index}");
         }
     }
-    assert_eq!(keys[0], key(&memory, 1, pat(&a), &[]));
+    assert_eq!(keys[0], key(&cache, 1, pat(&a), &[]));
     // Another process has other keys.
-    assert_ne!(keys[0], key(&super::tests::memory(&Clock::default()), 1, pat(&a), &[]));
+    assert_ne!(keys[0], key(&super::tests::cache(&Clock::default()), 1, pat(&a), &[]));
 }
 
 #[tokio::test]
 async fn a_success_is_remembered_a_minute() {
     let counted = Counted::new();
-    for (second, asked) in [(0, 1), (59, 1), (2, 2), (59, 2)] {
+    for (second, queries) in [(0, 1), (59, 1), (2, 2), (59, 2)] {
         counted.clock.advance(Duration::from_secs(second));
         counted.ask(Ok(access("s", None))).await.unwrap();
-        assert_eq!(counted.asked(), asked, "{second}");
+        assert_eq!(counted.queries(), queries, "{second}");
     }
 }
 
@@ -133,10 +133,10 @@ async fn a_success_is_never_remembered_beyond_its_credential() {
     counted.ask(Ok(access("s", Some(end)))).await.unwrap();
     counted.clock.advance(Duration::from_secs(19));
     counted.ask(Ok(access("s", Some(end)))).await.unwrap();
-    assert_eq!(counted.asked(), 1);
+    assert_eq!(counted.queries(), 1);
     counted.clock.advance(Duration::from_secs(2));
     counted.ask(Ok(access("s", Some(end)))).await.unwrap();
-    assert_eq!(counted.asked(), 2);
+    assert_eq!(counted.queries(), 2);
 }
 
 #[tokio::test]
@@ -146,10 +146,10 @@ async fn refusals_are_remembered_ten_seconds() {
         assert_eq!(counted.ask(Err(error.clone())).await.unwrap_err(), error);
         counted.clock.advance(Duration::from_secs(9));
         assert_eq!(counted.ask(Ok(access("s", None))).await.unwrap_err(), error);
-        assert_eq!(counted.asked(), 1);
+        assert_eq!(counted.queries(), 1);
         counted.clock.advance(Duration::from_secs(1));
         counted.ask(Ok(access("s", None))).await.unwrap();
-        assert_eq!(counted.asked(), 2);
+        assert_eq!(counted.queries(), 2);
     }
 }
 
@@ -158,7 +158,7 @@ async fn what_nobody_could_say_is_never_remembered() {
     let counted = Counted::new();
     assert_eq!(counted.ask(Err(unavailable())).await.unwrap_err(), unavailable());
     counted.ask(Ok(access("s", None))).await.unwrap();
-    assert_eq!(counted.asked(), 2);
+    assert_eq!(counted.queries(), 2);
 }
 
 #[tokio::test]
@@ -168,17 +168,17 @@ async fn all_who_come_meanwhile_wait_for_one_question() {
     let ask = || {
         let (counted, go) = (Arc::clone(&counted), Arc::clone(&go));
         tokio::spawn(async move {
-            let asked = Arc::clone(&counted.asked);
-            let question = || async move {
-                asked.fetch_add(1, Ordering::Relaxed);
+            let queries = Arc::clone(&counted.queries);
+            let query = || async move {
+                queries.fetch_add(1, Ordering::Relaxed);
                 go.notified().await;
                 Ok(access("s", None))
             };
-            counted.memory.answer(counted.key(), question).await
+            counted.cache.answer(counted.key(), query).await
         })
     };
     let callers: Vec<_> = (0..20).map(|_| ask()).collect();
-    while counted.asked() == 0 {
+    while counted.queries() == 0 {
         tokio::task::yield_now().await;
     }
     for _ in 0..100 {
@@ -188,30 +188,30 @@ async fn all_who_come_meanwhile_wait_for_one_question() {
     for caller in callers {
         caller.await.unwrap().unwrap();
     }
-    assert_eq!(counted.asked(), 1);
+    assert_eq!(counted.queries(), 1);
 }
 
 #[tokio::test]
 async fn a_question_outlives_who_asked_first() {
     let counted = Counted::new();
     let go = Arc::new(Notify::new());
-    let (asked, wait) = (Arc::clone(&counted.asked), Arc::clone(&go));
+    let (queries, wait) = (Arc::clone(&counted.queries), Arc::clone(&go));
     {
-        let first = counted.memory.answer(counted.key(), || async move {
-            asked.fetch_add(1, Ordering::Relaxed);
+        let first = counted.cache.answer(counted.key(), || async move {
+            queries.fetch_add(1, Ordering::Relaxed);
             wait.notified().await;
             Ok(access("s", None))
         });
-        // Given up while it waits.
+        // The caller goes away while it waits.
         assert!(futures_util::FutureExt::now_or_never(first).is_none());
     }
-    while counted.asked() == 0 {
+    while counted.queries() == 0 {
         tokio::task::yield_now().await;
     }
     go.notify_waiters();
     let answer = counted.ask(Err(unavailable())).await;
     assert_eq!(answer.unwrap().session().id(), "s");
-    assert_eq!(counted.asked(), 1);
+    assert_eq!(counted.queries(), 1);
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn an_answer_nobody_waited_for_is_not_given_when_it_is_old() {
         let first = counted.ask(Ok(access("old", None)));
         assert!(futures_util::FutureExt::now_or_never(first).is_none());
     }
-    while counted.asked() == 0 {
+    while counted.queries() == 0 {
         tokio::task::yield_now().await;
     }
     tokio::task::yield_now().await;
@@ -235,7 +235,7 @@ async fn an_answer_nobody_waited_for_is_not_given_when_it_is_old() {
 #[tokio::test]
 async fn a_question_that_panics_is_asked_again() {
     let counted = Counted::new();
-    let answer = counted.memory.answer(counted.key(), || async { panic!("meant") });
+    let answer = counted.cache.answer(counted.key(), || async { panic!("meant") });
     assert!(matches!(answer.await, Err(Error::Unavailable { .. })));
     counted.ask(Ok(access("s", None))).await.unwrap();
 }
@@ -243,7 +243,7 @@ async fn a_question_that_panics_is_asked_again() {
 #[tokio::test]
 async fn a_question_that_does_not_end_is_given_up() {
     let mut counted = Counted::new();
-    counted.memory.budget = Duration::from_millis(1);
-    let answer = counted.memory.answer(counted.key(), std::future::pending).await;
+    counted.cache.query_timeout = Duration::from_millis(1);
+    let answer = counted.cache.answer(counted.key(), std::future::pending).await;
     assert!(matches!(answer, Err(Error::Unavailable { detail }) if detail == "no answer in time"));
 }

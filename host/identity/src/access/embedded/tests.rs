@@ -4,7 +4,7 @@ use serde_json::json;
 use super::super::world::{
     PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
 };
-use crate::access::{AccessDenyReason, AccessKey, Agents, Error, Question};
+use crate::access::{AccessDenyReason, AccessKey, AccessQuery, Agents, Error};
 use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Role};
@@ -65,14 +65,14 @@ async fn an_unknown_token_and_an_unknown_agent_are_refused_and_the_owner_is_said
     let other = world.pat(424_242, "glpat-alice").await.unwrap_err();
     assert_eq!(other.credential_owner().unwrap().user.username, "alice");
     assert_eq!(refusal(Err(other)), AccessDenyReason::OtherAgent);
-    // Nobody gets to an agent before their credential proved good.
+    // The credential is verified before the agent.
     assert_eq!(
         refusal(world.pat(424_242, "glpat-nope").await),
         AccessDenyReason::UnknownKey
     );
 }
 
-/// Credentials are of an agent and a person, not of their numbers.
+/// Credentials belong to an agent and a person, not to their numbers.
 #[tokio::test]
 async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
     let mut world = World::new().await;
@@ -89,7 +89,7 @@ async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
         let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
         assert_eq!(refused.credential_owner().unwrap().user.username, "alice");
         assert_eq!(refusal(Err(refused)), AccessDenyReason::FormerAgent, "{what}");
-        // A cookie is of a person, for all agents.
+        // A cookie belongs to a person and is valid for all agents.
         world.cookie(9999, "sess-alice", "csrf-alice").await.unwrap();
     }
     let mallory = PEOPLE.replace("username: alice", "username: mallory");
@@ -178,7 +178,7 @@ async fn a_cookie_lets_its_owner_in_with_its_csrf_token_alone() {
         refusal(world.cookie(8, "sess-bob", "csrf-bob").await),
         AccessDenyReason::NotMember
     );
-    // A cookie is no token, nor the other way round.
+    // A cookie is not accepted as a token.
     assert_eq!(refusal(world.pat(9999, "sess-bob").await), AccessDenyReason::UnknownKey);
 }
 
@@ -226,11 +226,11 @@ async fn an_id_token_lets_the_person_of_its_claims_in() {
 async fn an_id_token_is_for_the_agent_of_its_claim() {
     let world = World::new().await;
     let token = world.token_of(&json!("102"), 8);
-    let question = Question {
+    let query = AccessQuery {
         agent: id(9999),
         key: AccessKey::OidcIdToken(&token),
     };
-    let answer = world.authorizer.authorize(&world.agents, &question).await;
+    let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
 }
 
@@ -263,11 +263,11 @@ async fn ci_tokens_are_no_credential_here() {
     let world = World::new().await;
     assert!(!world.authorizer.supports_ci_tokens());
     let token = SecretString::from("jobtoken");
-    let question = Question {
+    let query = AccessQuery {
         agent: id(9999),
         key: AccessKey::CiJobToken(&token),
     };
-    let answer = world.authorizer.authorize(&world.agents, &question).await;
+    let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::UnknownKey);
 }
 
@@ -310,17 +310,17 @@ async fn the_use_of_a_token_is_written_down_beside_and_once_a_minute() {
     };
     world.pat(9999, "glpat-alice").await.unwrap();
     let first = used(None).await;
-    // Another state asks anew, at once; the minute is not over.
+    // A new state queries the store again at once; the minute is not over.
     let agents = Agents::build(&super::super::world::resources(), None);
     let secret = SecretString::from("glpat-alice");
-    let question = || Question {
+    let query = || AccessQuery {
         agent: id(9999),
         key: AccessKey::PersonalAccessToken(&secret),
     };
-    world.authorizer.authorize(&agents, &question()).await.unwrap();
+    world.authorizer.authorize(&agents, &query()).await.unwrap();
     assert_eq!(world.store.token(token).await.unwrap().unwrap().last_used_at, first);
     world.clock.advance(std::time::Duration::from_secs(61));
-    world.authorizer.authorize(&agents, &question()).await.unwrap();
+    world.authorizer.authorize(&agents, &query()).await.unwrap();
     assert!(used(first).await > first);
 }
 

@@ -52,8 +52,8 @@ impl Platform {
         self.endpoint.answer((field, body), judges, verify).await
     }
 
-    async fn ask(&self, question: &Value) -> (u16, String) {
-        let response = self.answer(Some(&self.proof()), question.to_string().as_bytes()).await;
+    async fn ask(&self, query: &Value) -> (u16, String) {
+        let response = self.answer(Some(&self.proof()), query.to_string().as_bytes()).await;
         assert_eq!(response.headers()["cache-control"], "no-store");
         let body = String::from_utf8(response.body().to_vec()).unwrap();
         (response.status().as_u16(), body)
@@ -100,7 +100,7 @@ async fn without_the_secret_nothing_is_answered() {
         let response = platform.answer(field, body.as_bytes()).await;
         assert_eq!(response.status(), 401);
         assert!(!super::super::remote::is_invalid_access_key(response.body()));
-        // Also not that the body is none.
+        // Nor does the answer tell that the body is not JSON.
         assert_eq!(platform.answer(field, b"{").await.status(), 401);
     }
     assert_eq!(platform.ask(&pat(9999, "glpat-alice")).await.0, 200);
@@ -148,7 +148,7 @@ async fn refusals_have_the_statuses_of_the_design() {
 #[tokio::test]
 async fn what_is_no_question_is_said_so() {
     let platform = Platform::new().await;
-    for question in [
+    for query in [
         json!({}),
         json!({"agent_id": 0, "access_type": "personal_access_token", "access_key": "t"}),
         json!({"agent_id": "x", "access_type": "personal_access_token", "access_key": "t"}),
@@ -156,7 +156,7 @@ async fn what_is_no_question_is_said_so() {
         json!({"agent_id": 1, "access_type": "personal_access_token"}),
         json!({"agent_id": 1, "access_type": "session_cookie", "access_key": "c"}),
     ] {
-        assert_eq!(platform.ask(&question).await.0, 400, "{question}");
+        assert_eq!(platform.ask(&query).await.0, 400, "{query}");
     }
 }
 
@@ -210,18 +210,18 @@ async fn pair() -> (Arc<Platform>, World) {
     (platform, World::with(&settings).await)
 }
 
-/// What both halves say of one credential.
+/// Compares the answers of the platform itself and of the gateway that asks it.
 #[track_caller]
-fn equal(own: Result<Arc<AccessGrant>, Error>, asked: Result<Arc<AccessGrant>, Error>) {
-    match (own, asked) {
-        (Ok(own), Ok(asked)) => {
-            assert_eq!(own.agent(), asked.agent());
-            assert_eq!(own.user(), asked.user());
-            assert_eq!(own.access_as(), asked.access_as());
-            assert_eq!(own.access_type(), asked.access_type());
+fn equal(own: Result<Arc<AccessGrant>, Error>, remote: Result<Arc<AccessGrant>, Error>) {
+    match (own, remote) {
+        (Ok(own), Ok(remote)) => {
+            assert_eq!(own.agent(), remote.agent());
+            assert_eq!(own.user(), remote.user());
+            assert_eq!(own.access_as(), remote.access_as());
+            assert_eq!(own.access_type(), remote.access_type());
         }
         (Err(Error::Refused { .. }), Err(Error::Refused { .. })) => {}
-        (own, asked) => panic!("{own:?}\n{asked:?}"),
+        (own, remote) => panic!("{own:?}\n{remote:?}"),
     }
 }
 
@@ -242,8 +242,8 @@ async fn a_gateway_that_asks_another_says_what_that_one_says() {
         for agent in [9999, 8, 7, 6, 424_242] {
             let (cookie, csrf_token) = (format!("sess-{name}"), format!("csrf-{name}"));
             let own = platform.world.cookie(agent, &cookie, &csrf_token).await;
-            let asked = gateway.cookie(agent, &cookie, &csrf_token).await;
-            equal(own, asked);
+            let remote = gateway.cookie(agent, &cookie, &csrf_token).await;
+            equal(own, remote);
         }
     }
     platform.world.add(&Pat::default()).await;
@@ -264,7 +264,7 @@ async fn a_gateway_with_another_secret_is_told_so_itself() {
     let (platform, gateway) = pair().await;
     platform.world.add(&Pat::default()).await;
     gateway.pat(9999, "glpat-alice").await.unwrap();
-    // Beyond what is believed of times.
+    // The clocks differ by more than the lifetime of a token.
     platform.world.clock.advance(std::time::Duration::from_secs(3600));
     gateway.clock.advance(std::time::Duration::from_secs(61));
     let answer = gateway.pat(9999, "glpat-alice").await;

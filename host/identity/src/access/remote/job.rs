@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::person::known;
+use super::person::parse_user;
 use super::{WireIdObject, WireUser, unavailable};
 use crate::access::Error;
 use tollgate_core::agent::AgentId;
@@ -91,7 +91,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<JobGrant, Error> {
     let access_as = allowed.configuration.and_then(|configuration| configuration.access_as);
     Ok(JobGrant {
         config_project: number(&allowed.config_project)?,
-        user: known(answer.user)?,
+        user: parse_user(answer.user)?,
         access_as: match access_as {
             None => AccessAs::Agent,
             Some(access_as) => identity(access_as, job)?,

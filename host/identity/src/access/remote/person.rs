@@ -99,11 +99,11 @@ fn identity(
         }
         _ => return Err(not_understood("`access_as` is of an unknown kind")),
     };
-    Ok((access_as, known(user)?))
+    Ok((access_as, parse_user(user)?))
 }
 
-/// A user with a number and a name.
-pub(super) fn known(user: WireUser) -> Result<User, Error> {
+/// Parses a user, who must have a number and a name.
+pub(super) fn parse_user(user: WireUser) -> Result<User, Error> {
     match user.id.number() {
         Some(id) if !user.username.is_empty() => Ok(User {
             id,
@@ -161,9 +161,9 @@ fn list<'d>(
 
 /// The known roles from reporter up, lowest first. GitLab also reports guest, and adds new roles
 /// between these; they grant nothing here.
-fn roles(told: &[String]) -> Vec<Role> {
-    let is_told = |role: &Role| *role >= Role::Reporter && told.iter().any(|word| word == role.as_str());
-    Role::ALL.into_iter().filter(is_told).collect()
+fn roles(reported: &[String]) -> Vec<Role> {
+    let is_reported = |role: &Role| *role >= Role::Reporter && reported.iter().any(|word| word == role.as_str());
+    Role::ALL.into_iter().filter(is_reported).collect()
 }
 
 fn not_understood(why: &str) -> Error {

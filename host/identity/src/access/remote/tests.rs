@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::super::platform_stub::Stub;
 use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
-use crate::access::{AccessDenyReason, AccessGrant, AccessKey, Error, Question};
+use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::sessions::{EndReason, NewExchange};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
@@ -89,7 +89,7 @@ async fn a_cookie_goes_with_its_csrf_token_and_both_are_in_the_key() {
         refusal(world.cookie(9999, "sess-bob", "wrong").await),
         AccessDenyReason::Platform(401)
     );
-    // The good one is remembered.
+    // The good answer is cached.
     world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(stub.seen().len(), 2);
 }
@@ -116,7 +116,7 @@ async fn numbers_texts_and_known_paths_are_ids() {
         member(1, "group-1/project-1", Role::Maintainer),
     ];
     assert_eq!(projects, expected);
-    // Nobody below developer, whoever says so.
+    // Roles below developer give no access, even if the platform lists them.
     assert_eq!(groups, [member(2, "group-2", Role::Developer)]);
 }
 
@@ -164,16 +164,16 @@ async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
         ("/user/username", json!("")),
         ("/user", json!(null)),
     ] {
-        let mut told = answer(&json!({"agent": {}}));
-        *told.pointer_mut(pointer).unwrap() = value;
-        stub.answers(200, &told);
+        let mut response = answer(&json!({"agent": {}}));
+        *response.pointer_mut(pointer).unwrap() = value;
+        stub.answers(200, &response);
         unavailable(world.pat(9999, "glpat-bob").await);
     }
     for body in ["", "<html>", "{}", "null"] {
         stub.answers(200, body);
         unavailable(world.pat(9999, "glpat-bob").await);
     }
-    // None of it is remembered.
+    // None of these answers is cached.
     stub.answers(200, &answer(&json!({"agent": {}})));
     world.pat(9999, "glpat-bob").await.unwrap();
 }
@@ -217,7 +217,7 @@ async fn other_answers_are_failures_never_remembered() {
     stub.answers(401, r#"{"message":"401 Unauthorized"}"#);
     let detail = unavailable(world.pat(9999, "glpat-bob").await);
     assert!(detail.contains("authorizer.remote.secretFile"), "{detail}");
-    stub.answers(200, &"x".repeat(super::ANSWER_BYTES + 1));
+    stub.answers(200, &"x".repeat(super::MAX_RESPONSE_BYTES + 1));
     let detail = unavailable(world.pat(9999, "glpat-bob").await);
     assert_eq!(detail, "the platform answered more than 1048576 bytes");
     stub.answers(200, &answer(&json!({"agent": {}})));
@@ -239,7 +239,7 @@ async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
         stream_lifetime: Duration::from_secs(600),
     };
     let world = World::with(&settings).await;
-    // Whether there is such an agent does not show.
+    // The answer does not tell whether the agent exists.
     for agent in [9999, 424_242] {
         let detail = unavailable(world.pat(agent, "glpat-bob").await);
         assert!(detail.starts_with("the platform cannot be reached"), "{detail}");
@@ -250,9 +250,9 @@ async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
 #[tokio::test]
 async fn an_agent_the_state_does_not_have_is_refused_whatever_the_platform_says() {
     let (world, stub) = remote().await;
-    let mut told = answer(&json!({"agent": {}}));
-    told["agent"]["id"] = json!(424_242);
-    stub.answers(200, &told);
+    let mut response = answer(&json!({"agent": {}}));
+    response["agent"]["id"] = json!(424_242);
+    stub.answers(200, &response);
     assert_eq!(
         refusal(world.pat(424_242, "glpat-bob").await),
         AccessDenyReason::UnknownAgent
@@ -262,9 +262,9 @@ async fn an_agent_the_state_does_not_have_is_refused_whatever_the_platform_says(
 #[tokio::test]
 async fn the_project_is_the_platform_s_to_say() {
     let (world, stub) = remote().await;
-    let mut told = answer(&json!({"agent": {}}));
-    told["agent"]["config_project"]["id"] = json!(77);
-    stub.answers(200, &told);
+    let mut response = answer(&json!({"agent": {}}));
+    response["agent"]["config_project"]["id"] = json!(77);
+    stub.answers(200, &response);
     let access = world.pat(9999, "glpat-bob").await.unwrap();
     assert_eq!(
         (access.agent().config_project, access.agent().cluster.as_str()),
@@ -284,11 +284,11 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
     );
     assert_eq!(stub.seen()[0].body["access_type"], "oidc_id_token");
     assert_eq!(stub.seen()[0].body["access_key"], "header.\"102\"-9999.signature");
-    let question = Question {
+    let query = AccessQuery {
         agent: id(8),
         key: AccessKey::OidcIdToken(&token),
     };
-    let answer = world.authorizer.authorize(&world.agents, &question).await;
+    let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
     assert_eq!(stub.seen().len(), 1);
 }
@@ -312,9 +312,9 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
     let later = world.sessions.register(&second, watch()).unwrap();
     assert_eq!(stub.seen().len(), 2);
     world.clock.advance(Duration::from_secs(301));
-    assert_eq!(begun.ending().ended().await, EndReason::Expired);
-    assert_eq!(later.ending().ending(), None);
-    // Who comes again is judged again.
+    assert_eq!(begun.end_signal().ended().await, EndReason::Expired);
+    assert_eq!(later.end_signal().end_reason(), None);
+    // The platform is asked again for a further request.
     world.pat(9999, "glpat-bob").await.unwrap();
     world.clock.advance(Duration::from_secs(61));
     stub.answers(401, "Invalid user access key");
@@ -323,7 +323,7 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
         AccessDenyReason::Platform(401)
     );
     world.clock.advance(Duration::from_secs(300));
-    assert_eq!(later.ending().ended().await, EndReason::Expired);
+    assert_eq!(later.end_signal().ended().await, EndReason::Expired);
 }
 
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn what_the_issuer_alone_grants_asks_no_platform() {
     let access = world.id_token(&token).await.unwrap();
     assert_eq!(access.access_as(), &AccessAs::Mapped(mapped("oidc:102")));
     assert!(stub.seen().is_empty());
-    // A token of another kind is the platform's to judge.
+    // The platform decides about tokens of other kinds.
     stub.answers(403, "");
     assert_eq!(
         refusal(world.pat(6, "glpat-bob").await),
@@ -368,16 +368,16 @@ fn job(access_as: &Value) -> Value {
 
 async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
     let token = SecretString::from(token);
-    let question = Question {
+    let query = AccessQuery {
         agent: id(agent),
         key: AccessKey::CiJobToken(&token),
     };
-    world.authorizer.authorize(&world.agents, &question).await
+    world.authorizer.authorize(&world.agents, &query).await
 }
 
-async fn ask_job(told: &Value) -> Result<Arc<AccessGrant>, Error> {
+async fn ask_job(response: &Value) -> Result<Arc<AccessGrant>, Error> {
     let (world, stub) = remote().await;
-    stub.answers(200, told);
+    stub.answers(200, response);
     ci(&world, 9999, "jobtoken").await
 }
 
@@ -401,13 +401,13 @@ async fn a_job_acts_as_its_configuration_says() {
         environment: None,
     };
     assert_eq!(access.access_as(), &AccessAs::CiJob(Box::new(expected.clone())));
-    let mut told = job(&json!({"ci_job": {}}));
-    told["environment"] = json!({"slug": "prod", "tier": "production"});
+    let mut response = job(&json!({"ci_job": {}}));
+    response["environment"] = json!({"slug": "prod", "tier": "production"});
     let with_environment = CiJob {
         environment: Some(("prod".to_owned(), "production".to_owned())),
         ..expected
     };
-    let access = ask_job(&told).await.unwrap();
+    let access = ask_job(&response).await.unwrap();
     assert_eq!(access.access_as(), &AccessAs::CiJob(Box::new(with_environment)));
     for agent in [json!({"agent": {}}), Value::Null] {
         assert_eq!(ask_job(&job(&agent)).await.unwrap().access_as(), &AccessAs::Agent);
@@ -446,9 +446,9 @@ async fn a_job_without_the_agent_is_forbidden_whether_or_not_there_is_one() {
     for agent in [7, 15] {
         assert_eq!(ci(&world, agent, "jobtoken").await.unwrap_err(), Error::JobNotAllowed);
     }
-    let mut told = job(&Value::Null);
-    told["allowed_agents"][0]["id"] = json!(15);
-    stub.answers(200, &told);
+    let mut response = job(&Value::Null);
+    response["allowed_agents"][0]["id"] = json!(15);
+    stub.answers(200, &response);
     assert_eq!(
         refusal(ci(&world, 15, "othertoken").await),
         AccessDenyReason::UnknownAgent

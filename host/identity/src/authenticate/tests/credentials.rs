@@ -1,31 +1,31 @@
 //! Tests where a request may carry the token.
 
 use super::{alice, argocd_sessions, build, head, resources, session};
-use crate::authenticate::presented::{MAX_TOKEN_BYTES, read};
-use crate::authenticate::{CredentialTransport, Error, Malformed, Safety};
+use crate::authenticate::request_token::{MAX_TOKEN_BYTES, read};
+use crate::authenticate::{CredentialTransport, Error, MalformedCredential, Safety};
 
 type Found = Result<Option<(String, CredentialTransport)>, Error>;
 
 fn found(fields: &[(&str, &str)]) -> Found {
     let head = head(fields);
-    Ok(read(&head.headers)?.map(|credential| (credential.token.into_owned(), credential.presented)))
+    Ok(read(&head.headers)?.map(|credential| (credential.token.into_owned(), credential.transport)))
 }
 
 fn cookie(token: &str) -> Found {
     Ok(Some((token.to_owned(), CredentialTransport::Cookie)))
 }
 
-fn malformed(malformed: Malformed) -> Found {
+fn malformed(malformed: MalformedCredential) -> Found {
     Err(Error::Malformed(malformed))
 }
 
 fn duplicate(name: &str) -> Found {
-    malformed(Malformed::DuplicateCookie { name: name.to_owned() })
+    malformed(MalformedCredential::DuplicateCookie { name: name.to_owned() })
 }
 
 #[test]
 fn cookies() {
-    let count = || malformed(Malformed::ChunkCount { allowed: 20 });
+    let count = || malformed(MalformedCredential::ChunkCount { allowed: 20 });
     let cases: &[(&[&str], Found)] = &[
         (&["other=1"], Ok(None)),
         (&["argocd.tokenx=1; xargocd.token=2; argocd.token-1=3"], Ok(None)),
@@ -56,7 +56,7 @@ fn cookies() {
         ),
         (
             &["argocd.token=3:ab; argocd.token-2=ef"],
-            malformed(Malformed::MissingChunk { index: 1 }),
+            malformed(MalformedCredential::MissingChunk { index: 1 }),
         ),
         (&["argocd.token=21:ab"], count()),
         (&["argocd.token=99999999999999999999:ab"], count()),
@@ -85,18 +85,18 @@ fn bearer_tokens() {
         (&["Bearer abc"], found_bearer.clone()),
         (&["bearer abc"], found_bearer.clone()),
         (&["BEARER   abc"], found_bearer),
-        (&["abc"], malformed(Malformed::NotBearer)),
-        (&["Bearer"], malformed(Malformed::NotBearer)),
-        (&["Bearer "], malformed(Malformed::NotBearer)),
-        (&["Basic YTpi"], malformed(Malformed::NotBearer)),
-        // One token to look at, and no JWT.
+        (&["abc"], malformed(MalformedCredential::NotBearer)),
+        (&["Bearer"], malformed(MalformedCredential::NotBearer)),
+        (&["Bearer "], malformed(MalformedCredential::NotBearer)),
+        (&["Basic YTpi"], malformed(MalformedCredential::NotBearer)),
+        // A single token, which is not a JWT.
         (
             &["Bearer abc, Bearer def"],
             Ok(Some(("abc, Bearer def".to_owned(), CredentialTransport::Bearer))),
         ),
         (
             &["Bearer abc", "Bearer abc"],
-            malformed(Malformed::SeveralAuthorizations { observed: 2 }),
+            malformed(MalformedCredential::SeveralAuthorizations { observed: 2 }),
         ),
     ];
     for (values, expected) in cases {
@@ -112,14 +112,20 @@ fn both_must_agree() {
         both("Bearer abc", "argocd.token=abc"),
         Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)))
     );
-    assert_eq!(both("Bearer abc", "argocd.token=abd"), malformed(Malformed::Conflict));
-    assert_eq!(both("Basic abc", "argocd.token=abc"), malformed(Malformed::NotBearer));
+    assert_eq!(
+        both("Bearer abc", "argocd.token=abd"),
+        malformed(MalformedCredential::Conflict)
+    );
+    assert_eq!(
+        both("Basic abc", "argocd.token=abc"),
+        malformed(MalformedCredential::NotBearer)
+    );
 }
 
 #[test]
 fn a_token_has_a_bound() {
     let long = "a".repeat(MAX_TOKEN_BYTES + 1);
-    let too_long = malformed(Malformed::TooLong {
+    let too_long = malformed(MalformedCredential::TooLong {
         observed: long.len(),
         allowed: MAX_TOKEN_BYTES,
     });
@@ -129,7 +135,7 @@ fn a_token_has_a_bound() {
     let observed = long.len();
     assert_eq!(
         found(&[("cookie", &chunks)]),
-        malformed(Malformed::TooLong {
+        malformed(MalformedCredential::TooLong {
             observed,
             allowed: MAX_TOKEN_BYTES
         })
@@ -158,7 +164,7 @@ async fn absent_and_bad_credentials_differ() {
         .authenticate(&head(&[("cookie", "argocd.token=123456")]), Safety::ByMethod)
         .await
         .unwrap_err();
-    assert_eq!(bad, Error::Malformed(Malformed::NotJwt));
+    assert_eq!(bad, Error::Malformed(MalformedCredential::NotJwt));
     let forged = authenticator
         .authenticate(&head(&[("cookie", &format!("argocd.token={good}A"))]), Safety::ByMethod)
         .await

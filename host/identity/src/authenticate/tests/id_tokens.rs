@@ -1,4 +1,4 @@
-//! Tests of ID tokens: their content, and how long it is remembered.
+//! Tests of ID tokens: their content, and how long they are cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::issuer_double::IssuerDouble;
 use super::issuers::settings;
 use super::{FAR, OTHER_RSA, RSA, hs256, part, with, without};
 use crate::access::{AccessDenyReason, Error, IdToken};
-use crate::authenticate::agent::IdTokenVerifier;
+use crate::authenticate::k8s_proxy::IdTokenVerifier;
 use crate::clock::Clock;
 use tollgate_config::{Authorizer, ClaimMapping, ClaimRule, KubernetesIssuer, SameSite};
 use tollgate_core::session::SessionId;
@@ -81,7 +81,7 @@ async fn verify(tokens: &IdTokenVerifier, token: &str) -> Result<Arc<IdToken>, E
 /// The text of a refusal; it is always the same kind of one.
 async fn refusal(tokens: &IdTokenVerifier, token: &str) -> String {
     match verify(tokens, token).await {
-        Err(Error::Refused { refusal, .. }) => refusal.to_string(),
+        Err(Error::Refused { reason, .. }) => reason.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -227,7 +227,7 @@ async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
     for other in others {
         assert_ne!(first, session(other).await, "{other:?}");
     }
-    // What is no time says nothing.
+    // An `auth_time` that is not a number is ignored.
     for time in [json!("1700000000"), json!(null), json!(true)] {
         let by_jti = session(&[at(time.clone()), one.clone()]).await;
         assert!(by_jti.is_single_token(), "{time}");
@@ -300,7 +300,7 @@ async fn claim_rules_count_without_mappings_too() {
             .contains("`hd` must be `corp`")
     );
     assert!(verify(&tokens, &world.signed(&[("hd", json!("corp"))])).await.is_ok());
-    // Nobody is mapped, so nobody could be judged.
+    // Without mappings there is no user for the rules to check.
     world.trusted().user_validation = vec![("true".to_owned(), String::new())];
     let loaded = IdTokenVerifier::build(&world.config, None, &world.clock);
     assert!(loaded.value.is_none());
@@ -333,7 +333,7 @@ async fn keys_stay_across_reloads_and_rotate_within_bounds() {
         .unwrap();
     assert!(verify(&next, &world.signed(&[])).await.is_ok());
     assert_eq!(world.issuer.key_fetches(), 1);
-    // A rotation is seen at once; unknown keys do not make it ask again and again.
+    // A rotation takes effect at once; unknown keys do not cause repeated fetches.
     world.issuer.change(|answers| answers.keys.push(OTHER_RSA.jwk("k2")));
     let rotated = OTHER_RSA.sign(Some("k2"), &world.claims());
     assert!(verify(&next, &rotated).await.is_ok());

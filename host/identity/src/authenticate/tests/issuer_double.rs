@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{FAR, ISSUED_AT, RSA, with};
 
-/// What the double answers and what it was asked.
+/// The double's answers and the requests it received.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) keys: Vec<Value>,
@@ -18,7 +18,7 @@ pub(super) struct Answers {
     pub(super) userinfo: Option<Value>,
     /// Connections are closed without an answer.
     pub(super) down: bool,
-    pub(super) asked: Vec<String>,
+    pub(super) requests: Vec<String>,
     /// `Authorization` of the last userinfo request.
     pub(super) userinfo_bearer: String,
 }
@@ -85,7 +85,7 @@ impl IssuerDouble {
         self.answers
             .lock()
             .unwrap()
-            .asked
+            .requests
             .iter()
             .filter(|path| *path == "/keys")
             .count()
@@ -118,7 +118,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answers: Arc<Mu
     let path = request.split(' ').nth(1).unwrap().to_owned();
     let (status, body) = {
         let mut answers = answers.lock().unwrap();
-        answers.asked.push(path.clone());
+        answers.requests.push(path.clone());
         if answers.down {
             return;
         }

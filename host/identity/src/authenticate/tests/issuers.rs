@@ -9,7 +9,7 @@ use super::{
     EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
     without,
 };
-use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, Malformed};
+use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, MalformedCredential};
 use tollgate_config::ClaimMapping;
 use tollgate_core::principal::Kind;
 
@@ -96,7 +96,7 @@ async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
     };
     username(&mut settings, plain);
     let reserved = Error::Invalid(InvalidTokenReason::ReservedName {
-        part: IdentityField::Username,
+        field: IdentityField::Username,
     });
     let authenticator = build(&settings, &resources());
     for name in ["admin", "alice", "robot"] {
@@ -105,8 +105,7 @@ async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
     }
     let token = issuer.token(&[("sub", json!("alice2"))]);
     assert_eq!(bearer(&authenticator, &token).await.unwrap().user_id(), "alice2");
-    // A literal in the expression gives the name to nobody, least of all to those who
-    // chose it themselves.
+    // A literal in the expression does not allow a reserved name.
     let spelled_out = "claims.sub == 'u-7' ? 'alice' : claims.sub";
     username(&mut settings, ClaimMapping::Expression(spelled_out.to_owned()));
     let authenticator = build(&settings, &resources());
@@ -222,7 +221,15 @@ async fn a_key_in_the_header_is_not_used() {
         refusal(&authenticator, &token).await,
         Error::Invalid(InvalidTokenReason::Signature)
     );
-    assert!(!issuer.answers.lock().unwrap().asked.iter().any(|path| path == "/evil"));
+    assert!(
+        !issuer
+            .answers
+            .lock()
+            .unwrap()
+            .requests
+            .iter()
+            .any(|path| path == "/evil")
+    );
 }
 
 #[tokio::test]
@@ -301,7 +308,7 @@ async fn claims_are_checked() {
         (vec![("aud", json!([1, null]))], invalid(InvalidTokenReason::Audience)),
         (
             vec![("aud", json!({ "gate": true }))],
-            Some(Error::Malformed(Malformed::Claim { claim: "aud" })),
+            Some(Error::Malformed(MalformedCredential::Claim { claim: "aud" })),
         ),
         (vec![("aud", json!(["other", "gate"]))], None),
         (vec![("aud", json!(["other", "gate"])), ("azp", json!("gate"))], None),
@@ -453,6 +460,6 @@ async fn a_discovery_document_can_be_elsewhere() {
             .await
             .is_ok()
     );
-    assert!(issuer.answers.lock().unwrap().asked.is_empty());
+    assert!(issuer.answers.lock().unwrap().requests.is_empty());
     assert_eq!(elsewhere.key_fetches(), 1);
 }

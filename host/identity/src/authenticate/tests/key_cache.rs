@@ -18,7 +18,7 @@ async fn started() -> (IssuerDouble, Authenticator) {
     (issuer, authenticator)
 }
 
-/// Makes each token new, so that no verdict is remembered.
+/// Makes each token new, so that none is cached.
 fn numbered(issuer: &IssuerDouble, number: u32) -> String {
     issuer.token(&[("jti", json!(number))])
 }
@@ -84,7 +84,7 @@ async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
         Error::Invalid(InvalidTokenReason::UnknownKey)
     );
 
-    // Withdrawn without anybody asking for a new one.
+    // A withdrawn key, without a token that is signed with a new one.
     let (issuer, authenticator) = started().await;
     assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
     issuer.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k2")]);
@@ -119,11 +119,11 @@ async fn an_outage_is_bridged_for_a_while() {
         assert!(bearer(&authenticator, &numbered(&issuer, number)).await.is_ok());
     }
     assert_eq!(
-        issuer.answers.lock().unwrap().asked.len(),
+        issuer.answers.lock().unwrap().requests.len(),
         3,
         "one try an interval, however many callers"
     );
-    // A key that is not there cannot be judged now.
+    // An unknown key cannot be looked up during the outage.
     let unknown = OTHER_RSA.sign(Some("k2"), &issuer.claims());
     assert_eq!(refusal(&authenticator, &unknown).await, unavailable(&issuer));
     authenticator.clock.advance(HOUR);
@@ -153,7 +153,7 @@ async fn an_issuer_that_was_never_reached_is_unavailable() {
         refusal(&authenticator, &numbered(&issuer, 1)).await,
         unavailable(&issuer)
     );
-    assert_eq!(issuer.answers.lock().unwrap().asked.len(), 1);
+    assert_eq!(issuer.answers.lock().unwrap().requests.len(), 1);
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_reload_keeps_keys_and_forgets_verdicts() {
     let second = reload(settings(&issuer.url));
     assert!(bearer(&second, &token).await.is_ok());
     assert_eq!(issuer.key_fetches(), 1);
-    assert_eq!(second.remembered.iter().count(), 1);
+    assert_eq!(second.cache.iter().count(), 1);
     let mut changed = settings(&issuer.url);
     changed.issuers[0].jwks_max_age = MINUTE;
     assert!(bearer(&reload(changed), &token).await.is_ok());

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::issuers::settings;
 use super::with;
-use crate::authenticate::mapping::{MappedIdentity, Mapping, ReservedNames};
-use crate::authenticate::{Error, IdentityField, InvalidTokenReason, Malformed};
+use crate::authenticate::mapping::{CompiledClaimMappings, MappedIdentity, ReservedNames};
+use crate::authenticate::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
 use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -32,14 +32,16 @@ fn claims() -> Value {
 
 fn apply(issuer: &Issuer, claims: &Value) -> Result<MappedIdentity, Error> {
     let mut findings = Vec::new();
-    let mapping = Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings)
+    let mapping = CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings)
         .unwrap_or_else(|| panic!("{findings:?}"));
     mapping.apply(claims.as_object().unwrap())
 }
 
 fn mistakes(issuer: &Issuer) -> Vec<String> {
     let mut findings = Vec::new();
-    assert!(Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none());
+    assert!(
+        CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none()
+    );
     findings.iter().map(Diagnostic::to_string).collect()
 }
 
@@ -50,13 +52,13 @@ fn invalid<T>(reason: InvalidTokenReason) -> Result<T, Error> {
 #[test]
 fn usernames() {
     let mapping = InvalidTokenReason::Mapping {
-        part: IdentityField::Username,
+        field: IdentityField::Username,
     };
     let name = InvalidTokenReason::Name {
-        part: IdentityField::Username,
+        field: IdentityField::Username,
     };
     let reserved = InvalidTokenReason::ReservedName {
-        part: IdentityField::Username,
+        field: IdentityField::Username,
     };
     let missing = |claim: &str| InvalidTokenReason::MissingClaim {
         claim: claim.to_owned(),
@@ -120,7 +122,7 @@ fn usernames() {
             Err(reserved.clone()),
         ),
         (expression("'system:' + claims.sub"), vec![], Err(reserved.clone())),
-        // What the expression spells out it gives to nobody.
+        // A literal in the expression does not allow a reserved name.
         (
             expression("claims.hd == 'corp' ? 'system:admin' : claims.sub"),
             vec![],
@@ -153,7 +155,7 @@ fn usernames() {
 
 #[test]
 fn groups() {
-    let wrong = || Err(Error::Malformed(Malformed::Claim { claim: "groups" }));
+    let wrong = || Err(Error::Malformed(MalformedCredential::Claim { claim: "groups" }));
     type Case<'a> = (ClaimMapping, Value, Result<Vec<&'a str>, Error>);
     let cases: Vec<Case<'_>> = vec![
         (claim("groups", ""), json!(["a", "b"]), Ok(vec!["a", "b"])),
@@ -168,14 +170,14 @@ fn groups() {
             claim("groups", ""),
             json!(["a", "system:masters"]),
             invalid(InvalidTokenReason::ReservedName {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
         (
             claim("groups", ""),
             json!(["a\r\nX: y"]),
             invalid(InvalidTokenReason::Name {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
         (
@@ -189,28 +191,28 @@ fn groups() {
             expression("[1]"),
             json!([]),
             invalid(InvalidTokenReason::Mapping {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
         (
             expression("claims.groups"),
             json!(["system:masters"]),
             invalid(InvalidTokenReason::ReservedName {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
         (
             expression("claims.groups.exists(g, g == 'root') ? ['system:masters'] : []"),
             json!(["root"]),
             invalid(InvalidTokenReason::ReservedName {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
         (
             expression("claims.groups.filter(g, g != 'system:masters' || claims.hd == 'corp')"),
             json!(["system:masters"]),
             invalid(InvalidTokenReason::ReservedName {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             }),
         ),
     ];
@@ -242,7 +244,7 @@ fn the_settings_list_which_reserved_names_may_come_out() {
         (mapped.username.as_str(), mapped.groups),
         ("system:admin", vec!["system:masters".to_owned()])
     );
-    for (allowed, claims, part) in [
+    for (allowed, claims, field) in [
         (&["system:masters"][..], masters.clone(), IdentityField::Username),
         (&["system:admin"], masters.clone(), IdentityField::Groups),
         (&["system:admin "], masters, IdentityField::Username),
@@ -260,7 +262,7 @@ fn the_settings_list_which_reserved_names_may_come_out() {
         let refused = apply(&allowing(allowed), &claims);
         assert_eq!(
             refused,
-            invalid(InvalidTokenReason::ReservedName { part }),
+            invalid(InvalidTokenReason::ReservedName { field }),
             "{allowed:?}"
         );
     }
@@ -287,7 +289,7 @@ fn uid_and_extra() {
     assert_eq!(
         refused,
         invalid(InvalidTokenReason::Mapping {
-            part: IdentityField::Extra
+            field: IdentityField::Extra
         })
     );
     let refused = apply(&issuer, &with(claims(), &[("sub", json!(""))]));

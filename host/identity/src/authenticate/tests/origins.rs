@@ -195,7 +195,7 @@ async fn only_cookie_callers_are_asked() {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), "cross_site_request");
-    // A remembered verdict does not bypass the check.
+    // A cached principal does not bypass the check.
     let read = request("GET", &[("host", "gate.example"), ("cookie", &cookie)]);
     assert!(authenticator.authenticate(&read, Safety::ByMethod).await.is_ok());
     assert!(

@@ -1,4 +1,4 @@
-//! Tests of remembered verdicts: how long they count, and for whom.
+//! Tests of cached principals: how long they count, and for whom.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn the_same_token_gives_the_same_principal() {
     let token = session(&alice());
     let first = bearer(&authenticator, &token).await.unwrap();
     assert!(Arc::ptr_eq(&first, &bearer(&authenticator, &token).await.unwrap()));
-    // How it came is part of the verdict.
+    // The transport is part of the cached principal.
     let cookie = authenticator
         .authenticate(&head(&[("cookie", &format!("argocd.token={token}"))]), Safety::ByMethod)
         .await
@@ -22,7 +22,7 @@ async fn the_same_token_gives_the_same_principal() {
         (first.transport(), cookie.transport()),
         (CredentialTransport::Bearer, CredentialTransport::Cookie)
     );
-    assert_eq!(first.key(), cookie.key());
+    assert_eq!(first.limit_key(), cookie.limit_key());
     authenticator.clock.advance(Duration::from_secs(299));
     assert!(Arc::ptr_eq(&first, &bearer(&authenticator, &token).await.unwrap()));
     authenticator.clock.advance(Duration::from_secs(2));
@@ -44,7 +44,7 @@ fn a_key_belongs_to_a_person() {
     let principal = |claims: serde_json::Value| {
         Principal::for_test(claims.as_object().unwrap().clone(), CredentialTransport::Bearer)
     };
-    let key = |claims| principal(claims).key();
+    let key = |claims| principal(claims).limit_key();
     let ann = json!({ "iss": "https://a.example", "sub": "ann", "jti": "1" });
     assert_eq!(key(ann.clone()), key(with(ann.clone(), &[("jti", json!("2"))])));
     assert_ne!(

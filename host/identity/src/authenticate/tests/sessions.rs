@@ -6,7 +6,9 @@ use super::{
     FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
     resources_with, session, with, without,
 };
-use crate::authenticate::{CredentialTransport, Error, InvalidTokenReason, Malformed, RevocationReason, Safety};
+use crate::authenticate::{
+    CredentialTransport, Error, InvalidTokenReason, MalformedCredential, RevocationReason, Safety,
+};
 use tollgate_core::principal::Kind;
 
 #[tokio::test]
@@ -96,8 +98,16 @@ async fn forgeries_are_refused() {
             other_claims,
             Error::Invalid(InvalidTokenReason::Signature),
         ),
-        ("two parts", cut.to_owned(), Error::Malformed(Malformed::NotJwt)),
-        ("five parts", format!("{good}.x.y"), Error::Malformed(Malformed::NotJwt)),
+        (
+            "two parts",
+            cut.to_owned(),
+            Error::Malformed(MalformedCredential::NotJwt),
+        ),
+        (
+            "five parts",
+            format!("{good}.x.y"),
+            Error::Malformed(MalformedCredential::NotJwt),
+        ),
         (
             "padding",
             format!("{good}="),
@@ -142,7 +152,7 @@ async fn times_are_checked() {
     let authenticator = build(&argocd_sessions(), &resources());
     let now = jiff::Timestamp::now().as_second();
     let later = |claim| Error::Invalid(InvalidTokenReason::NotYetValid { claim });
-    let wrong = |claim| Error::Malformed(Malformed::Claim { claim });
+    let wrong = |claim| Error::Malformed(MalformedCredential::Claim { claim });
     let cases = [
         ("exp", json!(now - 1), Some(Error::Expired)),
         ("exp", json!(now), Some(Error::Expired)),

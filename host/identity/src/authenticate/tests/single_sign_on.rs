@@ -48,7 +48,7 @@ async fn claims_are_read_as_argo_cd_reads_them() {
 async fn refusals() {
     let issuer = IssuerDouble::start().await;
     let authenticator = started(&issuer, "");
-    let reserved = |part| InvalidTokenReason::ReservedName { part };
+    let reserved = |field| InvalidTokenReason::ReservedName { field };
     let cases = [
         (vec![("aud", json!("other"))], InvalidTokenReason::Audience),
         (
@@ -74,7 +74,7 @@ async fn refusals() {
         (
             vec![("groups", json!(["dev\n"]))],
             InvalidTokenReason::Name {
-                part: IdentityField::Groups,
+                field: IdentityField::Groups,
             },
         ),
     ];

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn everyone() -> Owned {
-    Owned::default()
+fn everyone() -> CredentialFilter {
+    CredentialFilter::default()
 }
 
 /// Session, requests and open streams of each row.
-async fn listed(world: &World, owned: &Owned) -> Vec<(String, u64, u32)> {
+async fn listed(world: &World, filter: &CredentialFilter) -> Vec<(String, u64, u32)> {
     let mut rows: Vec<_> = world
         .sessions
-        .list(owned)
+        .list(filter)
         .await
         .unwrap()
         .into_iter()
@@ -72,7 +72,7 @@ async fn what_a_process_had_open_that_fell_silent_is_closed() {
     let open = there.register(&oidc("one"), "watch").unwrap();
     there.sessions.flush().await.unwrap();
     assert_eq!(listed(&here, &everyone()).await, [row("one", 1, 1)]);
-    // As if it were killed: nothing is written any more.
+    // As if the process were killed: it writes nothing any more.
     std::mem::forget(open);
     let clock = here.clock.clone();
     let last = there.sessions.table.take_changed(there.sessions.replica, clock.now());
@@ -91,10 +91,10 @@ async fn lists_show_what_is_asked_for() {
     let world = World::start().await;
     let _bob = world.register(&oidc("one"), "watch").unwrap();
     world.sessions.flush().await.unwrap();
-    let of = |user_id, agent| Owned {
+    let of = |user_id, agent| CredentialFilter {
         user_id,
         agents: Some(vec![AgentId::new(agent).unwrap()]),
-        ..Owned::default()
+        ..CredentialFilter::default()
     };
     let one = [row("one", 1, 1)];
     assert_eq!(listed(&world, &of(Some(102), AGENT)).await, one);
@@ -126,7 +126,7 @@ async fn rows_are_written_by_themselves_and_only_when_they_change() {
         let rows = world
             .sessions
             .store
-            .active((since, since), &everyone(), &Page::default())
+            .active_sessions((since, since), &everyone(), &Page::default())
             .await
             .unwrap();
         rows.iter()
@@ -156,7 +156,7 @@ async fn rows_the_store_did_not_take_are_sent_again() {
     let rows = world
         .sessions
         .store
-        .active((Timestamp::MIN, Timestamp::MIN), &everyone(), &Page::default())
+        .active_sessions((Timestamp::MIN, Timestamp::MIN), &everyone(), &Page::default())
         .await
         .unwrap();
     assert_eq!(rows.len(), 1);
@@ -176,10 +176,10 @@ async fn who_is_gone_is_forgotten_with_what_was_scheduled() {
         .table
         .local_sessions(&everyone(), world.sessions.replica, now);
     assert_eq!(here.len(), 1, "what is open is not forgotten");
-    assert!(world.sessions.table.next_end().is_some());
+    assert!(world.sessions.table.next_expiry().is_some());
     drop(upload);
     world.sessions.table.forget(before(now, ACTIVE_WINDOW), now);
-    assert_eq!(world.sessions.table.next_end(), None);
+    assert_eq!(world.sessions.table.next_expiry(), None);
 }
 
 #[tokio::test]
@@ -199,15 +199,15 @@ async fn whose_a_session_is_is_known_beside_thousands_of_others() {
     };
     let now = world.clock.now();
     let mut rows: Vec<_> = (0..1_005).map(|number| row(format!("oidc:{number}"), 1, now)).collect();
-    // Of hours ago, at two agents, and here at a third one.
+    // Used hours ago for two agents, and in this process for a third one.
     let earlier = now - Duration::from_hours(3);
     rows.extend([1, 2].map(|agent| row("oidc:one".to_owned(), agent, earlier)));
-    world.sessions.store.seen(&rows).await.unwrap();
+    world.sessions.store.upsert_active_sessions(&rows).await.unwrap();
     drop(world.register(&oidc("one"), "get").unwrap());
     let used = world.sessions.owners_of(&oidc("one")).await.unwrap();
-    let mut agents: Vec<_> = used.iter().map(|about| about.agent_id.unwrap().get()).collect();
+    let mut agents: Vec<_> = used.iter().map(|owner| owner.agent_id.unwrap().get()).collect();
     agents.sort_unstable();
     assert_eq!(agents, [1, 2, AGENT]);
-    assert!(used.iter().all(|about| about.user == bob()));
+    assert!(used.iter().all(|owner| owner.user == bob()));
     assert_eq!(world.sessions.owners_of(&oidc("never")).await, Ok(Vec::new()));
 }

@@ -1,7 +1,7 @@
 //! Computes how long to wait after a mint failed, from the kind of failure, the number of failures
 //! and the provider's own request. Reads no clock.
 //!
-//! Invariant: no wait exceeds ten minutes.
+//! Invariant: no delay exceeds ten minutes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 
 use super::super::{MAX_RETRY_AFTER, MintErrorClass};
 
-/// Whether waits and renewals are spread by chance.
+/// Whether delays and renewals are randomized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// They are random, so that clusters of one provider do not act at the same time.
@@ -19,7 +19,7 @@ pub enum Jitter {
 }
 
 impl Jitter {
-    /// A number from 0 to 1 by chance, or 0.
+    /// A random number from 0 to 1, or 0.
     pub(super) fn fraction(self) -> f64 {
         match self {
             Self::Off => 0.0,
@@ -35,9 +35,9 @@ impl Jitter {
     }
 }
 
-/// The first wait and the longest of a class.
+/// The first and the longest delay of a class.
 #[must_use]
-pub fn bounds(class: MintErrorClass) -> (Duration, Duration) {
+pub fn delay_bounds(class: MintErrorClass) -> (Duration, Duration) {
     let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
     match class {
         MintErrorClass::Retryable => seconds(1, 60),
@@ -46,19 +46,18 @@ pub fn bounds(class: MintErrorClass) -> (Duration, Duration) {
     }
 }
 
-/// How long to wait before the next try.
+/// The delay before the next attempt.
 ///
 /// - `nth`: how many failures of this class came in a row, from 1.
-/// - `retry_after`: what the provider asked for; up to
-///   [`MAX_RETRY_AFTER`]. It replaces the wait of a retryable failure and
-///   may only lengthen that of another. Zero asks for nothing.
-/// - `jitter`: 0 to 1. Takes up to all but a tenth of a retryable wait ("full
-///   jitter"; the tenth keeps many requests from trying at once), up to a tenth
-///   of another, and adds up to a tenth to what the provider asked for.
+/// - `retry_after`: what the provider asked for; up to [`MAX_RETRY_AFTER`]. It replaces the delay
+///   of a retryable failure and may only lengthen that of another. Zero asks for nothing.
+/// - `jitter`: 0 to 1. Shortens a retryable delay by up to nine tenths ("full jitter"; the rest
+///   keeps many requests from trying at once) and another delay by up to a tenth, and lengthens
+///   what the provider asked for by up to a tenth.
 #[must_use]
-pub fn wait(class: MintErrorClass, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+pub fn delay(class: MintErrorClass, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
     let jitter = jitter.clamp(0.0, 1.0);
-    let (first, longest) = bounds(class);
+    let (first, longest) = delay_bounds(class);
     let doubled = 2_u32.saturating_pow(nth.saturating_sub(1));
     let own = first.saturating_mul(doubled).min(longest);
     let taken = match class {
@@ -83,7 +82,7 @@ mod tests {
 
     use proptest::prelude::{prop_assert, proptest};
 
-    use super::{Jitter, MintErrorClass, bounds, wait};
+    use super::{Jitter, MintErrorClass, delay, delay_bounds};
 
     const CLASSES: [MintErrorClass; 4] = [
         MintErrorClass::Retryable,
@@ -95,7 +94,7 @@ mod tests {
     fn check(class: MintErrorClass, expected: &[u64]) {
         let observed: Vec<_> = (1_u32..)
             .take(expected.len())
-            .map(|nth| wait(class, nth, None, 0.0).as_secs())
+            .map(|nth| delay(class, nth, None, 0.0).as_secs())
             .collect();
         assert_eq!(observed, expected, "{class:?}");
     }
@@ -107,21 +106,21 @@ mod tests {
         check(MintErrorClass::Permanent, &[30, 60, 120, 240, 480, 600, 600]);
         check(MintErrorClass::Config, &[60, 120, 240, 480, 600, 600]);
         assert_eq!(
-            wait(MintErrorClass::Retryable, u32::MAX, None, 0.0),
+            delay(MintErrorClass::Retryable, u32::MAX, None, 0.0),
             Duration::from_secs(60)
         );
     }
 
     #[test]
     fn what_the_provider_asks_is_kept_within_bounds() {
-        let asks = |class, seconds| wait(class, 1, Some(Duration::from_secs(seconds)), 0.0).as_secs();
+        let asks = |class, seconds| delay(class, 1, Some(Duration::from_secs(seconds)), 0.0).as_secs();
         assert_eq!(asks(MintErrorClass::Retryable, 120), 120);
         assert_eq!(asks(MintErrorClass::Retryable, 0), 1);
         assert_eq!(asks(MintErrorClass::Retryable, 3600), 600);
         assert_eq!(asks(MintErrorClass::Denied, 5), 30);
         assert_eq!(asks(MintErrorClass::Denied, 90), 90);
         assert_eq!(
-            wait(MintErrorClass::Retryable, 7, Some(Duration::from_secs(2)), 0.0),
+            delay(MintErrorClass::Retryable, 7, Some(Duration::from_secs(2)), 0.0),
             Duration::from_secs(2)
         );
     }
@@ -140,13 +139,13 @@ mod tests {
         #[test]
         fn no_wait_leaves_its_bounds(nth in 1_u32.., jitter in 0.0_f64..=1.0, asked in 0_u64..10_000) {
             for class in CLASSES {
-                let (first, longest) = bounds(class);
-                let own = wait(class, nth, None, jitter);
+                let (first, longest) = delay_bounds(class);
+                let own = delay(class, nth, None, jitter);
                 prop_assert!(own <= longest && own >= first.mul_f64(0.0999));
                 let asked = Duration::from_secs(asked);
-                let told = wait(class, nth, Some(asked), jitter);
-                prop_assert!(told <= Duration::from_secs(600));
-                prop_assert!(asked.is_zero() || told >= asked.min(Duration::from_secs(600)));
+                let wait = delay(class, nth, Some(asked), jitter);
+                prop_assert!(wait <= Duration::from_secs(600));
+                prop_assert!(asked.is_zero() || wait >= asked.min(Duration::from_secs(600)));
             }
         }
     }

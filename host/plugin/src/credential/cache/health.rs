@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use super::super::{MintError, MintErrorClass};
 
-/// The state of a slot.
+/// The status of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotStatus {
@@ -28,7 +28,7 @@ pub enum SlotStatus {
 }
 
 impl SlotStatus {
-    /// Every standing, for metrics.
+    /// Every status, for metrics.
     pub const ALL: [Self; 5] = [Self::Idle, Self::Usable, Self::Stale, Self::Failing, Self::Closed];
 
     /// The word used in metrics and answers.
@@ -47,17 +47,17 @@ impl SlotStatus {
 /// The state of one slot at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// In a word.
+    /// The status of the slot.
     pub standing: SlotStatus,
     /// Number of credentials minted so far, which is the number of the current one.
     pub generation: u64,
-    /// 8 hexadecimal digits that name the present token in this process.
+    /// 8 hexadecimal digits that identify the current token in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Start of the mint that made the present credential.
+    /// Start of the mint that made the current credential.
     #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub minted_at: Option<Timestamp>,
-    /// When the present credential ends, as its provider says.
+    /// When the current credential expires, as its provider says.
     #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// From when a request renews it.
@@ -94,7 +94,7 @@ pub struct LastError {
     pub code: String,
     /// The sentence for people.
     pub message: String,
-    /// Status of the identity provider's answer.
+    /// Status of the identity provider's response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
     /// The identity provider's name for the request.

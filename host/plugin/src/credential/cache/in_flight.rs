@@ -1,5 +1,5 @@
 //! One mint in progress. It is a task of the cache, not of the request that needed it, and its
-//! outcome goes to everyone who waits.
+//! outcome goes to all its waiters.
 //!
 //! Invariant: a client that disconnects does not end the mint, and a panic does not leave requests
 //! waiting.
@@ -21,29 +21,29 @@ use super::slot::{Lease, Slot};
 /// checks its own budget report the timeout itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Who gets what a mint gives.
+/// Whether all waiters share a mint's credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseSharing {
     /// Everyone who waits for the slot.
     Shared,
-    /// One request: the slot's credentials serve one each.
+    /// One request: each credential of the slot serves one.
     SingleUse,
 }
 
-/// What a mint gave, to those who waited for it.
+/// The outcome of a mint, for its waiters.
 #[derive(Clone, Debug)]
 pub(super) enum MintOutcome {
     /// A credential for all of them.
     Shared(Lease),
     /// A credential for the first of them.
     SingleUseLease(Arc<SingleUseLease>),
-    /// None.
+    /// No credential.
     Failed(MintError),
     /// The slot is no longer wanted.
     Stopped,
 }
 
-/// A credential for one request. One that nobody takes is revoked.
+/// A lease for one request. If nobody takes it, its credential is revoked.
 #[derive(Debug)]
 pub(super) struct SingleUseLease {
     lease: Mutex<Option<Lease>>,
@@ -58,7 +58,7 @@ impl SingleUseLease {
         }
     }
 
-    /// The credential, for the first request that asks.
+    /// The lease, for the first request that asks.
     pub(super) fn take(&self) -> Option<Lease> {
         locked(&self.lease).take()
     }
@@ -95,25 +95,25 @@ impl InFlightMint {
         self.outcome.receiver_count() == 0
     }
 
-    /// Notifies everyone who waits. Only the first outcome counts.
+    /// Notifies all waiters. Only the first outcome counts.
     pub(super) fn finish(&self, outcome: MintOutcome) {
-        self.outcome.send_if_modified(|told| {
-            let first = told.is_none();
+        self.outcome.send_if_modified(|stored| {
+            let first = stored.is_none();
             if first {
-                *told = Some(outcome);
+                *stored = Some(outcome);
             }
             first
         });
     }
 }
 
-/// The result of a mint.
+/// The start and the result of a mint.
 pub(super) struct MintResult {
     pub(super) started: Moment,
     pub(super) result: Result<Credential, MintError>,
 }
 
-/// Runs a mint to its end and tells the slot.
+/// Runs a mint and hands its result to the slot.
 pub(super) async fn run_mint(
     slot: Arc<Slot>,
     shared: Arc<SharedState>,
@@ -122,7 +122,7 @@ pub(super) async fn run_mint(
 ) {
     let work = async {
         // Many slots become due at once after a start; their mints queue here.
-        let permit = shared.mints.acquire().await;
+        let permit = shared.mint_permits.acquire().await;
         let mint = slot.mint_if_open()?;
         let started = slot.now();
         let result = run(mint, request).await;

@@ -1,8 +1,8 @@
 //! The cache key of a credential: a hash of everything that determines it (plugin, configuration,
 //! secrets, cluster and grant).
 //!
-//! Security: a secret cannot be recovered from a [`CredentialKey`] by guessing, and no two inputs are joined
-//! by a separator that either may contain.
+//! Security: a secret cannot be recovered from a [`CredentialKey`] by guessing, and no two inputs
+//! are joined by a separator that either may contain.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -96,7 +96,7 @@ pub struct CredentialKey([u8; 32]);
 impl CredentialKey {
     /// The key of these inputs. Within this process, keys are equal exactly if the inputs are.
     #[must_use]
-    pub fn of(parts: &KeyInputs<'_>) -> Self {
+    pub fn from_inputs(inputs: &KeyInputs<'_>) -> Self {
         let KeyInputs {
             abi,
             plugin,
@@ -104,7 +104,7 @@ impl CredentialKey {
             secrets,
             tenancy,
             policy,
-        } = parts;
+        } = inputs;
         let mut hash = Sha256::new();
         hash_part(&mut hash, LAYOUT);
         hash_part(&mut hash, abi.as_bytes());

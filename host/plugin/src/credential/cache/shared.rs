@@ -1,5 +1,5 @@
 //! What all slots share: their list, their tasks and revocations, and the limits over all of them.
-//! If there are too many slots, the least used one is emptied.
+//! If there are too many credentials, the least recently used are evicted.
 //!
 //! Invariant: no more mints run at once than allowed, and no task outlives the cache.
 
@@ -24,7 +24,7 @@ use super::key::CredentialKey;
 use super::slot::Slot;
 use super::{Settings, locked};
 
-/// Revocations at once.
+/// Maximum concurrent revocations.
 const MAX_CONCURRENT_REVOCATIONS: usize = 16;
 
 /// The state that all slots of a cache share.
@@ -35,7 +35,7 @@ pub(super) struct SharedState {
     pub(super) slots: Mutex<HashMap<CredentialKey, Arc<Slot>>>,
     /// Credentials in memory, over all slots.
     pub(super) live: AtomicUsize,
-    pub(super) mints: Semaphore,
+    pub(super) mint_permits: Semaphore,
     /// Cancelled once: mints end, nothing new begins.
     pub(super) stop: CancellationToken,
     revocation_permits: Semaphore,
@@ -47,7 +47,7 @@ pub(super) struct SharedState {
 impl SharedState {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
         Self {
-            mints: Semaphore::new(settings.max_concurrent_mints.max(1)),
+            mint_permits: Semaphore::new(settings.max_concurrent_mints.max(1)),
             settings,
             clock,
             slots: Mutex::default(),
@@ -67,7 +67,7 @@ impl SharedState {
         }
     }
 
-    /// Ends a credential at its provider, in the background.
+    /// Revokes a credential at its provider, in the background.
     pub(super) fn revoke(self: &Arc<Self>, key: CredentialKey, mint: Arc<dyn Mint>, revocation: SecretString) {
         let shared = Arc::clone(self);
         self.spawn(async move {
@@ -85,8 +85,7 @@ impl SharedState {
         });
     }
 
-    /// Empties the slots used longest ago until there are few enough
-    /// credentials.
+    /// Evicts the least recently used credentials above [`Settings::max_live`].
     pub(super) fn evict_excess(self: &Arc<Self>) {
         let most = self.settings.max_live;
         let over = self.live.load(Ordering::Relaxed).saturating_sub(most);

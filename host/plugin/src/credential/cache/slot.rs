@@ -1,5 +1,5 @@
-//! One credential of the cache. A request gets a credential that may be used now, with its number;
-//! after a 401 of the cluster, it names the number it used and gets another credential.
+//! One credential of the cache. A request gets a lease of a credential that may be used now. After
+//! a 401 of the cluster, it passes the lease's generation back and gets another credential.
 //!
 //! Invariant: a request for a credential that is present takes no lock, searches nothing and
 //! allocates nothing.
@@ -14,13 +14,13 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use super::super::{Credential, Mint, MintError, MintRequest, Reason};
+use super::super::{Credential, Mint, MintError, MintReason, MintRequest};
 use super::clock::{Clock, Moment};
 use super::health::{Health, LastError, SlotStatus};
 use super::in_flight::{self, InFlightMint, LeaseSharing, MintOutcome};
 use super::key::{CredentialKey, fingerprint};
+use super::lifetime::Deadlines;
 use super::shared::SharedState;
-use super::times::Deadlines;
 use super::{Error, locked};
 
 /// Minimum time between two mints forced by a 401.
@@ -35,7 +35,7 @@ pub struct Lease {
     pub generation: u64,
 }
 
-/// The present credential.
+/// The current credential and its deadlines.
 #[derive(Debug)]
 struct CurrentCredential {
     lease: Lease,
@@ -44,23 +44,23 @@ struct CurrentCredential {
     minted: Moment,
 }
 
-/// Whether the slot is wanted.
+/// Whether the slot is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
     Open,
     Closed,
 }
 
-/// A failure that keeps the next mint waiting.
+/// A failure that delays the next mint.
 #[derive(Debug)]
 struct FailureBackoff {
     error: MintError,
-    /// How many of its class came in a row.
+    /// How many failures of its class came in a row.
     nth: u32,
     until: Moment,
 }
 
-/// What operators count.
+/// Mint counters of a slot, for operators.
 #[derive(Debug, Default)]
 struct MintCounters {
     mints: u64,
@@ -72,13 +72,13 @@ struct MintCounters {
 #[derive(Debug)]
 struct SlotState {
     lifecycle: Lifecycle,
-    /// Who received the credential of the last mint.
+    /// Whether waiters share the credential of the last mint.
     sharing: LeaseSharing,
-    /// Number of the last credential made.
+    /// Generation of the last credential.
     generation: u64,
     /// The mint in progress, for all requests that wait.
     in_flight: Option<Arc<InFlightMint>>,
-    /// The credential that the cluster refused, until the mint forced by the 401 completes.
+    /// The credential that the cluster rejected, until the mint forced by the 401 completes.
     rejected: Option<Arc<CurrentCredential>>,
     /// When a 401 last forced a mint.
     last_forced_mint: Option<Moment>,
@@ -86,23 +86,23 @@ struct SlotState {
     counters: MintCounters,
 }
 
-/// What a request that finds no credential does.
+/// What a request gets that finds no cached credential: a lease, or a mint to wait for.
 enum Acquisition {
     Ready(Lease),
     Wait(tokio::sync::watch::Receiver<Option<MintOutcome>>),
 }
 
-/// What a 401 leads to.
+/// What follows a 401 of the cluster.
 enum UnauthorizedAction {
     /// Another credential would not help, or it is too soon for one.
     NoRetry,
-    /// There is a newer one already.
+    /// There is a newer credential already.
     UseNewer(Lease),
     /// A mint is in progress.
     Wait,
 }
 
-/// The credential of one key. Clusters of a snapshot hold theirs.
+/// The credential of one [`CredentialKey`]. The clusters of a snapshot hold their slots.
 pub struct Slot {
     key: CredentialKey,
     clock: Arc<dyn Clock>,
@@ -183,9 +183,9 @@ impl Slot {
     /// The mint continues if the caller goes away.
     ///
     /// # Errors
-    /// [`Error::Mint`]: minting failed, now or less than its wait ago.
-    /// [`Error::Timeout`]: `deadline` came first. [`Error::Stopped`]: the slot
-    /// is closed; a newer snapshot may have another.
+    /// [`Error::Mint`]: minting failed, now or so recently that its backoff lasts.
+    /// [`Error::Timeout`]: `deadline` came first. [`Error::Stopped`]: the slot is closed; a newer
+    /// snapshot may have another.
     ///
     /// Cancel safe.
     pub async fn get(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Error> {
@@ -201,16 +201,20 @@ impl Slot {
     /// `generation`. `None` if another attempt makes no sense.
     ///
     /// A 401 counts only against the current credential, and forces at most one mint in ten
-    /// seconds. A cluster that refuses everything is therefore still asked with the credential at
-    /// hand. Until the forced mint completes, nobody gets the refused credential. If that mint
-    /// fails because the provider cannot be reached, the credential is used again: the cluster may
-    /// have had a reason of its own.
+    /// seconds. A cluster that rejects everything is therefore still asked with the current
+    /// credential. Until the forced mint completes, no request gets the rejected credential. If
+    /// that mint fails because the provider cannot be reached, the credential is used again: the
+    /// cluster may have had a reason of its own.
     ///
     /// # Errors
     /// As [`Slot::get`].
     ///
     /// Cancel safe.
-    pub async fn refused(self: &Arc<Self>, generation: u64, deadline: Instant) -> Result<Option<Lease>, Error> {
+    pub async fn lease_after_unauthorized(
+        self: &Arc<Self>,
+        generation: u64,
+        deadline: Instant,
+    ) -> Result<Option<Lease>, Error> {
         match self.handle_unauthorized(generation, self.now())? {
             UnauthorizedAction::NoRetry => Ok(None),
             UnauthorizedAction::UseNewer(lease) => Ok(Some(lease)),
@@ -277,7 +281,7 @@ impl Slot {
         *locked(&self.mint) = mint;
     }
 
-    /// What mints, unless the slot is closed.
+    /// The mint, unless the slot is closed.
     pub(super) fn mint_if_open(&self) -> Option<Arc<dyn Mint>> {
         let open = locked(&self.state).lifecycle == Lifecycle::Open;
         open.then(|| Arc::clone(&locked(&self.mint)))
@@ -294,7 +298,7 @@ impl Slot {
         }
     }
 
-    /// Ends the slot for good.
+    /// Closes the slot for good.
     pub(super) fn close(&self) {
         let (in_flight, gone, rejected) = {
             let mut state = locked(&self.state);
@@ -341,14 +345,14 @@ impl Slot {
                         return Ok(lease);
                     }
                 }
-                // The credential set aside after a 401 may be in use again.
+                // The rejected credential may be in use again.
                 Some(MintOutcome::Failed(error)) => return self.cached().ok_or(Error::Mint(error)),
                 Some(MintOutcome::Stopped) | None => return Err(Error::Stopped),
             }
         }
     }
 
-    /// What a request without a credential does now.
+    /// Takes a lease, or joins or starts a mint.
     fn acquire(self: &Arc<Self>, now: Moment) -> Result<Acquisition, Error> {
         let mut state = locked(&self.state);
         if state.lifecycle == Lifecycle::Closed {
@@ -366,7 +370,7 @@ impl Slot {
             return Ok(Acquisition::Wait(in_flight.join()));
         }
         let sharing = state.sharing;
-        let in_flight = self.start_mint(&mut state, sharing, Reason::Initial)?;
+        let in_flight = self.start_mint(&mut state, sharing, MintReason::Initial)?;
         Ok(Acquisition::Wait(in_flight))
     }
 
@@ -383,10 +387,10 @@ impl Slot {
             .load()
             .as_ref()
             .is_some_and(|it| it.deadlines.is_renewal_due(now));
-        let patient = now.millis() >= self.renew_not_before_ms.load(Ordering::Relaxed);
-        if due && patient && state.lifecycle == Lifecycle::Open && state.in_flight.is_none() {
+        let may_renew = now.millis() >= self.renew_not_before_ms.load(Ordering::Relaxed);
+        if due && may_renew && state.lifecycle == Lifecycle::Open && state.in_flight.is_none() {
             // Nobody waits for the result, and a stopping cache starts no mints.
-            let _ = self.start_mint(&mut state, LeaseSharing::Shared, Reason::Refresh);
+            let _ = self.start_mint(&mut state, LeaseSharing::Shared, MintReason::Refresh);
         }
     }
 
@@ -419,7 +423,7 @@ impl Slot {
         state.last_forced_mint = Some(now);
         state.rejected = self.install(&mut state, None);
         if state.in_flight.is_none() {
-            drop(self.start_mint(&mut state, LeaseSharing::Shared, Reason::Unauthorized)?);
+            drop(self.start_mint(&mut state, LeaseSharing::Shared, MintReason::Unauthorized)?);
         }
         Ok(UnauthorizedAction::Wait)
     }
@@ -429,7 +433,7 @@ impl Slot {
         self: &Arc<Self>,
         state: &mut SlotState,
         sharing: LeaseSharing,
-        reason: Reason,
+        reason: MintReason,
     ) -> Result<tokio::sync::watch::Receiver<Option<MintOutcome>>, Error> {
         let shared = self.shared.upgrade().ok_or(Error::Stopped)?;
         let in_flight = Arc::new(InFlightMint::new());
@@ -449,7 +453,7 @@ impl Slot {
         Ok(waiter)
     }
 
-    /// Replaces the present credential and gives the one before.
+    /// Replaces the current credential and returns the previous one.
     fn install(&self, _state: &mut SlotState, next: Option<Arc<CurrentCredential>>) -> Option<Arc<CurrentCredential>> {
         let more = next.is_some();
         let before = self.current.swap(next);

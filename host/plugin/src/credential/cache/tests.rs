@@ -1,4 +1,4 @@
-//! The cache with a provider and a clock that tests hold in their hands.
+//! Tests of the cache with a fake provider and a manual clock.
 
 mod ending;
 mod failing;
@@ -18,14 +18,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::super::{Credential, Mint, MintError, MintErrorClass, MintRequest, Reason, Token};
+use super::super::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest, Token};
 use super::backoff::Jitter;
 use super::clock::{Clock, Moment};
 use super::health::SlotStatus;
 use super::key::{CredentialKey, KeyInputs, Tenancy};
-use super::{Cache, Error, Lease, Settings, Slot};
+use super::{CredentialCache, Error, Lease, Settings, Slot};
 
-/// A clock that goes on when told.
+/// A clock that only [`Self::advance`] and [`Self::sleep`] move.
 #[derive(Debug)]
 struct ManualClock(Mutex<Moment>);
 
@@ -56,10 +56,10 @@ impl Clock for ManualClock {
 
 type Script = Box<dyn Fn(u64, MintRequest) -> Result<Credential, MintError> + Send + Sync>;
 
-/// A provider that does what a test says.
+/// A provider that answers as a test's script says.
 struct Fake {
     script: Script,
-    /// A permit a mint; none: mints do not wait.
+    /// One permit for each mint. `None`: mints do not wait.
     gate: Option<Semaphore>,
     calls: AtomicU64,
     at_once: AtomicU64,
@@ -105,7 +105,7 @@ impl Provider {
         self.0.revoked.lock().unwrap().clone()
     }
 
-    fn reasons(&self) -> Vec<Reason> {
+    fn reasons(&self) -> Vec<MintReason> {
         self.0.requests.lock().unwrap().iter().map(|it| it.reason).collect()
     }
 }
@@ -144,7 +144,7 @@ impl Mint for Provider {
 /// A cache, its clock, and one provider.
 struct Fixture {
     clock: Arc<ManualClock>,
-    cache: Cache,
+    cache: CredentialCache,
     provider: Provider,
 }
 
@@ -159,7 +159,7 @@ impl Fixture {
             ..Settings::default()
         };
         change(&mut settings);
-        let cache = Cache::new(settings, Arc::clone(&clock) as Arc<dyn Clock>, Handle::current());
+        let cache = CredentialCache::new(settings, Arc::clone(&clock) as Arc<dyn Clock>, Handle::current());
         Self { clock, cache, provider }
     }
 
@@ -169,7 +169,7 @@ impl Fixture {
 }
 
 fn key(cluster: &str) -> CredentialKey {
-    CredentialKey::of(&KeyInputs {
+    CredentialKey::from_inputs(&KeyInputs {
         abi: "1",
         plugin: "p",
         config: &json!({}),
@@ -206,7 +206,7 @@ fn text(lease: &Lease) -> &str {
     lease.credential.token.as_ref().unwrap().expose()
 }
 
-/// Lets tasks run until something is so.
+/// Lets tasks run until `so` returns true.
 async fn until(what: &str, so: impl Fn() -> bool) {
     let began = Instant::now();
     while !so() {

@@ -1,4 +1,5 @@
-//! Every range, with and without what lifts it, and what resolution may do.
+//! Every address range, with and without the scope that permits it, and forbidden addresses in DNS
+//! responses.
 
 use super::super::address::{AddressScope, check};
 use super::super::{DenyCode, EgressAllowList, EgressClient, Error};
@@ -65,17 +66,17 @@ fn each_range_is_refused_by_its_name() {
         ("4000::1", "address-reserved"),
     ] {
         let parsed = address.parse().unwrap();
-        for reach in [AddressScope::Public, AddressScope::Private, AddressScope::Loopback] {
+        for scope in [AddressScope::Public, AddressScope::Private, AddressScope::Loopback] {
             let lifted = match reason {
-                "address-private" => reach == AddressScope::Private,
-                "address-loopback" => reach == AddressScope::Loopback,
+                "address-private" => scope == AddressScope::Private,
+                "address-loopback" => scope == AddressScope::Loopback,
                 _ => false,
             };
             let expected = if lifted { Ok(()) } else { Err(reason) };
             assert_eq!(
-                check(parsed, reach).map_err(DenyCode::as_str),
+                check(parsed, scope).map_err(DenyCode::as_str),
                 expected,
-                "{address} {reach:?}"
+                "{address} {scope:?}"
             );
         }
     }

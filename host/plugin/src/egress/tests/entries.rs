@@ -1,4 +1,4 @@
-//! Entries: what reads, and what each mistake is told.
+//! Allow-list entries: which ones parse, and the error of each mistake.
 
 use super::super::{AddressScope, AllowedHost, HostPortPattern};
 use super::fake_network::Authority;

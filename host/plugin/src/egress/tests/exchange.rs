@@ -220,7 +220,7 @@ async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
         timeout: Duration::from_millis(20),
         ..request()
     };
-    // On a busy machine the first turns come back before the last ones are taken.
+    // On a busy machine, the first permits are free again before the last ones are taken.
     let mut sent = 20;
     let error = loop {
         match client.send(hurried()).await {

@@ -1,4 +1,4 @@
-//! Ends without an answer: TLS, time, size, cuts.
+//! Requests without a response: TLS errors, timeouts, size limits and truncation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ async fn a_cut_answer_is_no_answer() {
         "HTTP/1.1 200 OK\r\ncontent-le",
         "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"token\"",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n",
-        // Ends with the connection, which TLS was not told the end of.
+        // Ends with the connection, without a TLS `close_notify`.
         "HTTP/1.1 200 OK\r\n\r\n{\"token\":\"t\"}",
     ] {
         let (result, _) = ask(raw(cut), |_| {}).await;
@@ -129,7 +129,7 @@ async fn time_runs_out_where_it_does() {
             .unwrap_err()
     };
     let ends = tokio::join!(ask(silent), ask(unresponsive), ask(stuck));
-    let timeout = |step| Error::Timeout { step, allowed };
+    let timeout = |stage| Error::Timeout { stage, allowed };
     assert_eq!(
         ends,
         (

@@ -1,4 +1,4 @@
-//! A network that is a map, and servers behind it.
+//! A fake network: a map of names to addresses, with TLS servers behind them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -81,8 +81,7 @@ pub(super) enum Answer {
 /// What a server saw of one request: `METHOD target version`, fields, body.
 pub(super) type ReceivedRequests = Arc<Mutex<Vec<(String, http::HeaderMap, Vec<u8>)>>>;
 
-/// Names with the answers of one resolution after another, and one server
-/// behind all addresses.
+/// A network with scripted name resolution, and one server behind all addresses.
 pub(super) struct FakeNetwork {
     names: Mutex<BTreeMap<String, Vec<Vec<IpAddr>>>>,
     tls: Arc<rustls::ServerConfig>,
@@ -231,7 +230,7 @@ pub(super) async fn serve(
     drop(builder.serve_connection(TokioIo::new(stream), service).await);
 }
 
-/// An entry for `host` that believes `authority`.
+/// An entry for `host` that trusts `authority`.
 pub(super) fn entry(host: &str, authority: &Authority) -> EgressEntry {
     EgressEntry {
         host: host.to_owned(),
@@ -240,7 +239,7 @@ pub(super) fn entry(host: &str, authority: &Authority) -> EgressEntry {
     }
 }
 
-/// A GET of `url` under `rules`.
+/// A GET of `url`, if `allow_list` allows it.
 pub(super) fn get(allow_list: &EgressAllowList, url: &str) -> Result<Request, Error> {
     Ok(Request {
         method: Method::Get,
@@ -252,7 +251,7 @@ pub(super) fn get(allow_list: &EgressAllowList, url: &str) -> Result<Request, Er
     })
 }
 
-/// One GET of [`HOST`] in a world made by `edit`, whose server answers `answer`.
+/// Sends one GET of [`HOST`] on a network changed by `edit`, whose server answers `answer`.
 pub(super) async fn ask(
     answer: Answer,
     edit: impl FnOnce(&mut FakeNetwork),

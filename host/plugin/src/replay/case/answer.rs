@@ -1,4 +1,4 @@
-//! The answer to one request of a case: either a response (status, fields and content) or a
+//! The canned response to one request of a case: either status, fields and content, or a transport
 //! failure, never both.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The answer to a request.
+/// The canned response to a request.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct CannedResponse {
@@ -24,7 +24,7 @@ pub(in super::super) struct CannedResponse {
     transport_error: Option<String>,
 }
 
-/// How a request fails without an answer.
+/// How a request fails without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in super::super) enum TransportFailure {
@@ -34,9 +34,9 @@ pub(in super::super) enum TransportFailure {
     Connect,
     /// The certificate is not trusted.
     Tls,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// The connection ends within the answer.
+    /// The connection ends within the response.
     Truncated,
 }
 

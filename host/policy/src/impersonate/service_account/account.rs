@@ -5,29 +5,29 @@
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::dns::{is_label, is_subdomain};
 
-/// Prefix of the user name of every service account.
-const USER: &str = "system:serviceaccount:";
+/// Prefix of the username of every service account.
+const USERNAME_PREFIX: &str = "system:serviceaccount:";
 /// Characters that Argo CD refuses anywhere in an account.
 const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
 
 /// Namespaces of Kubernetes itself. An account in one of them may do nearly everything.
 pub const RESERVED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// A service account.
+/// The namespace and name of a service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Account {
+pub struct ServiceAccountName {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
-impl Account {
-    /// Its user name: `system:serviceaccount:<namespace>:<name>`.
+impl ServiceAccountName {
+    /// Its username: `system:serviceaccount:<namespace>:<name>`.
     ///
     /// Source: Kubernetes, `serviceaccount.MakeUsername`.
-    pub fn user(&self) -> String {
-        format!("{USER}{}:{}", self.namespace, self.name)
+    pub fn username(&self) -> String {
+        format!("{USERNAME_PREFIX}{}:{}", self.namespace, self.name)
     }
 
     /// Whether a cluster can have a service account of this name. Kubernetes treats any other name
@@ -40,13 +40,13 @@ impl Account {
     }
 }
 
-/// What an entry's `defaultServiceAccount` names.
+/// The account that an entry's `defaultServiceAccount` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccountName {
     /// An account of the destination namespace, or else of the Application's.
     Unqualified(String),
     /// An account with its namespace.
-    Qualified(Account),
+    Qualified(ServiceAccountName),
     /// Not an account.
     Invalid,
 }
@@ -67,7 +67,7 @@ impl AccountName {
             return Self::Invalid;
         }
         match text.split_once(':') {
-            Some((namespace, name)) => Self::Qualified(Account {
+            Some((namespace, name)) => Self::Qualified(ServiceAccountName {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
@@ -78,16 +78,18 @@ impl AccountName {
     fn read_strict(text: &str) -> Self {
         match text.split_once(':') {
             None if is_subdomain(text) => Self::Unqualified(text.to_owned()),
-            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => Self::Qualified(Account {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
+            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => {
+                Self::Qualified(ServiceAccountName {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                })
+            }
             Some(_) | None => Self::Invalid,
         }
     }
 }
 
-/// Whether accounts of this namespace must be spelled out.
+/// Whether only entries with the namespace may name accounts of this namespace.
 pub(super) fn is_reserved(namespace: &str) -> bool {
     RESERVED_NAMESPACES.contains(&namespace)
 }

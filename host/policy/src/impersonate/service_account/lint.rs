@@ -8,7 +8,7 @@ use tollgate_core::diagnostic::Diagnostic;
 
 /// In lists up to this length every pair of entries is compared. In longer ones an entry is only
 /// compared with this many before it.
-const COMPARED: usize = 512;
+const MAX_COMPARED_ENTRIES: usize = 512;
 
 pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
@@ -30,12 +30,12 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
             }
         }
         let account = &entry.written.default_service_account;
-        match &entry.named {
+        match &entry.account {
             AccountName::Invalid => found.push(warn(
                 format!("`destinationServiceAccounts[{at}].defaultServiceAccount` is `{account}`, which names no service account"),
                 "applications this entry matches are refused",
             )),
-            AccountName::Qualified(named) if account::is_reserved(&named.namespace) => found.push(warn(
+            AccountName::Qualified(name) if account::is_reserved(&name.namespace) => found.push(warn(
                 format!("`destinationServiceAccounts[{at}]` lets applications act as `{account}`, an account of Kubernetes' own"),
                 "name an account made for these applications",
             )),
@@ -52,7 +52,7 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
                 ));
             }
         }
-        let first = at.saturating_sub(COMPARED);
+        let first = at.saturating_sub(MAX_COMPARED_ENTRIES);
         let earlier = entries.get(first..at).unwrap_or_default();
         if let Some(before) = earlier.iter().find(|before| covers(before, entry)) {
             found.push(warn(

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::account::{self, AccountName};
-use super::{Account, AccountSource, DerivedAccount, Error, Fallback};
-use crate::impersonate::{Impersonation, VALUE_BYTES};
+use super::{AccountSource, DerivedAccount, Error, Fallback, ServiceAccountName};
+use crate::impersonate::{Impersonation, MAX_VALUE_BYTES};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::dns::is_label;
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) written: DestinationServiceAccount,
     pub(super) server: Result<Pattern, glob::Error>,
     pub(super) namespace: Result<Pattern, glob::Error>,
-    pub(super) named: AccountName,
+    pub(super) account: AccountName,
 }
 
 /// Where an Application deploys to, and from.
@@ -110,7 +110,7 @@ impl DestinationServiceAccounts {
         }
     }
 
-    /// Who acts for an Application that deploys to `target`.
+    /// Derives the account that acts for an Application that deploys to `target`.
     ///
     /// Entries are evaluated in order; the first whose patterns both match decides.
     ///
@@ -120,7 +120,7 @@ impl DestinationServiceAccounts {
     /// Every [`Error`] but [`Error::Project`] and [`Error::Destination`]; each denies.
     ///
     /// Source: Argo CD, `DeriveServiceAccountToImpersonate`.
-    pub fn acting(&self, target: &DeployTarget<'_>, fallback: Fallback) -> Result<DerivedAccount, Error> {
+    pub fn derive_account(&self, target: &DeployTarget<'_>, fallback: Fallback) -> Result<DerivedAccount, Error> {
         let server = target.cluster.server.trim_end_matches('/');
         for (index, entry) in self.entries.iter().enumerate() {
             let location = &entry.written.location;
@@ -142,7 +142,7 @@ impl DestinationServiceAccounts {
                         index,
                         location: location.clone(),
                     };
-                    return self.account(entry, target).map(|account| acting(account, by));
+                    return self.account(entry, target).map(|account| derived_account(account, by));
                 }
                 (PatternMatch::Yes | PatternMatch::No, PatternMatch::No) | (PatternMatch::No, PatternMatch::Yes) => {}
             }
@@ -158,26 +158,26 @@ impl DestinationServiceAccounts {
                 by: AccountSource::Fallback(fallback),
             }),
             Fallback::DefaultServiceAccount => {
-                // SECURITY: no entry spells out this account, so both semantics are strict here.
+                // SECURITY: no entry names this account, so both semantics are strict here.
                 let namespace = checked_namespace(target.account_namespace())?;
                 if namespace == target.control_plane_namespace {
                     return Err(Error::Reserved { namespace });
                 }
-                let account = Account {
+                let account = ServiceAccountName {
                     namespace,
                     name: "default".to_owned(),
                 };
-                Ok(acting(account, AccountSource::Fallback(fallback)))
+                Ok(derived_account(account, AccountSource::Fallback(fallback)))
             }
         }
     }
 
     /// How every evaluated entry matched; the entry that decided is last.
     pub fn explain(&self, target: &DeployTarget<'_>) -> Vec<EvaluatedEntry> {
-        let mut walked = Vec::new();
+        let mut evaluated = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
             let (server_matched, namespace_matched) = entry.matched(target, self.semantics);
-            let tried = EvaluatedEntry {
+            let current = EvaluatedEntry {
                 index,
                 server: entry.written.server.clone(),
                 namespace: entry.written.namespace.clone(),
@@ -186,13 +186,13 @@ impl DestinationServiceAccounts {
                 server_matched,
                 namespace_matched,
             };
-            let last = tried.decides();
-            walked.push(tried);
+            let last = current.decides();
+            evaluated.push(current);
             if last {
                 break;
             }
         }
-        walked
+        evaluated
     }
 
     /// Warnings about the first `own` entries: those that are unreachable, do not compile or name
@@ -201,15 +201,15 @@ impl DestinationServiceAccounts {
         super::lint::findings(self.entries.get(..own).unwrap_or(&self.entries))
     }
 
-    fn account(&self, entry: &Entry, target: &DeployTarget<'_>) -> Result<Account, Error> {
+    fn account(&self, entry: &Entry, target: &DeployTarget<'_>) -> Result<ServiceAccountName, Error> {
         let invalid = || Error::InvalidAccount {
             account: entry.written.default_service_account.clone(),
             location: entry.written.location.clone(),
         };
-        let account = match &entry.named {
+        let account = match &entry.account {
             AccountName::Invalid => return Err(invalid()),
             AccountName::Qualified(account) => account.clone(),
-            AccountName::Unqualified(name) => Account {
+            AccountName::Unqualified(name) => ServiceAccountName {
                 namespace: match self.semantics {
                     ServiceAccountSemantics::Strict => target.namespace_of(name)?,
                     ServiceAccountSemantics::Argocd => target.account_namespace().to_owned(),
@@ -218,8 +218,8 @@ impl DestinationServiceAccounts {
             },
         };
         // A name that no HTTP header carries cannot be impersonated.
-        let user = account.user();
-        if user.len() > VALUE_BYTES || user.contains(char::is_control) {
+        let username = account.username();
+        if username.len() > MAX_VALUE_BYTES || username.contains(char::is_control) {
             return Err(invalid());
         }
         Ok(account)
@@ -261,7 +261,7 @@ impl Entry {
         Self {
             server,
             namespace: pattern(&written.namespace),
-            named: AccountName::read(&written.default_service_account, semantics),
+            account: AccountName::read(&written.default_service_account, semantics),
             written: written.clone(),
         }
     }
@@ -274,14 +274,14 @@ impl Entry {
             ServiceAccountSemantics::Argocd => pattern.matches(server),
             ServiceAccountSemantics::Strict => pattern.matches(server) || (!name.is_empty() && pattern.matches(name)),
         };
-        let said = |pattern: &Result<Pattern, glob::Error>, matches: &dyn Fn(&Pattern) -> bool| match pattern {
+        let outcome = |pattern: &Result<Pattern, glob::Error>, matches: &dyn Fn(&Pattern) -> bool| match pattern {
             Ok(pattern) if matches(pattern) => PatternMatch::Yes,
             Ok(_) => PatternMatch::No,
             Err(_) => PatternMatch::Broken,
         };
         (
-            said(&self.server, &by_server),
-            said(&self.namespace, &|pattern| pattern.matches(target.namespace)),
+            outcome(&self.server, &by_server),
+            outcome(&self.namespace, &|pattern| pattern.matches(target.namespace)),
         )
     }
 }
@@ -293,9 +293,9 @@ pub(super) fn without_slashes(pattern: &str) -> &str {
     if bare.ends_with('\\') { pattern } else { bare }
 }
 
-fn acting(account: Account, by: AccountSource) -> DerivedAccount {
+fn derived_account(account: ServiceAccountName, by: AccountSource) -> DerivedAccount {
     let identity = Identity {
-        username: account.user(),
+        username: account.username(),
         groups: Vec::new(),
         uid: None,
         extra: Vec::new(),
@@ -307,7 +307,7 @@ fn acting(account: Account, by: AccountSource) -> DerivedAccount {
     }
 }
 
-/// A namespace whose accounts may act without being spelled out.
+/// The namespace, if its accounts may act without an entry that names it.
 fn checked_namespace(namespace: &str) -> Result<String, Error> {
     let owned = namespace.to_owned();
     if account::is_reserved(namespace) {

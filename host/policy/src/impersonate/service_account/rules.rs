@@ -1,5 +1,5 @@
 //! The rules of `policies/applications/impersonation.cel.yaml`: who acts when no entry matches, and
-//! what the gateway tells the cluster about the caller in `Impersonate-Extra-…` headers.
+//! which values about the caller the gateway sends in `Impersonate-Extra-…` headers.
 //!
 //! Invariant: expressions are compiled at load, never per request.
 //!
@@ -23,11 +23,11 @@ use tollgate_state::Application;
 /// Variables of the expressions.
 const VARIABLES: [&str; 2] = ["principal", "application"];
 /// Maximum length of the file, in bytes.
-const FILE_BYTES: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Maximum number of keys of `extra`.
-const KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 
-/// Who acts when no entry matches, and which `extra` values about the caller the cluster is told.
+/// Who acts when no entry matches, and which `extra` values about the caller clusters get.
 #[derive(Debug, Default)]
 pub struct ImpersonationRules {
     /// The semantics of lists.
@@ -95,13 +95,13 @@ impl ImpersonationRules {
     /// milliseconds.
     pub fn load(folder: &Path, semantics: ServiceAccountSemantics) -> Loaded<Self> {
         let path = folder.join(IMPERSONATION_FILE);
-        let place = path.display().to_string();
+        let shown_path = path.display().to_string();
         let refused =
-            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(place.as_str(), 0), message)]);
+            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > FILE_BYTES => {
+            Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
                 return refused(format!(
-                    "the file has {} bytes, {FILE_BYTES} are allowed",
+                    "the file has {} bytes, {MAX_FILE_BYTES} are allowed",
                     metadata.len()
                 ));
             }
@@ -111,7 +111,7 @@ impl ImpersonationRules {
             Ok(_) | Err(_) => {}
         }
         match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&place, &text, semantics),
+            Ok(text) => Self::parse(&shown_path, &text, semantics),
             Err(error) => refused(format!("the file cannot be read: {error}")),
         }
     }
@@ -127,8 +127,8 @@ impl ImpersonationRules {
             rules.fallback = fallback.into();
         }
         let mut found = Vec::new();
-        if extra.len() > KEYS {
-            let message = format!("`extra` has {} entries, {KEYS} are allowed", extra.len());
+        if extra.len() > MAX_KEYS {
+            let message = format!("`extra` has {} entries, {MAX_KEYS} are allowed", extra.len());
             return Loaded::refused(vec![Diagnostic::error(Location::new(path, 0), message)]);
         }
         for (key, source) in extra {
@@ -144,13 +144,14 @@ impl ImpersonationRules {
         Loaded::new(rules, found)
     }
 
-    /// The keys of `extra` that a cluster may be told, sorted.
+    /// The keys of `extra` that may be sent to a cluster, sorted.
     pub fn extra_keys(&self) -> impl Iterator<Item = &str> {
         self.extra.iter().map(|(key, _)| key.as_str())
     }
 
-    /// What a cluster is told about `human` when an account acts for `application`: keys of
-    /// `Impersonate-Extra-…` with their values, checked. Keys without a value are left out.
+    /// The `extra` values that a cluster gets about the caller when an account acts for
+    /// `application`: keys of `Impersonate-Extra-…` with their values, checked. Keys without a value
+    /// are left out.
     ///
     /// Takes some 10 µs unless there are no keys: call it once per caller and Application, not once
     /// per request.
@@ -159,17 +160,17 @@ impl ImpersonationRules {
     /// [`Error::Expression`], and the errors about keys and values; each denies.
     pub fn extra(
         &self,
-        human: &PrincipalInfo<'_>,
+        principal_info: &PrincipalInfo<'_>,
         application: &Application,
     ) -> Result<Vec<(String, Vec<String>)>, Error> {
         if self.extra.is_empty() {
             return Ok(Vec::new());
         }
         let principal = json!({
-            "username": human.username,
-            "groups": human.groups,
-            "issuer": human.issuer,
-            "kind": human.kind,
+            "username": principal_info.username,
+            "groups": principal_info.groups,
+            "issuer": principal_info.issuer,
+            "kind": principal_info.kind,
         });
         let about = json!({
             "namespace": application.name.namespace,

@@ -43,17 +43,17 @@ fn derive(rows: &[[&str; 3]], namespace: &str, semantics: ServiceAccountSemantic
         application_namespace: "argocd",
         control_plane_namespace: "argocd",
     };
-    DestinationServiceAccounts::compile(&entries(rows), semantics).acting(&target, Fallback::Deny)
+    DestinationServiceAccounts::compile(&entries(rows), semantics).derive_account(&target, Fallback::Deny)
 }
 
-fn user(acting: Result<DerivedAccount, Error>) -> Result<String, &'static str> {
-    let acting = acting.map_err(|error| error.code())?;
-    match &*acting.impersonation {
+fn user(derived: Result<DerivedAccount, Error>) -> Result<String, &'static str> {
+    let derived = derived.map_err(|error| error.code())?;
+    match &*derived.impersonation {
         Impersonation::As(identity) => {
             assert_eq!(identity.groups, Vec::<String>::new());
             assert_eq!(identity.uid, None);
             assert_eq!(identity.extra, Vec::new());
-            assert_eq!(acting.account.unwrap().user(), identity.username);
+            assert_eq!(derived.account.unwrap().username(), identity.username);
             Ok(identity.username.clone())
         }
         Impersonation::Nobody => Ok(String::new()),
@@ -74,9 +74,9 @@ fn the_first_entry_that_matches_decides() {
     check(&rows, "ns", [Ok("system:serviceaccount:ns:first"); 2]);
     let rows = [[SERVER, "other", "first"], ["*", "*", "second"], ["*", "*", "third"]];
     check(&rows, "ns", [Ok("system:serviceaccount:ns:second"); 2]);
-    let acting = derive(&rows, "ns", ServiceAccountSemantics::Strict).unwrap();
+    let derived = derive(&rows, "ns", ServiceAccountSemantics::Strict).unwrap();
     let location = Location::new("project.yaml", 2);
-    assert_eq!(acting.by, AccountSource::Entry { index: 1, location });
+    assert_eq!(derived.by, AccountSource::Entry { index: 1, location });
     check(&rows[..1], "ns", [Err("no-service-account"); 2]);
 }
 
@@ -149,7 +149,7 @@ fn what_is_no_account_is_refused_where_its_entry_matches() {
 
 #[test]
 fn callers_are_told_why_and_not_where() {
-    let told = |rows: &[[&str; 3]]| {
+    let messages = |rows: &[[&str; 3]]| {
         derive(rows, "ns", ServiceAccountSemantics::Strict)
             .unwrap_err()
             .public_message()
@@ -160,9 +160,9 @@ fn callers_are_told_why_and_not_where() {
         (["*", "[", "a"], "invalid glob pattern for destination namespace `[`"),
         (["*", "*", "a*"], "default service account contains invalid chars 'a*'"),
     ] {
-        assert_eq!(told(&[row]), format!("{start}{what}"));
+        assert_eq!(messages(&[row]), format!("{start}{what}"));
     }
-    assert!(told(&[]).starts_with("no matching service account found"));
+    assert!(messages(&[]).starts_with("no matching service account found"));
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn strict_lets_accounts_of_kubernetes_own_act_only_when_spelled_out() {
             namespace,
             [Ok(&user), Err("reserved-namespace")],
         );
-        let spelled = format!("{namespace}:sa");
-        check(&[[SERVER, "*", &spelled]], "ns", [Ok(&user); 2]);
+        let qualified = format!("{namespace}:sa");
+        check(&[[SERVER, "*", &qualified]], "ns", [Ok(&user); 2]);
     }
 }
 
@@ -239,17 +239,17 @@ fn a_cluster_without_a_name_is_matched_by_none() {
         application_namespace: "argocd",
         control_plane_namespace: "argocd",
     };
-    let acting = |server: &str, semantics| {
+    let derived = |server: &str, semantics| {
         user(
             DestinationServiceAccounts::compile(&entries(&[[server, "*", "sa"]]), semantics)
-                .acting(&target, Fallback::Deny),
+                .derive_account(&target, Fallback::Deny),
         )
     };
-    assert_eq!(acting("", ServiceAccountSemantics::Strict), Err("no-service-account"));
+    assert_eq!(derived("", ServiceAccountSemantics::Strict), Err("no-service-account"));
     // The trailing slash of the cluster's server is removed under both semantics.
     for semantics in [ServiceAccountSemantics::Strict, ServiceAccountSemantics::Argocd] {
         assert_eq!(
-            acting("https://k", semantics),
+            derived("https://k", semantics),
             Ok("system:serviceaccount:ns:sa".to_owned())
         );
     }
@@ -281,11 +281,11 @@ fn fallbacks_are_the_default_account_nobody_or_the_gateway() {
                 application_namespace: "argocd",
                 control_plane_namespace: "argocd",
             };
-            let acting = list.acting(&target, fallback);
-            if let Ok(acting) = &acting {
-                assert_eq!(acting.by, AccountSource::Fallback(fallback));
+            let derived = list.derive_account(&target, fallback);
+            if let Ok(derived) = &derived {
+                assert_eq!(derived.by, AccountSource::Fallback(fallback));
             }
-            user(acting)
+            user(derived)
         };
         let default = Fallback::DefaultServiceAccount;
         assert_eq!(fall("ns", default), Ok("system:serviceaccount:ns:default".to_owned()));
@@ -309,8 +309,8 @@ fn the_control_planes_own_accounts_must_be_spelled_out() {
         let here = format!("system:serviceaccount:argocd:{name}");
         for namespace in ["", "argocd"] {
             check(&[["*", "*", name]], namespace, [Ok(&here), Err("reserved-namespace")]);
-            let spelled = format!("argocd:{name}");
-            check(&[["*", "*", &spelled]], namespace, [Ok(&here), Ok(&here)]);
+            let qualified = format!("argocd:{name}");
+            check(&[["*", "*", &qualified]], namespace, [Ok(&here), Ok(&here)]);
         }
         let there = format!("system:serviceaccount:team:{name}");
         check(&[["*", "*", name]], "team", [Ok(&there), Ok(&there)]);
@@ -335,7 +335,7 @@ fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
             (["*", "*", " "], "invalid-service-account"),
         ] {
             let list = DestinationServiceAccounts::compile(&entries(&[row]), ServiceAccountSemantics::Strict);
-            assert_eq!(user(list.acting(&target, fallback)), Err(code));
+            assert_eq!(user(list.derive_account(&target, fallback)), Err(code));
         }
     }
 }
@@ -356,10 +356,11 @@ fn explains_every_entry_it_looked_at() {
         [SERVER, "n*", "d"],
         ["*", "*", "e"],
     ];
-    let tried = DestinationServiceAccounts::compile(&entries(&rows), ServiceAccountSemantics::Strict).explain(&target);
-    let told: Vec<_> = tried
+    let evaluated =
+        DestinationServiceAccounts::compile(&entries(&rows), ServiceAccountSemantics::Strict).explain(&target);
+    let messages: Vec<_> = evaluated
         .iter()
-        .map(|tried| (tried.account.as_str(), tried.why()))
+        .map(|evaluated| (evaluated.account.as_str(), evaluated.why()))
         .collect();
     let expected = [
         ("a", "the server does not match"),
@@ -367,16 +368,16 @@ fn explains_every_entry_it_looked_at() {
         ("c", "neither server nor namespace matches"),
         ("d", "server and namespace match"),
     ];
-    assert_eq!(told, expected);
-    assert!(tried.last().unwrap().decides());
-    let tried = DestinationServiceAccounts::compile(
+    assert_eq!(messages, expected);
+    assert!(evaluated.last().unwrap().decides());
+    let evaluated = DestinationServiceAccounts::compile(
         &entries(&[["x", "[", "a"], ["*", "*", "b"]]),
         ServiceAccountSemantics::Strict,
     )
     .explain(&target);
-    assert_eq!(tried.len(), 1);
+    assert_eq!(evaluated.len(), 1);
     assert_eq!(
-        (tried[0].server_matched, tried[0].namespace_matched),
+        (evaluated[0].server_matched, evaluated[0].namespace_matched),
         (PatternMatch::No, PatternMatch::Broken)
     );
 }
@@ -422,8 +423,8 @@ fn lists_are_written_as_argocd_takes_them() {
 fn findings_are_in_the_order_argocd_stops_at() {
     let check = |row: [&str; 3], expected: &[&str]| {
         let found = validate(&entries(&[row]), ServiceAccountSemantics::Argocd);
-        let told: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
-        assert_eq!(told, expected);
+        let messages: Vec<&str> = found.iter().map(|finding| finding.message.as_str()).collect();
+        assert_eq!(messages, expected);
     };
     let server = |text: &str| format!("server has an invalid format, '{text}'");
     let namespace = |text: &str| format!("namespace has an invalid format, '{text}'");

@@ -1,4 +1,4 @@
-//! What people are told: explanations, candidates, advice, differences.
+//! Tests of explanations, candidates, advice and differences.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn explains_principals_rows_and_near_misses() {
     let rbac = load(&source(policy, RbacSemantics::Argocd));
     let who = rbac.identify(&claims(json!({"sub": "nobody", "groups": ["team", "lost"]})));
     let [resource, action, object] = GET_X;
-    let told = rbac.explain(
+    let explanation = rbac.explain(
         &who,
         RbacRequest {
             resource,
@@ -18,11 +18,11 @@ fn explains_principals_rows_and_near_misses() {
             object,
         },
     );
-    assert_eq!(told.verdict.why, VerdictReason::NoRule);
-    let outcomes: Vec<_> = told
+    assert_eq!(explanation.verdict.why, VerdictReason::NoRule);
+    let outcomes: Vec<_> = explanation
         .principals
         .iter()
-        .map(|tried| (tried.name.as_str(), tried.outcome))
+        .map(|evaluated| (evaluated.name.as_str(), evaluated.outcome))
         .collect();
     assert_eq!(
         outcomes,
@@ -33,7 +33,7 @@ fn explains_principals_rows_and_near_misses() {
             ("", PrincipalOutcome::NoRule)
         ]
     );
-    let misses: Vec<_> = told
+    let misses: Vec<_> = explanation
         .near_misses
         .iter()
         .map(|miss| (miss.field, miss.rule.location.as_str()))
@@ -48,11 +48,12 @@ fn explains_principals_rows_and_near_misses() {
         ]
     );
     assert!(
-        told.notes
+        explanation
+            .notes
             .iter()
             .any(|note| note.contains("no row or grant names `nobody`")),
         "{:?}",
-        told.notes
+        explanation.notes
     );
     let allowed = rbac.explain(
         &who,
@@ -107,13 +108,13 @@ fn candidates_keep_denies_when_cut() {
 #[test]
 fn can_advises_about_groups_without_grants() {
     let rbac = load(&source("p, my-org:team, logs, get, p/a, allow", RbacSemantics::Argocd));
-    let question = CanQuery {
+    let query = CanQuery {
         subject: "my-org:team",
         action: "get",
         resource: "log",
         sub_resource: "p/a",
     };
-    let (verdict, advice) = rbac.can(question);
+    let (verdict, advice) = rbac.can(query);
     assert!(verdict.is_allowed());
     assert_eq!(
         advice,
@@ -123,7 +124,7 @@ fn can_advises_about_groups_without_grants() {
     );
     let (verdict, advice) = rbac.can(CanQuery {
         subject: "stranger",
-        ..question
+        ..query
     });
     assert!(!verdict.is_allowed());
     assert_eq!(
@@ -165,13 +166,13 @@ fn the_gateways_own_resources_have_actions() {
     assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
     let rbac = loaded.value.unwrap();
     let may = |subject, action, resource, sub_resource| {
-        let question = CanQuery {
+        let query = CanQuery {
             subject,
             action,
             resource,
             sub_resource,
         };
-        rbac.can(question).0.is_allowed()
+        rbac.can(query).0.is_allowed()
     };
     assert!(may("role:admin", "create", "tokens", "prod/bob"));
     assert!(may("role:admin", "delete", "tokens", "*/bob"));

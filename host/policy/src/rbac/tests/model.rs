@@ -79,14 +79,14 @@ impl Model {
     }
 
     /// Whether the rows of `subject` allow, and whether they deny.
-    fn alone(&self, subject: &str, tuple: RbacRequest<'_>) -> (bool, bool) {
-        let asked = [tuple.resource, tuple.action, tuple.object];
+    fn alone(&self, subject: &str, request: RbacRequest<'_>) -> (bool, bool) {
+        let texts = [request.resource, request.action, request.object];
         let (mut allow, mut deny) = (false, false);
         for [who, resource, action, object, effect] in &self.rows {
             let fields = [resource, action, object];
             let all = fields
                 .iter()
-                .zip(asked)
+                .zip(texts)
                 .all(|(pattern, text)| Pattern::compile(pattern, &[]).unwrap().matches(text));
             if all && self.inherits(subject, who, 4) {
                 *if effect == "allow" { &mut allow } else { &mut deny } = true;
@@ -95,7 +95,7 @@ impl Model {
         (allow, deny)
     }
 
-    fn argocd(&self, user: &str, groups: &[&str], default: &str, tuple: RbacRequest<'_>) -> bool {
+    fn argocd(&self, user: &str, groups: &[&str], default: &str, request: RbacRequest<'_>) -> bool {
         let granted = |group: &&&str| self.grants.iter().any(|[member, _]| member == **group);
         let default = (!default.is_empty()).then_some(default);
         let mut principals = default
@@ -103,10 +103,10 @@ impl Model {
             .chain([user])
             .chain(groups.iter().filter(granted).copied())
             .chain([""]);
-        principals.any(|name| self.alone(name, tuple) == (true, false))
+        principals.any(|name| self.alone(name, request) == (true, false))
     }
 
-    fn strict(&self, user: &str, groups: &[&str], default: &str, tuple: RbacRequest<'_>) -> bool {
+    fn strict(&self, user: &str, groups: &[&str], default: &str, request: RbacRequest<'_>) -> bool {
         let default = (!default.is_empty()).then_some(default);
         let counts = |name: &&str| !name.starts_with("role:");
         let named = [user].into_iter().chain(groups.iter().copied()).filter(counts);
@@ -114,7 +114,7 @@ impl Model {
             .into_iter()
             .chain(named)
             .chain([""])
-            .map(|name| self.alone(name, tuple))
+            .map(|name| self.alone(name, request))
             .collect();
         found.iter().any(|(allow, _)| *allow) && !found.iter().any(|(_, deny)| *deny)
     }
@@ -140,36 +140,40 @@ fn index_and_scan_agree_on_random_policies() {
         let (argocd, strict) = (make(RbacSemantics::Argocd), make(RbacSemantics::Strict));
         for _ in 0..60 {
             let (user, groups) = (random.pick(NAMES), [random.pick(NAMES), random.pick(NAMES)]);
-            let tuple = RbacRequest {
+            let request = RbacRequest {
                 resource: random.pick(ASKED_RESOURCES),
                 action: random.pick(ASKED_ACTIONS),
                 object: random.pick(ASKED_OBJECTS),
             };
             let caller = claims(json!({"sub": user, "groups": groups}));
-            let told = format!(
-                "round {round}, `{user}` {groups:?} {tuple:?} default `{default}`\n{}",
+            let round_description = format!(
+                "round {round}, `{user}` {groups:?} {request:?} default `{default}`\n{}",
                 model.text()
             );
-            let verdict = argocd.decide(&argocd.identify(&caller), tuple);
+            let verdict = argocd.decide(&argocd.identify(&caller), request);
             assert_eq!(
                 verdict.is_allowed(),
-                model.argocd(user, &groups, default, tuple),
-                "{told}"
+                model.argocd(user, &groups, default, request),
+                "{round_description}"
             );
             allowed += usize::from(verdict.is_allowed());
             // The globs of the two semantics differ only in the overlap of `p/*/a`.
             if !model.text().contains("p/*/a") {
-                let verdict = strict.decide(&strict.identify(&caller), tuple);
+                let verdict = strict.decide(&strict.identify(&caller), request);
                 assert_eq!(
                     verdict.is_allowed(),
-                    model.strict(user, &groups, default, tuple),
-                    "{told}"
+                    model.strict(user, &groups, default, request),
+                    "{round_description}"
                 );
             }
             let who = argocd.identify(&caller);
-            let batch = argocd.decide_each(&who, tuple.resource, tuple.action, ASKED_OBJECTS.iter().copied());
+            let batch = argocd.decide_each(&who, request.resource, request.action, ASKED_OBJECTS.iter().copied());
             for (object, verdict) in ASKED_OBJECTS.iter().zip(batch) {
-                assert_eq!(verdict, argocd.decide(&who, RbacRequest { object, ..tuple }), "{told}");
+                assert_eq!(
+                    verdict,
+                    argocd.decide(&who, RbacRequest { object, ..request }),
+                    "{round_description}"
+                );
             }
         }
     }

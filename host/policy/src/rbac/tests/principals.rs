@@ -59,7 +59,7 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
         assert!(!ask(&strict, caller.clone(), GET_X).is_allowed(), "{caller}");
         let who = strict.identify(&claims(caller));
         let [resource, action, object] = GET_X;
-        let told = strict.explain(
+        let explanation = strict.explain(
             &who,
             RbacRequest {
                 resource,
@@ -68,10 +68,11 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
             },
         );
         assert!(
-            told.principals
+            explanation
+                .principals
                 .iter()
-                .any(|tried| tried.outcome == PrincipalOutcome::ReservedName),
-            "{told:?}"
+                .any(|evaluated| evaluated.outcome == PrincipalOutcome::ReservedName),
+            "{explanation:?}"
         );
     }
     assert!(ask(&strict, json!({"sub": "admin", "iss": "argocd"}), GET_X).is_allowed());
@@ -197,7 +198,7 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
                 projects: projects.clone(),
                 ..source("", semantics)
             });
-            let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            let findings: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
             let rbac = loaded.value.unwrap();
             let caller = json!({"sub": "u", "groups": ["team"]});
             let is_dropped = semantics == RbacSemantics::Strict || is_broken_to_argocd;
@@ -207,10 +208,10 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
                 "{line} {semantics:?}"
             );
             assert!(ask(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
-            let told = said
+            let is_reported = findings
                 .iter()
                 .any(|line| line.contains("roles of project `p1` do not count"));
-            assert_eq!(told, is_dropped, "{said:?}");
+            assert_eq!(is_reported, is_dropped, "{findings:?}");
         }
     }
     // A broken line of the operator's own still refuses the policy.

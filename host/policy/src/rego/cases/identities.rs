@@ -1,5 +1,5 @@
-//! Runs the `identities` of `cases.yaml`: which names people and jobs have in clusters, and what is
-//! told about the caller where a service account acts.
+//! Runs the `identities` of `cases.yaml`: which names people and jobs have in clusters, and which
+//! `extra` values about the caller are sent where a service account acts.
 //!
 //! Invariant: every name that a case gives is compared.
 
@@ -12,7 +12,7 @@ use super::{CaseResult, merge_over_base, schema_errors, timed};
 use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
 use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
-use crate::rego::source::Source;
+use crate::rego::source::BundleSource;
 use crate::rego::{Front, shorten};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -68,12 +68,12 @@ impl RawCase {
 }
 
 /// Compiles the impersonation file and runs its cases.
-pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
+pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
     let Some((path, text)) = source.impersonation() else {
         return Vec::new();
     };
-    let verdicts = |judge: &dyn Fn(&Case) -> Result<(), String>| {
-        let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, judge));
+    let verdicts = |check: &dyn Fn(&Case) -> Result<(), String>| {
+        let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, check));
         cases.iter().map(run).collect()
     };
     match source.front {
@@ -81,20 +81,20 @@ pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diag
         Front::Kubernetes => {
             let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
             found.extend(loaded.diagnostics);
-            let judge = |mapping: ImpersonationMapping| verdicts(&|case| case.check_mapping(&mapping));
-            loaded.value.map(judge).unwrap_or_default()
+            let run_cases = |mapping: ImpersonationMapping| verdicts(&|case| case.check_mapping(&mapping));
+            loaded.value.map(run_cases).unwrap_or_default()
         }
         Front::Applications => {
             let loaded = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
             found.extend(loaded.diagnostics);
-            let judge = |rules: ImpersonationRules| verdicts(&|case| case.check_extra(&rules));
-            loaded.value.map(judge).unwrap_or_default()
+            let run_cases = |rules: ImpersonationRules| verdicts(&|case| case.check_extra(&rules));
+            loaded.value.map(run_cases).unwrap_or_default()
         }
     }
 }
 
 /// Adds the identity that the mapping gives to an input of the Kubernetes front that has none.
-pub(in crate::rego) fn fill_identity(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
+pub(in crate::rego) fn fill_identity(source: &BundleSource, input: &mut Json, found: &mut Vec<Diagnostic>) {
     let (Front::Kubernetes, Some((path, text)), None) = (source.front, source.impersonation(), input.get("identity"))
     else {
         return;
@@ -117,19 +117,19 @@ pub(in crate::rego) fn fill_identity(source: &Source, input: &mut Json, found: &
 }
 
 impl Case {
-    fn run_checked(&self, front: Front, judge: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
+    fn run_checked(&self, front: Front, check: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
         let wrong = schema_errors(front, &self.input);
         if !wrong.is_empty() {
             return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
         }
-        judge(self)
+        check(self)
     }
 
     fn check_mapping(&self, mapping: &ImpersonationMapping) -> Result<(), String> {
-        let Some(named) = mapping.apply_case(&AccessInput::from_input(&self.input)) else {
+        let Some(mapped) = mapping.apply_case(&AccessInput::from_input(&self.input)) else {
             return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
         };
-        self.compare(named)
+        self.compare(mapped)
     }
 
     /// Compares the `extra` values about the caller. The account itself is determined by the
@@ -139,7 +139,7 @@ impl Case {
         let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);
         let groups = groups.into_iter().flatten().filter_map(Json::as_str);
         let groups: Vec<String> = groups.map(str::to_owned).collect();
-        let human = PrincipalInfo {
+        let principal = PrincipalInfo {
             username: text("/principal/username"),
             groups: &groups,
             issuer: text("/principal/issuer"),
@@ -156,7 +156,7 @@ impl Case {
             labels: BTreeMap::new(),
             location: Location::default(),
         };
-        self.compare(rules.extra(&human, &application).map(|extra| Identity {
+        self.compare(rules.extra(&principal, &application).map(|extra| Identity {
             username: String::new(),
             groups: Vec::new(),
             uid: None,
@@ -164,8 +164,8 @@ impl Case {
         }))
     }
 
-    fn compare(&self, named: Result<Identity, impersonate::Error>) -> Result<(), String> {
-        match (&self.want, &self.refused, named) {
+    fn compare(&self, mapped: Result<Identity, impersonate::Error>) -> Result<(), String> {
+        match (&self.want, &self.refused, mapped) {
             (Some(want), None, Ok(identity)) => want.compare(identity),
             (None, Some(refused), Err(error)) => {
                 let text = whole_text(&error);

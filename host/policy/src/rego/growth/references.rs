@@ -10,8 +10,8 @@ use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
 use super::super::builtins::ResultSize;
 use super::size::resolved;
 use super::{
-    BindingSite, ModuleContext, NUMBER_NODES, Path, STEPS, Scope, Size, SizeEstimator, SizeResult, TABLE_NODES,
-    ValueOrigin, Variable, WRITTEN_NODES, builtins, checked, graph, too_large,
+    BindingSite, MAX_NUMBER_NODES, MAX_STEPS, MAX_TABLE_NODES, MAX_WRITTEN_NODES, ModuleContext, Path, Scope, Size,
+    SizeEstimator, SizeResult, ValueOrigin, Variable, builtins, checked, graph, too_large,
 };
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -62,7 +62,7 @@ pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
 pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
     let mut imports = BTreeMap::new();
     for import in &module.imports {
-        let Some((path, _)) = graph::chain(&import.refr) else {
+        let Some((path, _)) = graph::split_reference(&import.refr) else {
             continue;
         };
         let Some(last) = graph::last_name(&import.refr) else {
@@ -74,18 +74,18 @@ pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
 }
 
 /// The path below `data` to which a function's name refers, if a rule has it.
-fn function_path<T>(place: &ModuleContext<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
-    let (path, _) = graph::chain(function)?;
-    let full = graph::resolve(&place.package, |name| place.imports.get(name), &path)?;
+fn function_path<T>(context: &ModuleContext<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
+    let (path, _) = graph::split_reference(function)?;
+    let full = graph::resolve(&context.package, |name| context.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
 /// Number of arguments of the function with that name, if it exists.
-pub(super) fn arity(place: &ModuleContext<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
-    if let Some(path) = function_path(place, functions, function) {
+pub(super) fn arity(context: &ModuleContext<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
+    if let Some(path) = function_path(context, functions, function) {
         return functions.get(&path).copied();
     }
-    let (path, _) = graph::chain(function)?;
+    let (path, _) = graph::split_reference(function)?;
     builtins::arity(&path.join("."))
 }
 
@@ -96,8 +96,8 @@ fn inside(size: Size, levels: usize) -> Size {
 impl<'a> SizeEstimator<'a> {
     pub(super) fn expr(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> SizeResult {
         self.steps = self.steps.saturating_add(1);
-        if self.steps > STEPS {
-            let message = format!("more than {STEPS} steps are needed to tell how large values can get");
+        if self.steps > MAX_STEPS {
+            let message = format!("more than {MAX_STEPS} steps are needed to tell how large values can get");
             let hint = "call functions with fewer different arguments";
             return Err(too_large(graph::base(expr).span(), message, hint));
         }
@@ -153,13 +153,13 @@ impl<'a> SizeEstimator<'a> {
         (key, value): (Option<&'a Expr>, &'a Expr),
         index: Option<Size>,
     ) -> SizeResult {
-        let mut turns = self.query(scope, query)?;
+        let mut iterations = self.query(scope, query)?;
         let key = match key {
-            Some(key) => Some(self.expr_in_loop(scope, key, &mut turns)?),
+            Some(key) => Some(self.expr_in_loop(scope, key, &mut iterations)?),
             None => index,
         };
-        let value = self.expr_in_loop(scope, value, &mut turns)?;
-        Ok(Size::collected(key, value, turns))
+        let value = self.expr_in_loop(scope, value, &mut iterations)?;
+        Ok(Size::collected(key, value, iterations))
     }
 
     fn items(&mut self, scope: &mut Scope<'a>, items: &'a [ExprRef], key: Option<Size>) -> SizeResult {
@@ -185,8 +185,8 @@ impl<'a> SizeEstimator<'a> {
         let name = span.text();
         let mut size = None;
         let definition = Rc::clone(&scope.definition);
-        for variable in definition.names.meanings(base) {
-            if definition.names.origins.contains_key(variable) {
+        for variable in definition.variables.meanings(base) {
+            if definition.variables.origins.contains_key(variable) {
                 let variable = self.variable(scope, *variable, span)?;
                 let part = steps.iter().fold(variable, |size, _| size.any_item());
                 size = Some(size.map_or(part, |size: Size| size.either(part)));
@@ -216,26 +216,26 @@ impl<'a> SizeEstimator<'a> {
 
     /// The full path, starting with `data` or `input`, to which a name refers outside of its rule.
     fn path(&self, scope: &Scope<'a>, name: &str) -> Option<Path> {
-        let place = self.modules.get(scope.definition.module)?;
+        let context = self.modules.get(scope.definition.module)?;
         if scope_is_global(name) {
             return Some(vec![name.to_owned()]);
         }
-        if let Some(import) = place.imports.get(name) {
+        if let Some(import) = context.imports.get(name) {
             return Some(import.clone());
         }
-        let own: Path = place
+        let own: Path = context
             .package
             .iter()
             .map(String::as_str)
             .chain([name])
             .map(str::to_owned)
             .collect();
-        let known = self
+        let is_rule = self
             .rules
             .range(own.clone()..)
             .next()
             .is_some_and(|(path, _)| path.starts_with(&own));
-        known.then(|| ["data".to_owned()].into_iter().chain(own).collect())
+        is_rule.then(|| ["data".to_owned()].into_iter().chain(own).collect())
     }
 
     /// The size of the rules, data and input to which `path` can refer.
@@ -248,12 +248,12 @@ impl<'a> SizeEstimator<'a> {
             let reached = self
                 .rules
                 .range(below.to_vec()..)
-                .take_while(|(known, _)| known.starts_with(below));
-            let reached: Vec<Path> = reached.map(|(known, _)| known.clone()).collect();
-            for known in reached {
-                let rule = self.value(&known, None)?;
+                .take_while(|(rule_path, _)| rule_path.starts_with(below));
+            let reached: Vec<Path> = reached.map(|(rule_path, _)| rule_path.clone()).collect();
+            for rule_path in reached {
+                let rule = self.value(&rule_path, None)?;
                 // The rules below the path form an object, so their sizes add up.
-                let rule = known.iter().skip(below.len()).rev().fold(rule, |rule, key| {
+                let rule = rule_path.iter().skip(below.len()).rev().fold(rule, |rule, key| {
                     Size::literal([(Some(Size::text(key.len())), rule)].into_iter())
                 });
                 size = Some(size.map_or(rule, |size| size.joined(rule)));
@@ -274,8 +274,8 @@ impl<'a> SizeEstimator<'a> {
 
     /// The size of `path` in the data files, or in `input` by its schema.
     fn outside(&mut self, path: &Path) -> Option<Size> {
-        if let Some(&known) = self.outside.get(path) {
-            return Some(known);
+        if let Some(&size) = self.outside.get(path) {
+            return Some(size);
         }
         let (root, below) = path.split_first()?;
         let size = if root == "input" {
@@ -283,7 +283,7 @@ impl<'a> SizeEstimator<'a> {
             let mut steps = below.iter();
             let mut rest = 0;
             for key in steps.by_ref() {
-                let Some(next) = schema.get("properties").and_then(|known| known.get(key)) else {
+                let Some(next) = schema.get("properties").and_then(|properties| properties.get(key)) else {
                     rest = 1;
                     break;
                 };
@@ -305,11 +305,11 @@ impl<'a> SizeEstimator<'a> {
     /// The largest size that any of its origins can give a variable.
     ///
     /// At evaluation one origin gives the value, and evaluating it never needs the variable itself.
-    /// An origin that leads back to the variable therefore adds nothing. What was computed on the
-    /// way is then not kept, as it holds only for this path.
+    /// An origin that leads back to the variable therefore adds nothing. Sizes that were computed
+    /// within such a cycle are not cached, as they hold only for this path.
     fn variable(&mut self, scope: &mut Scope<'a>, variable: Variable<'a>, span: &Span) -> SizeResult {
-        if let Some(&known) = scope.known.get(&variable) {
-            return Ok(known);
+        if let Some(&size) = scope.sizes.get(&variable) {
+            return Ok(size);
         }
         let cycle_start = scope.open.iter().position(|(open, _)| *open == variable);
         if let Some((at, &(_, queries))) = cycle_start.and_then(|at| Some((at, scope.open.get(at)?))) {
@@ -324,9 +324,9 @@ impl<'a> SizeEstimator<'a> {
         let definition = Rc::clone(&scope.definition);
         let at = scope.open.len();
         scope.open.push((variable, scope.queries));
-        let met_before = std::mem::replace(&mut scope.cycle_start, usize::MAX);
+        let outer_cycle_start = std::mem::replace(&mut scope.cycle_start, usize::MAX);
         let mut size = Size::NONE;
-        for origin in definition.names.origins.get(&variable).into_iter().flatten() {
+        for origin in definition.variables.origins.get(&variable).into_iter().flatten() {
             size = size.either(match *origin {
                 ValueOrigin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
                 ValueOrigin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
@@ -340,16 +340,16 @@ impl<'a> SizeEstimator<'a> {
         let size = size.into_shared();
         if scope.cycle_start >= at {
             scope.cycle_start = usize::MAX;
-            scope.known.insert(variable, size);
+            scope.sizes.insert(variable, size);
         }
-        scope.cycle_start = scope.cycle_start.min(met_before);
+        scope.cycle_start = scope.cycle_start.min(outer_cycle_start);
         Ok(size)
     }
 
     fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> SizeResult {
-        let place = self.modules.get(scope.definition.module);
-        let rule = place.and_then(|place| function_path(place, &self.rules, function));
-        let name = graph::chain(function)
+        let context = self.modules.get(scope.definition.module);
+        let rule = context.and_then(|context| function_path(context, &self.rules, function));
+        let name = graph::split_reference(function)
             .map(|(path, _)| path.join("."))
             .unwrap_or_default();
         let arity = match &rule {
@@ -416,13 +416,13 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
         | ResultSize::Item
         | ResultSize::Keys
         | ResultSize::Joined
-        | ResultSize::Merged => TABLE_NODES,
+        | ResultSize::Merged => MAX_TABLE_NODES,
         ResultSize::Small
         | ResultSize::Scalar { .. }
         | ResultSize::Parts
         | ResultSize::Pieces
         | ResultSize::Concatenated
-        | ResultSize::Formatted => WRITTEN_NODES,
+        | ResultSize::Formatted => MAX_WRITTEN_NODES,
     };
     let observed = all.written();
     if observed > allowed {
@@ -443,11 +443,11 @@ fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> SizeResult 
         ArithOp::Add => left.scalar.max(right.scalar),
         ArithOp::Mul | ArithOp::Div | ArithOp::Mod => left.scalar.saturating_add(right.scalar),
     };
-    if digits > NUMBER_NODES {
+    if digits > MAX_NUMBER_NODES {
         let message = format!(
             "the number can have {} digits, {} are allowed",
             digits.saturating_mul(64),
-            NUMBER_NODES * 64
+            MAX_NUMBER_NODES * 64
         );
         return Err(too_large(graph::base(expr).span(), message, "multiply smaller numbers"));
     }

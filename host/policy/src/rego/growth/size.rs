@@ -6,7 +6,7 @@
 
 use serde_json::Value as Json;
 
-use super::super::{INSTRUCTIONS, MEMORY_BYTES};
+use super::super::{MAX_INSTRUCTIONS, MAX_MEMORY_BYTES};
 
 /// Bytes of text or digits that count as one node.
 const BYTES_PER_NODE: usize = 64;
@@ -15,12 +15,12 @@ const INPUT_TEXT: u64 = 8;
 /// Number of items of a list of `input` whose schema has no `maxItems`.
 const INPUT_ITEMS: u64 = 256;
 /// Maximum number of iterations of all loops of one decision together: each costs an instruction.
-const MAX_ITERATIONS: u64 = INSTRUCTIONS as u64;
+const MAX_ITERATIONS: u64 = MAX_INSTRUCTIONS as u64;
 /// Number of values that fit into the memory of one decision at 16 bytes or more each, doubled
 /// because a built-in can overshoot.
-const MAX_VALUES: u64 = MEMORY_BYTES / 8;
+const MAX_VALUES: u64 = MAX_MEMORY_BYTES / 8;
 
-/// How large a value can be. All counts saturate.
+/// Upper bounds on one value. All counts saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Size {
     /// Nodes of the tree; a shared value counts at every place.
@@ -92,26 +92,26 @@ impl Size {
         whole
     }
 
-    /// A collection that gets an entry in each of at most `turns` iterations.
+    /// A collection that gets an entry in each of at most `iterations` iterations.
     ///
     /// What the iterations build is new each time, so memory bounds it. What they refer to is not
     /// bounded by memory.
-    pub(super) fn collected(key: Option<Self>, value: Self, turns: u64) -> Self {
-        let mut whole = Self { depth: 1, ..Self::ONE }.grown(key, value, turns.min(MAX_ITERATIONS));
+    pub(super) fn collected(key: Option<Self>, value: Self, iterations: u64) -> Self {
+        let mut whole = Self { depth: 1, ..Self::ONE }.grown(key, value, iterations.min(MAX_ITERATIONS));
         whole.tree = whole.tree.min(MAX_VALUES.saturating_mul(whole.shared.max(1)));
         whole
     }
 
-    fn grown(self, key: Option<Self>, value: Self, turns: u64) -> Self {
+    fn grown(self, key: Option<Self>, value: Self, iterations: u64) -> Self {
         let own = key.unwrap_or(Self::NONE);
         let entry = own.tree.saturating_add(value.tree);
         Self {
-            tree: self.tree.saturating_add(entry.saturating_mul(turns)),
+            tree: self.tree.saturating_add(entry.saturating_mul(iterations)),
             shared: self.shared.max(own.shared).max(value.shared),
             item: self.item.max(value.tree),
             // The key of an array's item is a number, that of a set's item is the item itself.
             key: self.key.max(if key.is_some() { own.tree } else { value.tree.max(1) }),
-            length: self.length.saturating_add(turns),
+            length: self.length.saturating_add(iterations),
             depth: self.depth.max(own.depth.max(value.depth).saturating_add(1)),
             scalar: self.scalar.max(own.scalar).max(value.scalar),
             escapes: self

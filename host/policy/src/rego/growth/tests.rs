@@ -151,7 +151,7 @@ fn compare(forms: &[&str]) -> usize {
     if !check(&modules, &data, Front::Extensions).is_empty() {
         return 0;
     }
-    let mut growth = SizeEstimator::new(&modules, &data, Front::Extensions);
+    let mut estimator = SizeEstimator::new(&modules, &data, Front::Extensions);
     let mut engine = Engine::new();
     for (name, text) in [("policy.rego", text.as_str()), ("lib.rego", LIB)] {
         engine.add_policy(name.to_owned(), text.to_owned()).unwrap();
@@ -163,7 +163,7 @@ fn compare(forms: &[&str]) -> usize {
         let path = ["tollgate", "extensions", &format!("x{at}")]
             .map(str::to_owned)
             .to_vec();
-        let bound = growth.value(&path, None).unwrap();
+        let bound = estimator.value(&path, None).unwrap();
         let values = [interpreted(&mut engine, at), run(&engine, &data, at)];
         let mut largest = 0;
         for value in values.into_iter().flatten() {
@@ -189,16 +189,16 @@ fn interpreted(engine: &mut Engine, at: usize) -> Option<Value> {
     (value != Value::Undefined).then_some(value)
 }
 
-/// The value that the machine gives, which is what counts in the gateway.
+/// The value that the VM gives, which is what counts in the gateway.
 fn run(engine: &Engine, data: &serde_json::Value, at: usize) -> Option<Value> {
     let rule = format!("data.tollgate.extensions.x{at}");
     let policy = engine.clone().compile_with_entrypoint(&rule.as_str().into()).ok()?;
     let program = Compiler::compile_from_policy(&policy, &[&rule]).ok()?;
-    let mut machine = RegoVM::new();
-    machine.load_program(program);
-    machine.set_data(Value::from(data.clone())).unwrap();
-    machine.set_input(Value::from(input()));
-    let value = machine.execute_entry_point_by_index(0).ok()?;
+    let mut vm = RegoVM::new();
+    vm.load_program(program);
+    vm.set_data(Value::from(data.clone())).unwrap();
+    vm.set_input(Value::from(input()));
+    let value = vm.execute_entry_point_by_index(0).ok()?;
     (value != Value::Undefined).then_some(value)
 }
 

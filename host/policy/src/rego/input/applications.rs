@@ -1,5 +1,5 @@
 //! Builds the input of the policy of the Applications front, `data.tollgate.applications.decision`:
-//! the caller, the Application with what governs it, and the request.
+//! the caller, the Application with its project, cluster and account, and the request.
 //!
 //! Security: the input contains no credential, no header and no body.
 
@@ -9,7 +9,7 @@ use regorus::Value;
 use regorus::value::Object;
 
 use super::kubernetes::request;
-use super::{Principal, RbacVerdict, labels, object_with_keys, verdict};
+use super::{PrincipalFacts, RbacVerdict, labels, object_with_keys, verdict};
 use crate::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -23,9 +23,9 @@ use tollgate_state::{Cluster, Project};
 
 /// Maximum length of the reason why a list refuses, in bytes. It contains names that the caller
 /// chooses, and the policy passes it on.
-const REASON_BYTES: usize = 480;
+const MAX_REASON_BYTES: usize = 480;
 
-/// What the RBAC table says of one caller and one Application.
+/// The verdicts of the RBAC table about one caller and one Application.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplicationVerdicts<'a> {
     /// Verdict about `applications, get`.
@@ -43,8 +43,8 @@ pub struct ApplicationVerdicts<'a> {
 /// The facts about an Application for which the gateway can act.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplicationDetails<'a> {
-    /// The Application, and who acts for it when service accounts act.
-    pub governed: &'a IndexedApplication,
+    /// The Application, and the account that acts for it when service accounts act.
+    pub indexed: &'a IndexedApplication,
     /// Its project.
     pub project: &'a Project,
     /// Its destination cluster.
@@ -53,8 +53,8 @@ pub struct ApplicationDetails<'a> {
     pub permitted: bool,
     /// Whether service accounts act.
     pub mode: ImpersonationMode,
-    /// Who acts.
-    pub whom: &'a ActingIdentity,
+    /// Who acts in the cluster.
+    pub acting_identity: &'a ActingIdentity,
 }
 
 /// The parts of the input that are the same for all requests of one caller about one Application.
@@ -63,16 +63,20 @@ pub struct ApplicationFacts(Object);
 
 impl ApplicationFacts {
     /// Takes some 10 µs: call it once per caller and Application.
-    pub fn new(principal: &Principal, known: &ApplicationDetails<'_>, verdicts: &ApplicationVerdicts<'_>) -> Self {
+    pub fn new(
+        principal: &PrincipalFacts,
+        details: &ApplicationDetails<'_>,
+        verdicts: &ApplicationVerdicts<'_>,
+    ) -> Self {
         let ApplicationDetails {
-            governed,
+            indexed,
             project,
             cluster,
             permitted,
             mode,
-            whom,
-        } = *known;
-        let application = &governed.application;
+            acting_identity,
+        } = *details;
+        let application = &indexed.application;
         let name = &application.name;
         let parts = [
             ("principal", principal.0.clone()),
@@ -101,7 +105,7 @@ impl ApplicationFacts {
                     ("permitted", Value::from(permitted)),
                 ]),
             ),
-            ("identity", identity(mode, whom, &governed.acting)),
+            ("identity", identity(mode, acting_identity, &indexed.derived_account)),
             ("rbac", rbac(verdicts)),
         ];
         Self(
@@ -135,26 +139,26 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
 /// Who acts, and who would act if service accounts acted.
 fn identity(
     mode: ImpersonationMode,
-    whom: &ActingIdentity,
-    acting: &Result<DerivedAccount, service_account::Error>,
+    acting_identity: &ActingIdentity,
+    derived_account: &Result<DerivedAccount, service_account::Error>,
 ) -> Value {
-    let acts = match whom {
+    let acts = match acting_identity {
         ActingIdentity::Gateway => "gateway",
-        ActingIdentity::Account(_) => "account",
+        ActingIdentity::ServiceAccount(_) => "account",
     };
-    let what = match acting {
-        Ok(acting) => ("acting", decided(acting)),
-        Err(error) => ("error", Value::from(one_line(&error.to_string(), REASON_BYTES))),
+    let what = match derived_account {
+        Ok(derived) => ("acting", account_value(derived)),
+        Err(error) => ("error", Value::from(one_line(&error.to_string(), MAX_REASON_BYTES))),
     };
     object_with_keys([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
 }
 
-fn decided(acting: &DerivedAccount) -> Value {
+fn account_value(derived: &DerivedAccount) -> Value {
     let DerivedAccount {
         account,
         impersonation,
         by,
-    } = acting;
+    } = derived;
     let mut parts = Vec::new();
     match &**impersonation {
         Impersonation::Nobody => {}
@@ -194,11 +198,11 @@ pub struct ApplicationInput<'a> {
     /// The request into the cluster.
     pub attributes: &'a Attributes,
     /// Whether it may change anything.
-    pub wanted: ReadOrWrite,
+    pub access: ReadOrWrite,
     /// The operation on live objects.
     pub operation: ObjectOperation,
-    /// What the host found out about its object.
-    pub found: ObjectChecks<'a>,
+    /// The checks of its object.
+    pub checks: ObjectChecks<'a>,
 }
 
 impl ApplicationInput<'_> {
@@ -208,19 +212,19 @@ impl ApplicationInput<'_> {
         KEYS.with(|keys| {
             let mut input = self.facts.0.clone();
             input.insert(keys.request.clone(), request(self.attributes));
-            input.insert(keys.access.clone(), Value::from(self.wanted.as_str()));
+            input.insert(keys.access.clone(), Value::from(self.access.as_str()));
             input.insert(keys.operation.clone(), Value::from(self.operation.as_str()));
             let permitted = || super::object([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]);
             let refused = |reason: &str| {
-                let reason = Value::from(one_line(reason, REASON_BYTES));
+                let reason = Value::from(one_line(reason, MAX_REASON_BYTES));
                 super::object([(&keys.permitted, Value::from(false)), (&keys.reason, reason)])
             };
-            let restriction = match self.found.listed {
+            let restriction = match self.checks.project_lists {
                 ProjectListCheck::Permitted => permitted(),
                 ProjectListCheck::Refused(reason) => refused(reason),
             };
             input.insert(keys.restriction.clone(), restriction);
-            match self.found.owned {
+            match self.checks.ownership {
                 OwnershipCheck::NotChecked => None,
                 OwnershipCheck::Permitted => input.insert(keys.object.clone(), permitted()),
                 OwnershipCheck::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),

@@ -1,9 +1,10 @@
 //! Builds the input of the policy of the ApplicationSet front,
-//! `data.tollgate.applicationsets.decision`: the caller, the operation on the set, and what the
-//! host found out about one part of it.
+//! `data.tollgate.applicationsets.decision`: the caller, the operation on the set, and the checks
+//! of one part of it.
 //!
-//! One request can ask about a thousand Applications. What they have in common is built once:
-//! [`ApplicationSetFacts`] for the request, a [`CheckedFact`] for each project, source and destination.
+//! One request can need a thousand evaluations, one for each Application. What they have in common
+//! is built once: [`ApplicationSetFacts`] for the request, a [`CheckedFact`] for each project,
+//! source and destination.
 //!
 //! Security: the input contains no credential and no whole Application object.
 
@@ -12,7 +13,7 @@ use std::sync::LazyLock;
 use regorus::Value;
 use regorus::value::Object;
 
-use super::{Principal, RbacVerdict, labels, object_with_keys, texts};
+use super::{PrincipalFacts, RbacVerdict, labels, object_with_keys, texts};
 use tollgate_state::{Cluster, Project};
 
 keys!(
@@ -66,7 +67,7 @@ pub struct ApplicationSetFacts(Object);
 
 impl ApplicationSetFacts {
     /// Takes some microseconds: call it once per request.
-    pub fn new(principal: &Principal, operation: &str, set: &ApplicationSetDetails<'_>) -> Self {
+    pub fn new(principal: &PrincipalFacts, operation: &str, set: &ApplicationSetDetails<'_>) -> Self {
         let ApplicationSetDetails {
             namespace,
             name,
@@ -97,13 +98,13 @@ impl ApplicationSetFacts {
     }
 }
 
-/// What the host found out about one thing: whether it is permitted, why not, and what it is.
-/// Cloning is cheap: it only counts a reference.
+/// The result of a check: what was checked, whether it is permitted, and why not. Cloning is cheap:
+/// it only counts a reference.
 #[derive(Clone, Debug)]
 pub struct CheckedFact(Value);
 
 impl CheckedFact {
-    /// A verdict without further facts.
+    /// The result alone, without what was checked.
     ///
     /// - `refused`: why it is not permitted; `None` if it is.
     pub fn new(refused: Option<&str>) -> Self {
@@ -151,7 +152,7 @@ impl CheckedFact {
     }
 }
 
-/// A permission that was looked up.
+/// An RBAC permission that was looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacCheck<'a> {
     /// RBAC resource.
@@ -160,11 +161,11 @@ pub struct RbacCheck<'a> {
     pub action: &'a str,
     /// RBAC object.
     pub object: &'a str,
-    /// What the table says.
+    /// The verdict of the table.
     pub verdict: RbacVerdict<'a>,
 }
 
-/// An Application that is written, deleted or left as it is.
+/// An Application that a request writes, deletes or leaves as it is.
 #[derive(Clone, Debug)]
 pub struct ApplicationChange<'a> {
     /// Its namespace.
@@ -183,7 +184,7 @@ pub struct ApplicationChange<'a> {
     pub placement: Option<PlacementChecks>,
 }
 
-/// The facts about an Application that exists afterwards.
+/// The checks of an Application that exists afterwards.
 #[derive(Clone, Debug)]
 pub struct PlacementChecks {
     /// Its project.
@@ -196,7 +197,7 @@ pub struct PlacementChecks {
     pub destination: CheckedFact,
 }
 
-/// What a question to the policy is about.
+/// What one evaluation of the policy is about.
 #[derive(Clone, Debug)]
 pub enum ApplicationSetStage<'a> {
     /// The set itself.
@@ -206,7 +207,7 @@ pub enum ApplicationSetStage<'a> {
         /// Its URL.
         url: &'a str,
         /// Whether the gateway may connect to it.
-        reach: CheckedFact,
+        egress: CheckedFact,
     },
     /// A cluster that a generator lists.
     Cluster {
@@ -240,9 +241,9 @@ impl ApplicationSetStage<'_> {
 /// [`application_set_input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Debug)]
 pub struct ApplicationSetInput<'a> {
-    /// What all questions of a request have in common.
+    /// The input that all evaluations of a request have in common.
     pub facts: &'a ApplicationSetFacts,
-    /// What this question is about.
+    /// What this evaluation is about.
     pub subject: ApplicationSetStage<'a>,
     /// Permissions that were looked up for it.
     pub checks: &'a [RbacCheck<'a>],
@@ -259,9 +260,9 @@ impl ApplicationSetInput<'_> {
             input.insert(keys.rbac.clone(), self.rbac(keys));
             match &self.subject {
                 ApplicationSetStage::Set => {}
-                ApplicationSetStage::Repository { url, reach } => {
+                ApplicationSetStage::Repository { url, egress } => {
                     input.insert(keys.repository.clone(), object_with_keys([("url", Value::from(*url))]));
-                    input.insert(keys.source.clone(), reach.0.clone());
+                    input.insert(keys.source.clone(), egress.0.clone());
                 }
                 ApplicationSetStage::Cluster { name, server } => {
                     let cluster = object_with_keys([("name", Value::from(*name)), ("server", Value::from(*server))]);

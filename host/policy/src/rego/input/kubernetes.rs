@@ -1,5 +1,5 @@
-//! Builds the input of the policy of the Kubernetes front, `data.tollgate.kubernetes.decision`: who
-//! may use which agent as whom, and the request.
+//! Builds the input of the policy of the Kubernetes front, `data.tollgate.kubernetes.decision`: the
+//! caller, the agent, the impersonated identity and the request.
 //!
 //! Security: the input contains no credential and no header.
 
@@ -19,13 +19,13 @@ pub struct KubernetesFacts(Object);
 
 impl KubernetesFacts {
     /// Takes some 10 µs: call it once per access.
-    pub fn new(known: AccessInput, impersonation: &Impersonation) -> Self {
+    pub fn new(access_input: AccessInput, impersonation: &Impersonation) -> Self {
         let AccessInput {
             agent,
             user,
             access,
             job,
-        } = known;
+        } = access_input;
         let identity = match impersonation {
             Impersonation::Nobody => serde_json::Value::Null,
             Impersonation::As(identity) => identity_json(identity),
@@ -56,11 +56,11 @@ pub(in crate::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
     } = identity;
     let values = extra.iter().map(|(key, values)| (key.clone(), json!(values)));
     let values: serde_json::Map<_, _> = values.collect();
-    let mut known = json!({"username": username, "groups": groups, "extra": values});
-    if let (Some(uid), Some(known)) = (uid, known.as_object_mut()) {
-        known.insert("uid".to_owned(), json!(uid));
+    let mut object = json!({"username": username, "groups": groups, "extra": values});
+    if let (Some(uid), Some(fields)) = (uid, object.as_object_mut()) {
+        fields.insert("uid".to_owned(), json!(uid));
     }
-    known
+    object
 }
 
 keys!(

@@ -4,12 +4,12 @@ use std::time::Instant;
 use regorus::Value;
 use serde_json::json;
 
-use super::super::source::{File, FileKind, Source};
-use super::super::{Bundle, Error, Front, STUCK_AFTER, TIME, compile};
+use super::super::source::{BundleSource, File, FileKind};
+use super::super::{Bundle, DECISION_TIME_LIMIT, Error, Front, STUCK_AFTER, compile};
 
 /// A policy that compares two trees of `2^levels` nodes for every request but DELETE. The memory
 /// limit does not notice them, as their parts are shared.
-fn doubling(levels: usize) -> Source {
+fn doubling(levels: usize) -> BundleSource {
     let doubled = |name: &str| {
         let rows = (0..levels).map(|at| format!("{name}{} := [{name}{at}, {name}{at}]\n", at + 1));
         format!("{name}0 := [input.request.path]\n") + &rows.collect::<String>()
@@ -20,7 +20,7 @@ fn doubling(levels: usize) -> Source {
         doubled("x"),
         doubled("y"),
     );
-    Source {
+    BundleSource {
         front: Front::Extensions,
         files: vec![File {
             kind: FileKind::Policy,
@@ -91,7 +91,12 @@ fn many_short_decisions_are_not_a_long_one() {
                 made += 1;
             }
             // A busy machine may hold this thread up for longer than a decision may take.
-            Err(error) => assert_eq!(error, Error::Time { limit: TIME }),
+            Err(error) => assert_eq!(
+                error,
+                Error::Time {
+                    limit: DECISION_TIME_LIMIT
+                }
+            ),
         }
     }
     assert!(made > 10);
@@ -104,7 +109,7 @@ fn the_load_refuses_what_the_watch_is_for() {
     assert!(found[0].message.contains("nodes"), "{found:?}");
     assert!(compile::compile_on_large_stack(&doubling(4)).is_ok());
     assert_eq!(
-        found[0].location.as_ref().map(|place| Path::new(&*place.file)),
+        found[0].location.as_ref().map(|location| Path::new(&*location.file)),
         Some(Path::new("policy.rego"))
     );
 }

@@ -9,7 +9,7 @@ fn some(number: u32) -> Option<NonZeroU32> {
 
 fn refusal(limiter: &Arc<Limiter>, person: u64) -> (LimitKind, u64) {
     let refused = limiter.acquire(person).expect_err("a refusal");
-    (refused.exhausted, refused.retry_after_seconds)
+    (refused.kind, refused.retry_after_seconds)
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn at(milliseconds: u64) -> Duration {
 
 fn refusal_at(limiter: &Arc<Limiter>, person: u64, milliseconds: u64) -> (LimitKind, u64) {
     let refused = limiter.acquire_at(person, at(milliseconds)).expect_err("a refusal");
-    (refused.exhausted, refused.retry_after_seconds)
+    (refused.kind, refused.retry_after_seconds)
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn waiting_is_said_in_whole_seconds() {
         (2_500_000_000, 3),
     ] {
         assert_eq!(
-            refused(LimitKind::ExtensionRate, nanoseconds).retry_after_seconds,
+            exceeded(LimitKind::ExtensionRate, nanoseconds).retry_after_seconds,
             seconds
         );
     }

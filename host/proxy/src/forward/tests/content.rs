@@ -5,8 +5,8 @@ use super::*;
 #[tokio::test]
 async fn content_on_its_way_up_is_not_silence() {
     let backend = backend::Backend::start(|seen| Reply::ok(&seen.content.len().to_string())).await;
-    let world = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
+    let mut client = Client::connect(server.address).await;
     client
         .send(&request("POST /extensions/metrics/x", "Content-Length: 6\r\n"))
         .await;
@@ -41,8 +41,8 @@ async fn events_arrive_one_by_one() {
             number += 1;
         }
     });
-    let world = TestServer::start(address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request(GET, "")).await;
     assert_eq!(
         client.head().await.unwrap().values("content-type"),
@@ -82,8 +82,8 @@ const LARGE: usize = 100 * 1024 * 1024;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_megabytes_come_down() {
     let (address, _) = firehose(LARGE).await;
-    let world = TestServer::start(address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request(GET, "Connection: close\r\n")).await;
     assert_eq!(
         client.head().await.unwrap().values("content-length"),
@@ -95,12 +95,12 @@ async fn a_hundred_megabytes_come_down() {
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_the_backend_back() {
     let (address, sent) = firehose(10 * LARGE).await;
-    let world = TestServer::start(address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request(GET, "")).await;
     assert_eq!(client.head().await.unwrap().status, 200);
-    // Runs until nothing moves any more: what is on its way is in the kernel's
-    // buffers and a few of ours.
+    // Runs until no more bytes move: those in transit are in the kernel's buffers and a few of
+    // ours.
     let mut before = usize::MAX;
     while before != sent.load(Ordering::SeqCst) {
         before = sent.load(Ordering::SeqCst);
@@ -140,8 +140,8 @@ async fn a_hundred_megabytes_go_up() {
             .await
             .unwrap();
     });
-    let world = TestServer::start(address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client
         .send(&request(
             "PUT /extensions/metrics/x",
@@ -164,7 +164,7 @@ async fn content_above_the_bound_is_413() {
         ..limits()
     };
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = TestServer::with(Gateway::new(&specs).unwrap(), small, None).await;
+    let server = TestServer::with(Gateway::new(&specs).unwrap(), small, None).await;
     let post = |lines: &str, content: &str| {
         let mut bytes = request("POST /extensions/metrics/x", lines);
         bytes.extend_from_slice(content.as_bytes());
@@ -183,7 +183,7 @@ async fn content_above_the_bound_is_413() {
         ),
     ] {
         assert_eq!(
-            Client::connect(world.address).await.exchange(&bytes).await.status,
+            Client::connect(server.address).await.exchange(&bytes).await.status,
             status
         );
     }
@@ -193,8 +193,8 @@ async fn content_above_the_bound_is_413() {
 #[tokio::test]
 async fn the_client_is_told_to_continue() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     client
         .send(&request(
             "POST /extensions/metrics/x",
@@ -206,8 +206,8 @@ async fn the_client_is_told_to_continue() {
     assert_eq!(client.answer().await.unwrap().status, 200);
     assert_eq!(backend.seen()[0].content, b"y");
     assert!(backend.seen()[0].values("expect").is_empty());
-    // Who is refused is not asked for content.
-    let mut client = Client::connect(world.address).await;
+    // A client whose request is refused is not asked for its content.
+    let mut client = Client::connect(server.address).await;
     client
         .send(&request(
             "POST /extensions/none/x",
@@ -224,8 +224,8 @@ async fn trailers_pass_both_ways() {
         Reply::Bytes(format!("{head}1\r\na\r\n0\r\nx-sum: 1\r\n\r\n").into_bytes())
     })
     .await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     let lines = "TE: trailers\r\nTransfer-Encoding: chunked\r\nTrailer: x-up, Argocd-Username\r\nConnection: close\r\n";
     let mut bytes = request("POST /extensions/metrics/x", lines);
     bytes.extend_from_slice(b"1\r\nb\r\n0\r\nx-up: 2\r\nArgocd-Username: root\r\n\r\n");
@@ -244,10 +244,10 @@ async fn trailers_pass_both_ways() {
 #[tokio::test]
 async fn trailers_can_be_left_behind() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
+    let server = TestServer::start(backend.address, |_| {}).await;
     let lines = "Transfer-Encoding: chunked\r\nTrailer: x-up\r\nConnection: close\r\n";
     for (path, trailer) in [("x", "x-up: 2\r\n"), ("without-trailers", "")] {
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         let mut bytes = request(&format!("POST /extensions/metrics/{path}"), lines);
         bytes.extend_from_slice(b"1\r\nb\r\n0\r\nx-up: 2\r\n\r\n");
         client.send(&bytes).await;
@@ -262,18 +262,18 @@ async fn trailers_can_be_left_behind() {
 async fn permits_last_as_long_as_the_content() {
     let start = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na";
     let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;
-    let world = TestServer::start(backend.address, |spec| {
+    let server = TestServer::start(backend.address, |spec| {
         spec.limits.concurrency = std::num::NonZeroU32::new(1)
     })
     .await;
-    let mut first = Client::connect(world.address).await;
+    let mut first = Client::connect(server.address).await;
     first.send(&request(GET, "")).await;
     assert_eq!(first.head().await.unwrap().status, 200);
-    let refused = get(&world).await;
+    let refused = get(&server).await;
     assert_eq!((refused.status, refused.values("retry-after")), (429, vec!["1"]));
     drop(first);
-    world.idle("metrics").await;
-    let mut third = Client::connect(world.address).await;
+    server.idle("metrics").await;
+    let mut third = Client::connect(server.address).await;
     third.send(&request(GET, "")).await;
     assert_eq!(third.head().await.unwrap().status, 200);
 }

@@ -22,15 +22,15 @@ async fn the_wait_for_a_head_ends() {
     for (ending, said) in ENDINGS {
         let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = TestServer::ended_by(backend.address, signal).await;
-        let mut client = Client::connect(world.address).await;
+        let server = TestServer::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request(GET, "")).await;
         eventually(|| backend.seen().len() == 1).await;
         end(ending);
         let answer = client.answer().await.unwrap();
         assert_eq!((answer.status, text(&answer)), (401, said));
         eventually(|| backend.closed() == 1).await;
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
@@ -38,10 +38,10 @@ async fn the_wait_for_a_head_ends() {
 async fn nothing_is_sent_after_the_end() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let (end, signal) = EndSignal::for_test();
-    let world = TestServer::ended_by(backend.address, signal).await;
-    assert_eq!(get(&world).await.status, 200, "before the end all is as ever");
+    let server = TestServer::ended_by(backend.address, signal).await;
+    assert_eq!(get(&server).await.status, 200, "before the end all is as ever");
     end(EndReason::Revoked);
-    assert_eq!(get(&world).await.status, 401);
+    assert_eq!(get(&server).await.status, 401);
     assert_eq!(backend.seen().len(), 1);
 }
 
@@ -50,16 +50,16 @@ async fn a_response_is_cut() {
     for (ending, _) in ENDINGS {
         let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = TestServer::ended_by(backend.address, signal).await;
-        let mut client = Client::connect(world.address).await;
+        let server = TestServer::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request(GET, "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
         client.through(b"a\r\n").await;
-        assert_eq!((backend.closed(), world.open("metrics")), (0, 1), "open until the end");
+        assert_eq!((backend.closed(), server.open("metrics")), (0, 1), "open until the end");
         end(ending);
         assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
         eventually(|| backend.closed() == 1).await;
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
@@ -78,8 +78,8 @@ async fn a_response_that_never_pauses_is_cut() {
         count.fetch_add(1, Ordering::SeqCst);
     });
     let (end, signal) = EndSignal::for_test();
-    let world = TestServer::ended_by(address, signal).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::ended_by(address, signal).await;
+    let mut client = Client::connect(server.address).await;
     client.send(&request(GET, "")).await;
     client.through(b"a\r\n1\r\na\r\n1\r\na\r\n").await;
     end(EndReason::Revoked);
@@ -107,8 +107,8 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
             counts.1.fetch_add(1, Ordering::SeqCst);
         });
         let (end, signal) = EndSignal::for_test();
-        let world = TestServer::ended_by(address, signal).await;
-        let mut client = Client::connect(world.address).await;
+        let server = TestServer::ended_by(address, signal).await;
+        let mut client = Client::connect(server.address).await;
         client
             .send(&request("POST /extensions/metrics/x", "Content-Length: 1000\r\n"))
             .await;
@@ -142,24 +142,24 @@ async fn a_tunnel_is_closed_on_both_sides() {
         let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\nhello";
         let backend = backend::Backend::start(|_| Reply::Stall(tunnel.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = TestServer::ended_by(backend.address, signal).await;
-        let mut client = Client::connect(world.address).await;
+        let server = TestServer::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(server.address).await;
         client.send(&request("POST /extensions/metrics/exec", spdy)).await;
         assert_eq!(client.head().await.unwrap().status, 101);
         client.through(b"hello").await;
-        assert_eq!((backend.closed(), world.open("metrics")), (0, 1));
+        assert_eq!((backend.closed(), server.open("metrics")), (0, 1));
         end(ending);
         assert_eq!(client.rest().await, b"");
         eventually(|| backend.closed() == 1).await;
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
 async fn over_http2(
-    world: &TestServer,
+    server: &TestServer,
     window: u32,
 ) -> (http2::SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let stream = TcpStream::connect(server.address).await.unwrap();
     let handshake = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(window)
         .handshake(TokioIo::new(stream))
@@ -180,8 +180,8 @@ fn http2_get(path: &str) -> http::Request<Empty<Bytes>> {
 async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
     let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
     let (end, signal) = EndSignal::for_test();
-    let world = TestServer::ended_by(backend.address, signal).await;
-    let (mut send, _connection) = over_http2(&world, 65_535).await;
+    let server = TestServer::ended_by(backend.address, signal).await;
+    let (mut send, _connection) = over_http2(&server, 65_535).await;
     let mut bodies = Vec::new();
     for path in ["x", "spared"] {
         let mut body = send.send_request(http2_get(path)).await.unwrap().into_body();
@@ -197,7 +197,7 @@ async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
     eventually(|| backend.closed() == 1).await;
     let spared = tokio::time::timeout(SHORT, bodies[1].frame()).await;
     assert!(spared.is_err(), "the other stream was ended too");
-    assert_eq!(world.open("metrics"), 1);
+    assert_eq!(server.open("metrics"), 1);
 }
 
 #[tokio::test]
@@ -209,8 +209,8 @@ async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end()
             write_stall: SHORT,
             ..limits()
         };
-        let world = TestServer::ended_within(backend.address, signal, short).await;
-        let (mut send, connection) = over_http2(&world, 0).await;
+        let server = TestServer::ended_within(backend.address, signal, short).await;
+        let (mut send, connection) = over_http2(&server, 0).await;
         let response = send.send_request(http2_get("x")).await.unwrap();
         assert_eq!(response.status(), 200);
         if ended {
@@ -219,11 +219,11 @@ async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end()
                 .await
                 .expect("the end in time")
                 .unwrap();
-            world.idle("metrics").await;
+            server.idle("metrics").await;
         } else {
             // Its twin may wait.
             assert!(tokio::time::timeout(SHORT * 6, connection).await.is_err());
-            assert_eq!(world.open("metrics"), 1);
+            assert_eq!(server.open("metrics"), 1);
         }
     }
 }

@@ -19,8 +19,8 @@ async fn a_request_reaches_the_endpoint_of_the_objects_service() {
         ..Resources::default()
     };
     let specs = extensions::parse(&resources).value.unwrap();
-    let world = TestServer::with(Gateway::new(&specs).unwrap(), limits(), None).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::with(Gateway::new(&specs).unwrap(), limits(), None).await;
+    let mut client = Client::connect(server.address).await;
     let forged = "Argocd-Username: mallory\r\nAuthorization: Bearer t\r\nArgocd-Application-Name: a:b\r\n";
     for (target, status) in [("metrics/up?x=1", 200), ("else/up", 404), ("metrics/../up", 400)] {
         let line = format!("GET /extensions/{target}");

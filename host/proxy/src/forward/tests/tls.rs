@@ -1,4 +1,4 @@
-//! TLS to backends: who is believed, and what the backend can check.
+//! TLS to backends: which certificates are trusted, and what the backend can verify.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::net::TcpListener;
 
 use super::authority::Authority;
 use super::client::Client;
-use super::world::{Gateway, TestServer, limits, request, spec};
+use super::test_server::{Gateway, TestServer, limits, request, spec};
 use super::{GET, text};
 use tollgate_state::extensions::ExtensionSpec;
 
-/// A backend that demands a client certificate of `clients` and answers with
-/// the HTTP version it was spoken to in, and the name it was told.
+/// A backend that demands a client certificate of `clients` and answers with the HTTP version of
+/// the request, and the user it names.
 async fn backend(server: &Authority, clients: &Authority) -> std::net::SocketAddr {
     let mut config = server.server(clients);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -55,8 +55,11 @@ async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> 
     spec.tls.client_certificate_pem = Some(certificate);
     spec.tls.client_key_pem = Some(key.into());
     edit(&mut spec, &server, &clients);
-    let world = TestServer::with(Gateway::new(&[spec]).unwrap(), limits(), None).await;
-    let answer = Client::connect(world.address).await.exchange(&request(GET, "")).await;
+    let test_server = TestServer::with(Gateway::new(&[spec]).unwrap(), limits(), None).await;
+    let answer = Client::connect(test_server.address)
+        .await
+        .exchange(&request(GET, ""))
+        .await;
     (answer.status, text(&answer).to_owned())
 }
 
@@ -64,8 +67,8 @@ async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> 
 async fn certificates_of_both_sides_are_checked() {
     let plain = call(|_, _, _| {}).await;
     assert_eq!(plain, (200, "HTTP/2.0 ".to_owned()));
-    let told = call(|spec, _, _| spec.identity.request_header = true).await;
-    assert_eq!(told, (200, "HTTP/2.0 ada".to_owned()));
+    let named = call(|spec, _, _| spec.identity.request_header = true).await;
+    assert_eq!(named, (200, "HTTP/2.0 ada".to_owned()));
 }
 
 #[tokio::test]

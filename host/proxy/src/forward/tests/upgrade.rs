@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::SHORT;
 use super::backend::{Backend, Reply};
 use super::client::Client;
-use super::world::{TestServer, eventually, request};
+use super::test_server::{TestServer, eventually, request};
 
 const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
                     X-Stream-Protocol-Version: v3.channel.k8s.io\r\nContent-Length: 0\r\n";
@@ -27,8 +27,8 @@ async fn websocket_messages_come_back() {
             }
         }
     });
-    let world = TestServer::start(address, |_| {}).await;
-    let stream = TcpStream::connect(world.address).await.unwrap();
+    let server = TestServer::start(address, |_| {}).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
     let (mut socket, response) = tokio_tungstenite::client_async("ws://gateway/extensions/metrics/live", stream)
         .await
         .unwrap();
@@ -37,11 +37,11 @@ async fn websocket_messages_come_back() {
         socket.send(message.clone()).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), message);
     }
-    assert_eq!(world.open("metrics"), 1, "a tunnel is an open request");
+    assert_eq!(server.open("metrics"), 1, "a tunnel is an open request");
     socket.close(None).await.unwrap();
     while socket.next().await.is_some() {}
     drop(socket);
-    world.idle("metrics").await;
+    server.idle("metrics").await;
 }
 
 /// Switches to SPDY and sends back every byte in upper case.
@@ -76,21 +76,21 @@ async fn shouter() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn bytes_pass_in_a_spdy_tunnel() {
-    let world = TestServer::start(shouter().await, |_| {}).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::start(shouter().await, |_| {}).await;
+    let mut client = Client::connect(server.address).await;
     let answer = client.exchange(&request(EXEC, SPDY)).await;
     assert_eq!((answer.status, answer.values("upgrade")), (101, vec!["SPDY/3.1"]));
     client.send(b"get / http/1.1\n\r\0 bytes\xff!").await;
     assert_eq!(client.through(b"!").await, b"GET / HTTP/1.1\n\r\0 BYTES\xff!");
     client.stream.shutdown().await.unwrap();
     assert!(client.rest().await.is_empty());
-    world.idle("metrics").await;
+    server.idle("metrics").await;
 }
 
 #[tokio::test]
 async fn tunnels_end_in_silence_and_with_their_life() {
     for lifetime in [false, true] {
-        let world = TestServer::start(shouter().await, |spec| {
+        let server = TestServer::start(shouter().await, |spec| {
             if lifetime {
                 spec.timeouts.upgrade_lifetime = Some(SHORT);
             } else {
@@ -98,11 +98,11 @@ async fn tunnels_end_in_silence_and_with_their_life() {
             }
         })
         .await;
-        let mut client = Client::connect(world.address).await;
+        let mut client = Client::connect(server.address).await;
         assert_eq!(client.exchange(&request(EXEC, SPDY)).await.status, 101);
         client.send(b"a").await;
         assert_eq!(client.rest().await, b"A");
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
@@ -113,13 +113,13 @@ async fn a_stop_cuts_tunnels_after_the_drain() {
         drain: SHORT,
         ..super::limits()
     };
-    let world = TestServer::with(super::Gateway::new(&[spec]).unwrap(), short, None).await;
-    let mut client = Client::connect(world.address).await;
+    let server = TestServer::with(super::Gateway::new(&[spec]).unwrap(), short, None).await;
+    let mut client = Client::connect(server.address).await;
     assert_eq!(client.exchange(&request(EXEC, SPDY)).await.status, 101);
-    world.stop.cancel();
+    server.stop.cancel();
     client.send(b"a").await;
     assert_eq!(client.rest().await, b"A", "until the drain is over the tunnel works");
-    world.done.await.unwrap();
+    server.done.await.unwrap();
 }
 
 #[tokio::test]
@@ -134,8 +134,8 @@ async fn only_a_101_opens_a_tunnel() {
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n", 502),
     ] {
         let backend = Backend::start(|_| Reply::Bytes(reply.as_bytes().to_vec())).await;
-        let world = TestServer::start(backend.address, |_| {}).await;
-        let mut client = Client::connect(world.address).await;
+        let server = TestServer::start(backend.address, |_| {}).await;
+        let mut client = Client::connect(server.address).await;
         let mut bytes = request(EXEC, SPDY);
         bytes.extend_from_slice(b"GET /extensions/metrics/smuggled HTTP/1.1\r\nHost: gateway\r\n\r\n");
         let answer = client.exchange(&bytes).await;
@@ -146,7 +146,7 @@ async fn only_a_101_opens_a_tunnel() {
         );
         assert!(client.rest().await.is_empty(), "what follows is not a request");
         assert_eq!(backend.seen().len(), 1);
-        world.idle("metrics").await;
+        server.idle("metrics").await;
     }
 }
 
@@ -154,8 +154,8 @@ async fn only_a_101_opens_a_tunnel() {
 async fn a_101_nobody_asked_for_is_502() {
     let reply = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     let backend = Backend::start(|_| Reply::Bytes(reply.as_bytes().to_vec())).await;
-    let world = TestServer::start(backend.address, |_| {}).await;
-    let answer = Client::connect(world.address)
+    let server = TestServer::start(backend.address, |_| {}).await;
+    let answer = Client::connect(server.address)
         .await
         .exchange(&request("GET /extensions/metrics/x", ""))
         .await;

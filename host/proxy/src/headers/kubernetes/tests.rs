@@ -38,7 +38,7 @@ fn credential() -> Credential {
     Credential::from_token(Token::parse("sa-token".into()).unwrap())
 }
 
-/// What leaves whoever asks.
+/// The fields that are always sent, whoever asks.
 const ALWAYS: [(&str, &[u8]); 7] = [
     ("audit-id", b"01980000-0000-7000-8000-000000000001"),
     ("authorization", b"Bearer sa-token"),
@@ -49,7 +49,7 @@ const ALWAYS: [(&str, &[u8]); 7] = [
     ("x-forwarded-proto", b"https"),
 ];
 
-/// Sends `fields` and expects just `also` besides what always leaves.
+/// Sends `fields` and expects exactly `also` besides the fields that are always sent.
 fn check(fields: &[(&str, &[u8])], impersonation: &Impersonation, also: &[(&str, &[u8])]) {
     let sent = seal(cleaned(fields), &credential(), impersonation).unwrap();
     let mut sent: Vec<(&str, &[u8])> = sent

@@ -36,14 +36,14 @@ fn inline(config: &str) -> Loaded<Resources> {
     load_text(&object(&format!("  config: {{{config}}}\n")), "f.yaml", "argocd")
 }
 
-/// A configuration with mistakes does not refuse the load; it closes the agent, and the findings
-/// say where.
+/// A configuration with mistakes does not refuse the load. Only the agent cannot be used, and the
+/// findings say where the mistakes are.
 #[track_caller]
 fn broken(config: &str, expected: &[&str]) {
     let loaded = inline(config);
     let lines = lines(&loaded);
     let resources = loaded.value.unwrap();
-    assert_eq!(sharing(&resources), &Sharing::Broken, "{config}");
+    assert_eq!(sharing(&resources), &Sharing::Invalid, "{config}");
     assert_eq!(lines.len(), expected.len(), "{config}: {lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {
         assert!(line.starts_with("f.yaml:8:"), "{line}");
@@ -163,7 +163,7 @@ fn a_file_that_cannot_be_read_closes_its_agent_alone() {
         let lines = lines(&loaded);
         assert!(lines.iter().any(|line| line.contains(expected)), "{lines:?}");
         assert!(lines.iter().all(|line| line.contains(path)), "{lines:?}");
-        assert_eq!(sharing(&loaded.value.unwrap()), &Sharing::Broken, "{text}");
+        assert_eq!(sharing(&loaded.value.unwrap()), &Sharing::Invalid, "{text}");
     }
 }
 
@@ -194,7 +194,7 @@ fn of_two_configurations_of_one_agent_neither_is_used() {
         let loaded = load(path, "argocd");
         let found = lines(&loaded);
         assert!(found.iter().any(|line| line.contains(words)), "{found:?}");
-        assert_eq!(loaded.value.unwrap().agents["my-agent"].sharing, Sharing::Broken);
+        assert_eq!(loaded.value.unwrap().agents["my-agent"].sharing, Sharing::Invalid);
     };
     neither(
         both.path(),

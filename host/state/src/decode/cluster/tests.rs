@@ -163,16 +163,16 @@ fn every_two_ways_together_are_refused() {
         for (second, other) in &ways[at + 1..] {
             let mut both = one.as_object().unwrap().clone();
             both.extend(other.as_object().unwrap().clone());
-            let said = bad(&Value::Object(both));
+            let message = bad(&Value::Object(both));
             let named = format!("`{first}`, `{second}` are several ways of authentication; keep one");
-            assert!(said.contains(&named), "{first} {second}: {said}");
+            assert!(message.contains(&named), "{first} {second}: {message}");
         }
     }
 }
 
 #[test]
 fn mistakes_are_told_with_what_was_meant() {
-    for (config, said) in [
+    for (config, expected) in [
         (json!({ "bearertoken": "x" }), "did you mean `bearerToken`?"),
         (json!({ "bearer_token": "x" }), "did you mean `bearerToken`?"),
         (
@@ -241,7 +241,7 @@ fn mistakes_are_told_with_what_was_meant() {
         (json!([]), "`config` is not a JSON object"),
     ] {
         let lines = bad(&config);
-        assert!(lines.contains(said), "{config}: {lines}");
+        assert!(lines.contains(expected), "{config}: {lines}");
         for value in ["b34r3r", "p4ssw0rd", "aGVsbG8", "t0p-s3cr3t", "a:b"] {
             assert!(!lines.contains(value), "{lines}");
         }
@@ -251,7 +251,7 @@ fn mistakes_are_told_with_what_was_meant() {
 #[test]
 fn text_that_is_not_json_or_has_a_key_twice() {
     let secret = |config: &str| manifest("prod", SERVER, &json!(null)).replace("\"null\"", &json!(config).to_string());
-    for (config, said) in [
+    for (config, expected) in [
         ("bearerToken: b34r3r", "`config` is not a JSON object"),
         ("{\"bearerToken\": \"b34r3r\"", "`config` is not a JSON object"),
         (
@@ -262,7 +262,10 @@ fn text_that_is_not_json_or_has_a_key_twice() {
     ] {
         let (resources, lines) = load(&secret(config));
         let lines = lines.join("\n");
-        assert!(lines.contains(said) && !lines.contains("b34r3r"), "{config}: {lines}");
+        assert!(
+            lines.contains(expected) && !lines.contains("b34r3r"),
+            "{config}: {lines}"
+        );
         assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "unusable");
     }
     let (resources, lines) = load(&secret(" \n"));
@@ -345,7 +348,7 @@ fn what_a_provider_may_be_granted_is_kept_beside() {
     let names: Vec<&str> = config.values.keys().map(String::as_str).collect();
     assert_eq!(names, ["orgName", "token"]);
     assert_eq!(config.values["token"].expose_secret(), "t0p-s3cr3t");
-    assert_eq!(config.object.as_deref(), Some("prod"));
+    assert_eq!(config.secret_name.as_deref(), Some("prod"));
     assert_eq!(config.resource_version.as_deref(), Some("4711"));
     assert_eq!(config.labels["team"], "shop");
 }

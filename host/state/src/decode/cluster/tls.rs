@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::members::RawObject;
+use super::raw_object::RawObject;
 use crate::{ClusterTls, TlsVerification};
 
-/// What `tlsClientConfig` says.
+/// The settings of `tlsClientConfig`.
 #[derive(Default)]
 pub(super) struct Tls {
     pub(super) server: ClusterTls,
@@ -27,27 +27,27 @@ pub(super) struct Tls {
 /// client-go, which refuses authorities beside `insecure`.
 pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
     let known = ["insecure", "serverName", "caData", "certData", "keyData"];
-    let Some(members) = RawObject::open(json, "tlsClientConfig", &known, mistakes) else {
+    let Some(object) = RawObject::open(json, "tlsClientConfig", &known, mistakes) else {
         return Tls::default();
     };
-    let server_name = members.text("serverName", mistakes);
+    let server_name = object.text("serverName", mistakes);
     if server_name
         .as_ref()
         .is_some_and(|name| ServerName::try_from(name.as_str()).is_err())
     {
         mistakes.push("`tlsClientConfig.serverName` is neither a name nor an address".to_owned());
     }
-    let ca_pem = certificates(&members, "caData", mistakes);
-    let verification = match members.boolean("insecure", mistakes) {
+    let ca_pem = certificates(&object, "caData", mistakes);
+    let verification = match object.boolean("insecure", mistakes) {
         true => TlsVerification::Off,
         false => TlsVerification::On,
     };
-    if verification == TlsVerification::Off && members.raw("caData").is_some_and(|data| data != r#""""#) {
+    if verification == TlsVerification::Off && object.raw("caData").is_some_and(|data| data != r#""""#) {
         mistakes.push("`tlsClientConfig` has `caData` and `insecure`, which excludes it".to_owned());
     }
-    let chain = certificates(&members, "certData", mistakes);
-    let key = key(&members, mistakes);
-    let written = |key: &str| members.raw(key).is_some_and(|data| data != r#""""#);
+    let chain = certificates(&object, "certData", mistakes);
+    let key = key(&object, mistakes);
+    let written = |key: &str| object.raw(key).is_some_and(|data| data != r#""""#);
     if written("certData") != written("keyData") {
         mistakes.push("`tlsClientConfig.certData` needs `keyData`, and the other way around".to_owned());
     }
@@ -61,18 +61,18 @@ pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
     }
 }
 
-fn certificates(members: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
-    let pem = pem(members, key, mistakes)?;
+fn certificates(object: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
+    let pem = pem(object, key, mistakes)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     if chain.is_ok_and(|chain| !chain.is_empty()) {
         return Some(pem.as_str().to_owned());
     }
-    mistakes.push(format!("`{}` holds no PEM certificate", members.name(key)));
+    mistakes.push(format!("`{}` holds no PEM certificate", object.name(key)));
     None
 }
 
-fn key(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
-    let pem = pem(members, "keyData", mistakes)?;
+fn key(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
+    let pem = pem(object, "keyData", mistakes)?;
     if PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok() {
         return Some(SecretString::from(pem.as_str()));
     }
@@ -81,8 +81,8 @@ fn key(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<SecretStri
 }
 
 /// Decodes base64 as Go's JSON decoder does: the standard alphabet, padded, line breaks ignored.
-fn pem(members: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
-    let mut text = Zeroizing::new(members.text(key, mistakes)?);
+fn pem(object: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
+    let mut text = Zeroizing::new(object.text(key, mistakes)?);
     text.retain(|symbol| !matches!(symbol, '\n' | '\r'));
     let decoded = STANDARD.decode(text.as_bytes()).ok().and_then(|bytes| {
         String::from_utf8(bytes)
@@ -90,7 +90,7 @@ fn pem(members: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option
             .ok()
     });
     if decoded.is_none() {
-        let name = members.name(key);
+        let name = object.name(key);
         mistakes.push(format!("`{name}` is not base64 of PEM text"));
     }
     decoded.map(Zeroizing::new)

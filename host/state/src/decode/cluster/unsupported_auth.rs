@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::members::RawObject;
+use super::raw_object::RawObject;
 
 const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity"}}"#;
 const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
@@ -13,13 +13,13 @@ const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "
 /// no region and its identity is whatever the SDK finds first.
 pub(super) fn aws(json: &str, mistakes: &mut Vec<String>) {
     let known = ["clusterName", "roleARN", "profile"];
-    let Some(members) = RawObject::open(json, "awsAuthConfig", &known, mistakes) else {
+    let Some(object) = RawObject::open(json, "awsAuthConfig", &known, mistakes) else {
         return;
     };
-    if members.raw("profile").is_some_and(|profile| profile != r#""""#) {
+    if object.raw("profile").is_some_and(|profile| profile != r#""""#) {
         mistakes.push("`awsAuthConfig.profile` names a file of the pod's, which no provider reads".to_owned());
     }
-    let instead = match members.raw("roleARN") {
+    let instead = match object.raw("roleARN") {
         None | Some(r#""""#) => EKS,
         Some(_) => EKS_ROLE,
     };

@@ -2,19 +2,19 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{DecodedInput, Found, last_known_good};
+use super::{Completeness, DecodedInput, last_known_good};
 use crate::Resources;
 use crate::decode::read::ObjectDecoder;
 use crate::decode::{LoadMemo, collect_ignoring_errors};
-use crate::directory::Directory;
-use crate::fields::Source;
+use crate::directory::DirectorySource;
+use crate::fields::SourceMap;
 use crate::people::PersonState;
 use crate::source::Source as _;
 use tollgate_core::yaml;
 
 struct Folder {
     folder: TempDir,
-    source: Directory,
+    source: DirectorySource,
 }
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\ndata: ";
@@ -24,7 +24,7 @@ const PEOPLE: &str =
 impl Folder {
     fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Directory::new(folder.path(), "argocd");
+        let source = DirectorySource::new(folder.path(), "argocd");
         let made = Self { folder, source };
         for (name, text) in files {
             made.write(name, text);
@@ -42,7 +42,7 @@ impl Folder {
         std::fs::remove_file(self.folder.path().join(name)).unwrap();
     }
 
-    /// Loads, expects a refusal and gives the mended resources.
+    /// Loads, expects a refusal and returns the last known good resources.
     fn refused(&self) -> Arc<Resources> {
         assert!(self.source.load().value.is_none());
         self.source.last_known_good().unwrap()
@@ -138,21 +138,21 @@ fn whom_an_object_with_a_mistake_blocks_is_blocked() {
 /// Like an API server's objects: each stands alone, without a file.
 #[test]
 fn what_an_api_server_tells_no_more_is_gone() {
-    let said = |text: &str| {
-        let source = Source::file(Arc::from("object"));
-        let mut reader = ObjectDecoder::new("argocd");
+    let decoded = |text: &str| {
+        let source = SourceMap::file(Arc::from("object"));
+        let mut decoder = ObjectDecoder::new("argocd");
         for document in &yaml::parse(text).documents {
-            reader.document(document, &source);
+            decoder.document(document, &source);
         }
         DecodedInput {
             file: None,
-            items: reader.finish().into(),
+            items: decoder.finish().into(),
         }
     };
-    let secret = |name: &str| said(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n"));
-    let good = [said(&map("{a: '1'}")), secret("old"), secret("stays")];
-    let now = [said(&map("{a: 5}")), secret("stays"), secret("new")];
-    let last_known_good = last_known_good(&now, &good, Found::All);
+    let secret = |name: &str| decoded(&format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n"));
+    let good = [decoded(&map("{a: '1'}")), secret("old"), secret("stays")];
+    let now = [decoded(&map("{a: 5}")), secret("stays"), secret("new")];
+    let last_known_good = last_known_good(&now, &good, Completeness::Complete);
     let resources = collect_ignoring_errors(&last_known_good, "argocd", &LoadMemo::default());
     assert_eq!(data(&resources, "a").as_deref(), Some("1"));
     assert_eq!(resources.secrets.keys().collect::<Vec<_>>(), ["new", "stays"]);

@@ -18,7 +18,7 @@ fn read(specs: &[&str]) -> Loaded<Resources> {
     load_text(&text, "f.yaml", "argocd")
 }
 
-/// Expects that every mistake refuses the load with its place.
+/// Expects that every mistake refuses the load with its location.
 #[track_caller]
 fn refused(specs: &[&str], expected: &str) {
     let loaded = read(specs);
@@ -137,8 +137,8 @@ fn what_is_not_understood_refuses_the_load() {
 fn a_member_nobody_knows_is_said_and_is_none() {
     let loaded = read(&["groups: [{id: 1, path: a, members: [{username: eve, role: owner}]}]"]);
     let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-    let said = "f.yaml:5:44: warning: `eve` is a member of `a` and no user of any directory";
-    assert!(lines.iter().any(|line| line == said), "{lines:?}");
+    let expected = "f.yaml:5:44: warning: `eve` is a member of `a` and no user of any directory";
+    assert!(lines.iter().any(|line| line == expected), "{lines:?}");
     assert!(loaded.value.unwrap().people.group("a").unwrap().members.is_empty());
 }
 

@@ -22,19 +22,19 @@ fn name(name: &str) -> ObjectName {
     }
 }
 
-fn load(kept: &mut FolderCache, folder: &Path) -> Loaded<Arc<Resources>> {
-    kept.load(folder, "argocd", &[])
+fn load(cache: &mut FolderCache, folder: &Path) -> Loaded<Arc<Resources>> {
+    cache.load(folder, "argocd", &[])
 }
 
-fn good(kept: &mut FolderCache, folder: &Path) -> Arc<Resources> {
-    let loaded = load(kept, folder);
+fn good(cache: &mut FolderCache, folder: &Path) -> Arc<Resources> {
+    let loaded = load(cache, folder);
     loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
 /// Marks the times of every file as trusted, as if it had been read later.
-fn settle(kept: &mut FolderCache) {
-    for file in kept.files.values_mut() {
-        file.change_check = ChangeCheck::FileStamp;
+fn trust_stamps(cache: &mut FolderCache) {
+    for file in cache.files.values_mut() {
+        file.change_check = ChangeCheck::Metadata;
     }
 }
 
@@ -42,9 +42,9 @@ fn settle(kept: &mut FolderCache) {
 fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.yaml"), application("a", "web")).unwrap();
-    let mut kept = FolderCache::default();
-    let first = load(&mut kept, folder.path());
-    let again = load(&mut kept, folder.path());
+    let mut cache = FolderCache::default();
+    let first = load(&mut cache, folder.path());
+    let again = load(&mut cache, folder.path());
     assert!(Arc::ptr_eq(&first.value.unwrap(), &again.value.unwrap()));
     assert_eq!(first.diagnostics, again.diagnostics);
     // There is no argocd-cm and no project; kept findings are reported again.
@@ -58,15 +58,15 @@ fn only_the_file_that_changed_gives_other_pointers() {
         let path = folder.path().join(format!("{file}.yaml"));
         fs::write(path, application(file, "web")).unwrap();
     }
-    let mut kept = FolderCache::default();
-    let before = good(&mut kept, folder.path());
+    let mut cache = FolderCache::default();
+    let before = good(&mut cache, folder.path());
     fs::write(folder.path().join("a.yaml"), application("a", "shop")).unwrap();
-    let after = good(&mut kept, folder.path());
+    let after = good(&mut cache, folder.path());
     assert_eq!(after.applications[&name("a")].project, "shop");
     let same = |of: &str| Arc::ptr_eq(&before.applications[&name(of)], &after.applications[&name(of)]);
     assert!(!same("a") && same("b"));
     fs::remove_file(folder.path().join("b.yaml")).unwrap();
-    assert!(!good(&mut kept, folder.path()).applications.contains_key(&name("b")));
+    assert!(!good(&mut cache, folder.path()).applications.contains_key(&name("b")));
 }
 
 #[test]
@@ -75,10 +75,10 @@ fn objects_that_say_the_same_in_a_changed_file_are_the_same_pointers() {
     let file = folder.path().join("all.yaml");
     let text = |project: &str| format!("{}---\n{}", application("a", project), application("b", "web"));
     fs::write(&file, text("web")).unwrap();
-    let mut kept = FolderCache::default();
-    let before = good(&mut kept, folder.path());
+    let mut cache = FolderCache::default();
+    let before = good(&mut cache, folder.path());
     fs::write(&file, text("shop")).unwrap();
-    let after = good(&mut kept, folder.path());
+    let after = good(&mut cache, folder.path());
     let same = |of: &str| Arc::ptr_eq(&before.applications[&name(of)], &after.applications[&name(of)]);
     assert!(!same("a") && same("b"));
 }
@@ -95,10 +95,7 @@ fn times_are_believed_only_when_they_are_past() {
         ChangeCheck::Contents,
         "it may be written again within one tick"
     );
-    assert_eq!(
-        stamp.change_check(now + Duration::from_secs(10)),
-        ChangeCheck::FileStamp
-    );
+    assert_eq!(stamp.change_check(now + Duration::from_secs(10)), ChangeCheck::Metadata);
     assert_eq!(
         stamp.change_check(now - Duration::from_secs(3600)),
         ChangeCheck::Contents,
@@ -112,17 +109,17 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, application("a", "web")).unwrap();
-    let mut kept = FolderCache::default();
-    good(&mut kept, folder.path());
+    let mut cache = FolderCache::default();
+    good(&mut cache, folder.path());
     // The length is the same, so only the times differ; they are as new as the file itself.
     fs::write(&file, application("a", "bew")).unwrap();
-    assert_eq!(good(&mut kept, folder.path()).applications[&name("a")].project, "bew");
+    assert_eq!(good(&mut cache, folder.path()).applications[&name("a")].project, "bew");
     // A file with trusted times is not opened, so it need not even be readable.
-    settle(&mut kept);
-    let digest = kept.files[&file].digest;
-    kept.files.get_mut(&file).unwrap().digest = [0; 32];
-    good(&mut kept, folder.path());
-    assert_eq!(kept.files[&file].digest, [0; 32], "it was read");
+    trust_stamps(&mut cache);
+    let digest = cache.files[&file].digest;
+    cache.files.get_mut(&file).unwrap().digest = [0; 32];
+    good(&mut cache, folder.path());
+    assert_eq!(cache.files[&file].digest, [0; 32], "it was read");
     // Any other time makes it another file.
     fs::File::options()
         .write(true)
@@ -130,8 +127,8 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
         .unwrap()
         .set_modified(SystemTime::now() - Duration::from_secs(3600))
         .unwrap();
-    good(&mut kept, folder.path());
-    assert_eq!(kept.files[&file].digest, digest);
+    good(&mut cache, folder.path());
+    assert_eq!(cache.files[&file].digest, digest);
 }
 
 #[test]
@@ -139,11 +136,11 @@ fn a_mistake_refuses_until_it_is_mended() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a.yaml"), folder.path().join("b.yaml"));
     fs::write(&a, application("a", "web")).unwrap();
-    let mut kept = FolderCache::default();
-    let before = good(&mut kept, folder.path());
+    let mut cache = FolderCache::default();
+    let before = good(&mut cache, folder.path());
     fs::write(&b, "").unwrap();
     for _ in 0..2 {
-        let refused = load(&mut kept, folder.path());
+        let refused = load(&mut cache, folder.path());
         assert!(refused.value.is_none());
         assert!(
             refused
@@ -153,7 +150,7 @@ fn a_mistake_refuses_until_it_is_mended() {
         );
     }
     fs::write(&b, application("b", "web")).unwrap();
-    let after = good(&mut kept, folder.path());
+    let after = good(&mut cache, folder.path());
     assert_eq!(after.applications.len(), 2);
     assert!(Arc::ptr_eq(
         &before.applications[&name("a")],

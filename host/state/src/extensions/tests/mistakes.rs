@@ -1,4 +1,4 @@
-//! Mistakes: their class, their place, and what Argo CD lets pass.
+//! Mistakes: their class, their location, and what Argo CD lets pass.
 
 use super::*;
 

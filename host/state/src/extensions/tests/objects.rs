@@ -1,5 +1,5 @@
-//! An `ArgoCDExtension` is the extension that an entry of `extension.config` with the same
-//! words is.
+//! Tests that an `ArgoCDExtension` gives the same extension as an equivalent entry of
+//! `extension.config`.
 
 use crate::Resources;
 use crate::directory::load_text;

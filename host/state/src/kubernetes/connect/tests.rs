@@ -15,13 +15,13 @@ async fn refused(kubeconfig: &str) -> String {
         kubeconfig: Some(file.clone()),
         ..KubernetesState::default()
     };
-    let said = match connect(&settings).await {
+    let message = match connect(&settings).await {
         Ok(_) => panic!("it is taken"),
-        Err(said) => said,
+        Err(message) => message,
     };
-    assert!(!said.contains("hunter2"), "{said}");
-    assert!(!said.contains('\n'), "{said}");
-    said.replace(&*file.to_string_lossy(), "FILE")
+    assert!(!message.contains("hunter2"), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+    message.replace(&*file.to_string_lossy(), "FILE")
 }
 
 fn with_user(user: &str) -> String {

@@ -4,22 +4,22 @@
 //! been done, so the object is read again before the write counts as failed.
 //!
 //! Invariant: nobody else's change is overwritten. Only what controllers keep writing (`status`,
-//! `operation`, their annotations) may have changed since the object was looked at, and it is kept.
+//! `operation`, their annotations) may have changed since the object was read, and it is kept.
 
 use futures_util::future::join_all;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde_json::{Map, Value};
 
-use super::{Cluster, path};
+use super::{ClusterWriter, path};
 use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
-use crate::write::same::fields_equal;
+use crate::write::equivalence::fields_equal;
 use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, strip_server_metadata};
 
 /// Most writes in progress at the same time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
-/// How often a write is retried when a controller was faster; as in Argo CD.
-const TRIES: usize = 10;
+/// How often a write is tried if a controller changes the object in between; as in Argo CD.
+const MAX_ATTEMPTS: usize = 10;
 
 /// Prefixes of annotations that controllers and people set on an Application all the time.
 const VOLATILE_ANNOTATIONS: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
@@ -40,13 +40,16 @@ enum Undo {
 /// A write that was done.
 type Done = (Option<StoredObject>, Undo);
 
-impl Cluster {
+impl ClusterWriter {
     pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
         self.dry_run(writes).await?;
         let mut now = Vec::with_capacity(writes.len());
         let mut done: Vec<(ObjectKey, Undo)> = Vec::new();
         let mut failed = None;
-        for group in writes.chunk_by(alike).flat_map(|group| group.chunks(AT_ONCE)) {
+        for group in writes
+            .chunk_by(alike)
+            .flat_map(|group| group.chunks(MAX_CONCURRENT_WRITES))
+        {
             let results = join_all(group.iter().map(|write| self.write(write))).await;
             for (write, result) in group.iter().zip(results) {
                 match result {
@@ -74,7 +77,7 @@ impl Cluster {
             .iter()
             .filter(|write| matches!(write, Write::Delete { .. }))
             .collect();
-        for group in deletions.chunks(AT_ONCE) {
+        for group in deletions.chunks(MAX_CONCURRENT_WRITES) {
             let results = join_all(group.iter().map(|write| self.try_deletion(write))).await;
             for (write, result) in group.iter().zip(results) {
                 result.map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
@@ -102,8 +105,8 @@ impl Cluster {
                 key,
                 before,
                 after,
-                based_on,
-            } => self.change(key, (before, after), based_on).await,
+                expected_version,
+            } => self.change(key, (before, after), expected_version).await,
             Write::Delete {
                 key,
                 before,
@@ -126,7 +129,7 @@ impl Cluster {
             }
             Err(error) => error,
         };
-        if !matches!(error, Error::Exists(_)) && !is_unanswered(&error) {
+        if !matches!(error, Error::AlreadyExists(_)) && !is_unanswered(&error) {
             return Err(error);
         }
         match self.read(key).await {
@@ -149,7 +152,7 @@ impl Cluster {
         &self,
         key: &ObjectKey,
         (before, after): (&Value, &Value),
-        based_on: &ResourceVersion,
+        expected_version: &ResourceVersion,
     ) -> Result<Done, Error> {
         let (mut was, mut wanted) = (before.clone(), after.clone());
         for object in [&mut was, &mut wanted] {
@@ -157,17 +160,17 @@ impl Cluster {
         }
         let patch = merge_patch(&was, &wanted).unwrap_or(Value::Object(Map::new()));
         let mut last = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.read(key).await?;
-            let is_it = found.version == *based_on;
-            let is_as_it_was = object_version(before) == *based_on && is_same(&found.object, before);
+            let is_it = found.version == *expected_version;
+            let is_as_it_was = object_version(before) == *expected_version && is_same(&found.object, before);
             if is_equivalent(&found.object, after) && (last.is_some() || !is_it) {
                 return Ok((Some(found), Undo::PutBack(before.clone(), after.clone())));
             }
             if !is_it && !is_as_it_was {
                 return Err(last.unwrap_or_else(|| Error::Conflict {
                     key: key.clone(),
-                    based_on: based_on.as_str().to_owned(),
+                    expected_version: expected_version.as_str().to_owned(),
                     found: found.version.as_str().to_owned(),
                 }));
             }
@@ -182,21 +185,20 @@ impl Cluster {
         Err(last.unwrap_or(Error::Interrupted))
     }
 
-    /// Deletes an object. Gives whether it existed: if it is gone or being deleted, that is what
-    /// was wanted.
+    /// Deletes an object. Returns whether it existed: one that is gone or being deleted is no
+    /// failure.
     async fn remove(
         &self,
         key: &ObjectKey,
         before: &Value,
-        (propagation, is_rehearsal): (Propagation, bool),
+        (propagation, is_dry_run): (Propagation, bool),
     ) -> Result<bool, Error> {
         let mut version = object_version(before);
         let mut last = None;
-        for _ in 0..TRIES {
-            match self.delete_as(key, &version, (propagation, is_rehearsal)).await {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.delete_as(key, &version, (propagation, is_dry_run)).await {
                 Ok(()) => return Ok(true),
-                // A deletion was sent without an answer and the object is gone, so that deletion
-                // did it.
+                // An earlier deletion got no answer, and the object is gone: that one deleted it.
                 Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
                 Err(error) if is_retryable(&error, last.as_ref()) => {
                     let found = match self.read(key).await {
@@ -222,23 +224,23 @@ impl Cluster {
     async fn delete_as(
         &self,
         key: &ObjectKey,
-        based_on: &ResourceVersion,
-        (propagation, is_rehearsal): (Propagation, bool),
+        expected_version: &ResourceVersion,
+        (propagation, is_dry_run): (Propagation, bool),
     ) -> Result<(), Error> {
         let parameters = DeleteParams {
-            dry_run: is_rehearsal,
+            dry_run: is_dry_run,
             propagation_policy: Some(match propagation {
                 Propagation::Background => PropagationPolicy::Background,
                 Propagation::Orphan => PropagationPolicy::Orphan,
             }),
             preconditions: Some(Preconditions {
-                resource_version: Some(based_on.as_str().to_owned()),
+                resource_version: Some(expected_version.as_str().to_owned()),
                 uid: None,
             }),
             ..DeleteParams::default()
         };
         let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
-        self.send(request, Some((key, based_on))).await.map(drop)
+        self.send(request, Some((key, expected_version))).await.map(drop)
     }
 
     async fn undo_all(&self, done: Vec<(ObjectKey, Undo)>, failed: &mut BatchError) {
@@ -261,7 +263,7 @@ impl Cluster {
             };
             match undone {
                 Ok(()) => failed.undone.push(key),
-                Err(why) => failed.left.push(UndoFailure { key, why }),
+                Err(why) => failed.not_undone.push(UndoFailure { key, why }),
             }
         }
     }
@@ -276,7 +278,7 @@ impl Cluster {
         if !is_same(&found.object, &after) {
             return Err(Error::Conflict {
                 key: key.clone(),
-                based_on: "of this batch".to_owned(),
+                expected_version: "of this batch".to_owned(),
                 found: found.version.as_str().to_owned(),
             });
         }
@@ -294,7 +296,7 @@ impl Cluster {
         }
         match self.create(key, &object).await {
             Ok(_) => Ok(()),
-            Err(Error::Exists(_)) => Err("it is being deleted, which the cluster does not take back".to_owned()),
+            Err(Error::AlreadyExists(_)) => Err("it is being deleted, which the cluster does not take back".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -322,7 +324,7 @@ fn is_retryable(error: &Error, last: Option<&Error>) -> bool {
     matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
 }
 
-/// Removes what a change does not concern.
+/// Removes what a change never writes.
 fn strip(object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         members.remove("status");
@@ -336,25 +338,25 @@ fn metadata_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     value.filter(|value| !value.is_null())
 }
 
-/// The annotations, without those that change all the time.
+/// The annotations, without the volatile ones.
 fn stable_annotations(object: &Value) -> Map<String, Value> {
     let annotations = metadata_field(object, "annotations")
         .and_then(Value::as_object)
         .cloned();
     let mut annotations = annotations.unwrap_or_default();
-    annotations.retain(|key, _| !VOLATILE_ANNOTATIONS.iter().any(|fleeting| key.starts_with(fleeting)));
+    annotations.retain(|key, _| !VOLATILE_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
     annotations
 }
 
-/// Whether an object is still as it was looked at, except for what controllers write.
+/// Whether an object is still as it was read, except for what controllers write.
 fn is_same(found: &Value, before: &Value) -> bool {
     let has_other_uid =
         metadata_field(before, "uid").is_some() && metadata_field(found, "uid") != metadata_field(before, "uid");
     !has_other_uid && is_equivalent(found, before)
 }
 
-/// Whether an object says what another one says. Argo CD's controllers leave out fields that mean
-/// nothing.
+/// Whether an object means the same as another one. Argo CD's controllers leave out fields with
+/// zero values.
 fn is_equivalent(found: &Value, wanted: &Value) -> bool {
     let parts = ["labels", "finalizers", "ownerReferences"];
     fields_equal("spec", found.get("spec"), wanted.get("spec"))
@@ -370,7 +372,7 @@ fn is_ours(found: &Value, object: &Value) -> bool {
     owner.is_some() && metadata_field(found, "ownerReferences") == owner
 }
 
-/// The existing object, with everything that `object` says.
+/// The existing object, with the spec and metadata that `object` wants.
 fn with_desired_fields(found: &Value, object: &Value) -> Value {
     let mut now = found.clone();
     if let (Some(members), Some(spec)) = (now.as_object_mut(), object.get("spec")) {

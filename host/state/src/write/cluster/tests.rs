@@ -6,8 +6,8 @@ use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::super::{Error, Kind, ObjectKey, ResourceVersion};
-use super::{Cluster, has_any, owners};
+use super::super::{Error, ObjectKey, ResourceVersion, WritableKind};
+use super::{ClusterWriter, has_any, owners};
 use crate::ObjectName;
 
 /// An API server with one AppProject; it checks versions as a real one does.
@@ -27,7 +27,7 @@ impl Server {
         Self(Arc::new(Mutex::new((object, Vec::new()))))
     }
 
-    fn cluster(&self) -> Cluster {
+    fn cluster(&self) -> ClusterWriter {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -38,7 +38,7 @@ impl Server {
                 Ok::<_, Infallible>(server.answer(&head, &content))
             }
         });
-        Cluster::new(kube::Client::new(service, "argocd"))
+        ClusterWriter::new(kube::Client::new(service, "argocd"))
     }
 
     fn answer(&self, head: &http::request::Parts, content: &Value) -> Response<Full<bytes::Bytes>> {
@@ -83,7 +83,7 @@ impl Server {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        kind: Kind::AppProject,
+        kind: WritableKind::AppProject,
         name: ObjectName {
             namespace: "argocd".to_owned(),
             name: name.to_owned(),
@@ -140,7 +140,7 @@ async fn refusals_say_what_they_are() {
         .create(&key("shop"), &json!({"metadata": {}}))
         .await
         .expect_err("it exists");
-    assert!(matches!(there, Error::Exists(_)), "{there}");
+    assert!(matches!(there, Error::AlreadyExists(_)), "{there}");
     let denied = cluster
         .delete(&key("shop"), &ResourceVersion::new("1"))
         .await

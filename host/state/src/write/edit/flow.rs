@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{EditError, Editor, Hunk, LAYOUT, Splice, difference, keys, refused};
+use super::{EditError, Editor, Hunk, LAYOUT, Splice, diff, keys, refused};
 use crate::write::syntax::{Pair, SyntaxKind, SyntaxNode};
 
 impl Editor<'_> {
@@ -18,17 +18,17 @@ impl Editor<'_> {
         let ranges: Vec<_> = items.iter().map(|item| item.range.clone()).collect();
         let order = items.last().map(keys).unwrap_or_default();
         let beside = items.last().and_then(first_text).unwrap_or(syntax);
-        let mut writing = self.writing(beside, &order, 2);
+        let mut emitter = self.emitter(beside, &order, 2);
         if items.is_empty() {
-            writing.quotes = self.quotes_of_text();
+            emitter.quotes = self.quotes_of_text();
         }
-        for Hunk { removed, inserted } in difference(old, new) {
-            let marked = items.get(removed.clone()).unwrap_or_default().iter();
-            if let Some(marked) = marked.filter_map(SyntaxNode::first_with_property).next() {
-                return Err(refused(marked));
+        for Hunk { removed, inserted } in diff(old, new) {
+            let nodes = items.get(removed.clone()).unwrap_or_default().iter();
+            if let Some(node) = nodes.filter_map(SyntaxNode::first_with_property).next() {
+                return Err(refused(node));
             }
             let inserted = new.get(inserted).unwrap_or_default();
-            let texts: Vec<String> = inserted.iter().map(|item| writing.inline(item)).collect();
+            let texts: Vec<String> = inserted.iter().map(|item| emitter.inline(item)).collect();
             // Replaces as many in place as possible, then removes or inserts the rest.
             let middle = removed.start.saturating_add(removed.len().min(texts.len()));
             let in_place = ranges.get(removed.start..middle).unwrap_or_default();
@@ -51,11 +51,11 @@ impl Editor<'_> {
             .iter()
             .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
             .collect();
-        let mut writing = self.writing(pairs.last().map_or(syntax, |pair| &pair.key), &[], 2);
+        let mut emitter = self.emitter(pairs.last().map_or(syntax, |pair| &pair.key), &[], 2);
         if pairs.is_empty() {
-            writing.quotes = self.quotes_of_text();
+            emitter.quotes = self.quotes_of_text();
         }
-        let all = writing.inline(&Value::Object(added.clone()));
+        let all = emitter.inline(&Value::Object(added.clone()));
         let inner = all.strip_prefix('{').and_then(|all| all.strip_suffix('}'));
         let texts = [inner.unwrap_or_default().to_owned()];
         self.flow_insert(syntax, &ranges, (ranges.len(), &texts));
@@ -161,7 +161,7 @@ impl Editor<'_> {
 
 /// The first scalar of a value, which shows whether texts are in quotes.
 fn first_text(value: &SyntaxNode) -> Option<&SyntaxNode> {
-    match &value.shape {
+    match &value.kind {
         SyntaxKind::Scalar { .. } => Some(value),
         SyntaxKind::Sequence(_, items) => items.first().and_then(first_text),
         SyntaxKind::Mapping(_, pairs) => pairs.first().map(|pair| &pair.key),

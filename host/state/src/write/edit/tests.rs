@@ -14,8 +14,8 @@ fn entry(server: &str, account: &str) -> Value {
 }
 
 /// The text after `change` of the first object's entries.
-fn changed(text: &str, place: ObjectPosition, change: impl Fn(&mut Vec<Value>)) -> Result<String, String> {
-    let mut wanted = at(&parse_documents(text).expect("a text"), place)
+fn changed(text: &str, position: ObjectPosition, change: impl Fn(&mut Vec<Value>)) -> Result<String, String> {
+    let mut wanted = at(&parse_documents(text).expect("a text"), position)
         .expect("an object")
         .clone();
     let spec = wanted["spec"].as_object_mut().expect("a spec");
@@ -24,7 +24,7 @@ fn changed(text: &str, place: ObjectPosition, change: impl Fn(&mut Vec<Value>)) 
         *list = json!([]);
     }
     change(list.as_array_mut().expect("a list"));
-    replace(text, place, &wanted).map_err(|refused| refused.to_string())
+    replace(text, position, &wanted).map_err(|refused| refused.to_string())
 }
 
 #[track_caller]
@@ -179,15 +179,15 @@ fn json_stays_json() {
 fn one_object_of_many_is_changed() {
     let item = "- kind: AppProject\n  metadata: {name: b}\n  spec:\n    destinationServiceAccounts:\n    - {server: a, namespace: n, defaultServiceAccount: x}\n";
     let text = format!("# first\na: 1\n---\nkind: List\nitems:\n{item}{item}metadata: {{}}\n---\nc:   3   # odd\n");
-    let place = ObjectPosition {
+    let position = ObjectPosition {
         document: 1,
         item: Some(1),
     };
     let after = item.replace("{server: a, namespace: n, defaultServiceAccount: x}\n", "{server: a, namespace: n, defaultServiceAccount: x}\n    - server: \"*\"\n      namespace: \"n\"\n      defaultServiceAccount: new\n");
     let expected =
         format!("# first\na: 1\n---\nkind: List\nitems:\n{item}{after}metadata: {{}}\n---\nc:   3   # odd\n");
-    assert_eq!(changed(&text, place, add), Ok(expected));
-    let gone = remove(&text, place).expect("an item goes");
+    assert_eq!(changed(&text, position, add), Ok(expected));
+    let gone = remove(&text, position).expect("an item goes");
     assert_eq!(
         gone,
         format!("# first\na: 1\n---\nkind: List\nitems:\n{item}metadata: {{}}\n---\nc:   3   # odd\n")
@@ -198,8 +198,8 @@ fn one_object_of_many_is_changed() {
 fn documents_go_with_their_marker() {
     let text = "# a\na: 1\n---\n# b\nb: 2\n---\nc: 3\n";
     let of = |document| {
-        let place = ObjectPosition { document, item: None };
-        remove(text, place).expect("it goes")
+        let position = ObjectPosition { document, item: None };
+        remove(text, position).expect("it goes")
     };
     assert_eq!(of(0), "---\n# b\nb: 2\n---\nc: 3\n");
     assert_eq!(of(1), "# a\na: 1\n---\nc: 3\n");

@@ -1,5 +1,5 @@
-//! Changes several objects in a folder at once, each based on a version. If one write cannot be
-//! done, none is. Each file is written once.
+//! Changes several objects in a folder at once, each with its expected version. If one write cannot
+//! be done, none is. Each file is written once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::persist::FileChange;
-use super::{Folder, LocatedObject, unversioned};
+use super::{FolderWriter, LocatedObject, unversioned};
 use crate::write::batch::{BatchError, Write};
-use crate::write::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, edit, strip_server_metadata};
+use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, edit, strip_server_metadata};
 
 /// The files of each object; more than one is a mistake.
 type Index = HashMap<ObjectKey, Vec<PathBuf>>;
 
-/// The old and new texts of files.
+/// The planned changes, by file.
 #[derive(Debug, Default)]
 struct FileChanges(BTreeMap<PathBuf, FileChange>);
 
-impl Folder {
+impl FolderWriter {
     /// Does all writes or none, under one lock. Blocks.
     pub(in crate::write) fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
         let Some(first) = writes.first() else {
@@ -31,13 +31,13 @@ impl Folder {
         };
         let _lock = self.lock().map_err(about(first))?;
         let (mut found, index) = self.index(writes).map_err(about(first))?;
-        let mut drafts = FileChanges::default();
+        let mut planned = FileChanges::default();
         for write in writes {
-            self.plan_write(write, (&mut found, &index), &mut drafts)
+            self.plan_write(write, (&mut found, &index), &mut planned)
                 .map_err(about(write))?;
         }
-        let landings: Vec<FileChange> = drafts.0.into_values().filter(is_change).collect();
-        self.persist_all(&landings)?;
+        let changes: Vec<FileChange> = planned.0.into_values().filter(is_change).collect();
+        self.persist_all(&changes)?;
         let (mut found, _) = self.index(writes).map_err(about(first))?;
         let now = |write: &Write| found.remove(write.key()).map(|found| found.stored);
         Ok(writes.iter().map(now).collect())
@@ -47,7 +47,11 @@ impl Folder {
     fn index(&self, writes: &[Write]) -> Result<(HashMap<ObjectKey, LocatedObject>, Index), Error> {
         let mut objects = HashMap::new();
         let mut index = Index::new();
-        for kind in [Kind::ApplicationSet, Kind::AppProject, Kind::Application] {
+        for kind in [
+            WritableKind::ApplicationSet,
+            WritableKind::AppProject,
+            WritableKind::Application,
+        ] {
             if !writes.iter().any(|write| write.key().kind == kind) {
                 continue;
             }
@@ -61,12 +65,12 @@ impl Folder {
         Ok((objects, index))
     }
 
-    /// Applies one write to the texts.
+    /// Applies one write to the planned texts.
     fn plan_write(
         &self,
         write: &Write,
         (found, index): (&mut HashMap<ObjectKey, LocatedObject>, &Index),
-        drafts: &mut FileChanges,
+        planned: &mut FileChanges,
     ) -> Result<(), Error> {
         let key = write.key();
         if let Some([first, second, ..]) = index.get(key).map(Vec::as_slice) {
@@ -77,21 +81,26 @@ impl Folder {
             });
         }
         match write {
-            Write::Create { key, object } => self.plan_create(key, object, (found, drafts)),
+            Write::Create { key, object } => self.plan_create(key, object, (found, planned)),
             Write::Replace {
-                key, after, based_on, ..
+                key,
+                after,
+                expected_version,
+                ..
             } => {
-                let here = self.planned_object(key, based_on, (found, drafts))?;
+                let here = self.planned_object(key, expected_version, (found, planned))?;
                 let wanted = unversioned(after, &here)?;
-                let text = edit::replace(&here.text, here.place, &wanted).map_err(|refused| layout(&here, &refused))?;
-                drafts.set(key, &here, Some(text));
+                let text = edit::replace(&here.text, here.position, &wanted)
+                    .map_err(|refused| unsupported_layout(&here, &refused))?;
+                planned.set(key, &here, Some(text));
                 Ok(())
             }
             Write::Delete { key, before, .. } => {
-                let based_on = crate::write::batch::object_version(before);
-                let here = self.planned_object(key, &based_on, (found, drafts))?;
-                let text = edit::remove(&here.text, here.place).map_err(|refused| layout(&here, &refused))?;
-                drafts.set(key, &here, (!text.trim().is_empty()).then_some(text));
+                let expected_version = crate::write::batch::object_version(before);
+                let here = self.planned_object(key, &expected_version, (found, planned))?;
+                let text =
+                    edit::remove(&here.text, here.position).map_err(|refused| unsupported_layout(&here, &refused))?;
+                planned.set(key, &here, (!text.trim().is_empty()).then_some(text));
                 Ok(())
             }
         }
@@ -101,21 +110,21 @@ impl Folder {
         &self,
         key: &ObjectKey,
         object: &Value,
-        (found, drafts): (&HashMap<ObjectKey, LocatedObject>, &mut FileChanges),
+        (found, planned): (&HashMap<ObjectKey, LocatedObject>, &mut FileChanges),
     ) -> Result<(), Error> {
         let path = self.new_file(key);
-        if found.contains_key(key) || path.exists() || drafts.0.contains_key(&path) {
-            return Err(Error::Exists(key.clone()));
+        if found.contains_key(key) || path.exists() || planned.0.contains_key(&path) {
+            return Err(Error::AlreadyExists(key.clone()));
         }
         let mut object = object.clone();
         strip_server_metadata(&mut object);
-        let landing = FileChange {
+        let change = FileChange {
             key: key.clone(),
             path: path.clone(),
             old: None,
             new: Some(crate::write::yaml(&object)),
         };
-        drafts.0.insert(path, landing);
+        planned.0.insert(path, change);
         Ok(())
     }
 
@@ -123,21 +132,21 @@ impl Folder {
     fn planned_object(
         &self,
         key: &ObjectKey,
-        based_on: &ResourceVersion,
-        (found, drafts): (&mut HashMap<ObjectKey, LocatedObject>, &FileChanges),
+        expected_version: &ResourceVersion,
+        (found, planned): (&mut HashMap<ObjectKey, LocatedObject>, &FileChanges),
     ) -> Result<LocatedObject, Error> {
         let here = found.remove(key).ok_or_else(|| Error::NotFound(key.clone()))?;
-        if here.stored.version != *based_on {
+        if here.stored.version != *expected_version {
             return Err(Error::Conflict {
                 key: key.clone(),
-                based_on: based_on.as_str().to_owned(),
+                expected_version: expected_version.as_str().to_owned(),
                 found: here.stored.version.as_str().to_owned(),
             });
         }
-        let Some(landing) = drafts.0.get(&here.path) else {
+        let Some(change) = planned.0.get(&here.path) else {
             return Ok(here);
         };
-        let text: Arc<str> = landing.new.as_deref().unwrap_or_default().into();
+        let text: Arc<str> = change.new.as_deref().unwrap_or_default().into();
         let mut all = Vec::new();
         self.objects(key.kind, (&here.path, &text), &mut all);
         let is_it = |name: &(String, String)| name.0 == key.name.namespace && name.1 == key.name.name;
@@ -148,21 +157,21 @@ impl Folder {
 
 impl FileChanges {
     fn set(&mut self, key: &ObjectKey, here: &LocatedObject, text: Option<String>) {
-        let landing = self.0.entry(here.path.clone()).or_insert_with(|| FileChange {
+        let change = self.0.entry(here.path.clone()).or_insert_with(|| FileChange {
             key: key.clone(),
             path: here.path.clone(),
             old: Some(Arc::clone(&here.text)),
             new: None,
         });
-        landing.new = text;
+        change.new = text;
     }
 }
 
-fn is_change(landing: &FileChange) -> bool {
-    landing.old.as_deref() != landing.new.as_deref()
+fn is_change(change: &FileChange) -> bool {
+    change.old.as_deref() != change.new.as_deref()
 }
 
-fn layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
+fn unsupported_layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
     Error::UnsupportedLayout {
         path: here.path.clone(),
         line: refused.line,

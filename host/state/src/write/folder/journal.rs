@@ -33,15 +33,15 @@ struct Entry {
 }
 
 /// Writes the journal of a batch. The caller holds the lock.
-pub(super) fn write(root: &Path, landings: &[FileChange], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
+pub(super) fn write(root: &Path, changes: &[FileChange], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
     let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
-    let entries = landings.iter().zip(prepared).map(|(landing, prepared)| Entry {
-        path: relative(&landing.path),
+    let entries = changes.iter().zip(prepared).map(|(change, prepared)| Entry {
+        path: relative(&change.path),
         // It is in the folder of the file that it replaces.
         new: prepared
             .as_ref()
-            .and_then(|file| Some(relative(&landing.path).with_file_name(file.path().file_name()?))),
-        old: landing
+            .and_then(|file| Some(relative(&change.path).with_file_name(file.path().file_name()?))),
+        old: change
             .old
             .as_deref()
             .map(|text| version(text.as_bytes()).as_str().to_owned()),
@@ -102,7 +102,7 @@ pub(super) fn recover(root: &Path) -> io::Result<()> {
 /// # Errors
 /// Only some files of a batch are in place, and the batch cannot be completed.
 pub(crate) fn lock_for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
-    let half = |why: &str| {
+    let incomplete = |why: &str| {
         let message = format!(
             "a batch of files in `{}` is not all in place: {why}; the gateway completes it once it may write there",
             root.display()
@@ -111,14 +111,14 @@ pub(crate) fn lock_for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     };
     // The load reports a folder that cannot be opened.
     let Ok(folder) = File::open(root) else { return Ok(None) };
-    let is_half = || root.join(NAME).exists();
+    let is_incomplete = || root.join(NAME).exists();
     for _ in 0..LOCK_ATTEMPTS {
         match folder.try_lock_shared() {
-            Ok(()) if !is_half() => return Ok(Some(folder)),
+            Ok(()) if !is_incomplete() => return Ok(Some(folder)),
             Ok(()) => {
                 let alone = folder.unlock().is_ok() && folder.try_lock().is_ok();
                 if alone {
-                    recover(root).map_err(|error| half(&error.to_string()))?;
+                    recover(root).map_err(|error| incomplete(&error.to_string()))?;
                 }
                 // An exclusive lock cannot be turned into a shared one in one step.
                 let _ = folder.unlock();
@@ -127,8 +127,8 @@ pub(crate) fn lock_for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
             Err(TryLockError::Error(_)) => break,
         }
     }
-    if is_half() {
-        return Err(half("another writer is at work"));
+    if is_incomplete() {
+        return Err(incomplete("another writer is at work"));
     }
     Ok(None)
 }

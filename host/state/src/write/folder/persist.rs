@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
-use super::{Folder, journal, refuse_links, version};
+use super::{FolderWriter, journal, refuse_links, version};
 use crate::directory::FileOverlay;
 use crate::write::batch::{BatchError, UndoFailure};
 use crate::write::{Error, ObjectKey, ResourceVersion};
@@ -20,7 +20,7 @@ use crate::write::{Error, ObjectKey, ResourceVersion};
 pub(super) const PREFIX: &str = ".tollgate-";
 pub(super) const SUFFIX: &str = ".tmp";
 
-/// A file that changes.
+/// The old and the new text of a file.
 #[derive(Clone, Debug)]
 pub(super) struct FileChange {
     /// The object for which it changes; the first if there are several.
@@ -49,7 +49,7 @@ impl FileChange {
         let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| ResourceVersion::new(""), version);
         Err(Error::Conflict {
             key: self.key.clone(),
-            based_on: shown(self.old.as_deref().map(str::as_bytes)).as_str().to_owned(),
+            expected_version: shown(self.old.as_deref().map(str::as_bytes)).as_str().to_owned(),
             found: shown(now.as_deref()).as_str().to_owned(),
         })
     }
@@ -82,40 +82,40 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
     move |source| Error::Io { path, source }
 }
 
-impl Folder {
+impl FolderWriter {
     /// Puts all files in place, or none. The caller holds the lock.
-    pub(super) fn persist_all(&self, landings: &[FileChange]) -> Result<(), Box<BatchError>> {
-        let about = |landing: &FileChange| {
-            let key = landing.key.clone();
+    pub(super) fn persist_all(&self, changes: &[FileChange]) -> Result<(), Box<BatchError>> {
+        let about = |change: &FileChange| {
+            let key = change.key.clone();
             move |error: Error| BatchError::nothing_written(key, error)
         };
-        let Some(first) = landings.first() else { return Ok(()) };
-        for landing in landings {
-            refuse_links(&self.root, &landing.path).map_err(about(landing))?;
+        let Some(first) = changes.first() else { return Ok(()) };
+        for change in changes {
+            refuse_links(&self.root, &change.path).map_err(about(change))?;
         }
-        self.validate(landings).map_err(about(first))?;
+        self.validate(changes).map_err(about(first))?;
         let mut folders = BTreeSet::new();
-        for landing in landings {
-            let folder = landing.path.parent().unwrap_or(&self.root);
+        for change in changes {
+            let folder = change.path.parent().unwrap_or(&self.root);
             if folders.insert(folder) {
                 clear(folder);
             }
         }
-        let mut prepared = Vec::with_capacity(landings.len());
-        for landing in landings {
-            let folder = landing.path.parent().unwrap_or(&self.root);
-            let text = landing.new.as_deref();
-            let file = text.map(|text| prepare(folder, &landing.path, text)).transpose();
-            prepared.push(file.map_err(io(&landing.path)).map_err(about(landing))?);
-            landing.check().map_err(about(landing))?;
+        let mut prepared = Vec::with_capacity(changes.len());
+        for change in changes {
+            let folder = change.path.parent().unwrap_or(&self.root);
+            let text = change.new.as_deref();
+            let file = text.map(|text| prepare(folder, &change.path, text)).transpose();
+            prepared.push(file.map_err(io(&change.path)).map_err(about(change))?);
+            change.check().map_err(about(change))?;
         }
         // A single file is replaced atomically without a journal.
-        let is_batch = landings.len() > 1;
+        let is_batch = changes.len() > 1;
         let failed = |error| about(first)(io(&self.root)(error));
         if is_batch {
-            journal::write(&self.root, landings, &prepared).map_err(failed)?;
+            journal::write(&self.root, changes, &prepared).map_err(failed)?;
         }
-        let put = self.put_all(landings, prepared);
+        let put = self.put_all(changes, prepared);
         if put.is_err() && is_batch {
             journal::finish(&self.root).map_err(failed)?;
         }
@@ -130,16 +130,16 @@ impl Folder {
         Ok(())
     }
 
-    fn put_all(&self, landings: &[FileChange], prepared: Vec<Option<NamedTempFile>>) -> Result<(), Box<BatchError>> {
-        for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
-            let Err(error) = landing.persist(file) else { continue };
-            let mut failed = BatchError::nothing_written(landing.key.clone(), error);
-            let done = landings.get(..number).unwrap_or_default();
+    fn put_all(&self, changes: &[FileChange], prepared: Vec<Option<NamedTempFile>>) -> Result<(), Box<BatchError>> {
+        for (number, (change, file)) in changes.iter().zip(prepared).enumerate() {
+            let Err(error) = change.persist(file) else { continue };
+            let mut failed = BatchError::nothing_written(change.key.clone(), error);
+            let done = changes.get(..number).unwrap_or_default();
             for done in done.iter().rev() {
                 let folder = done.path.parent().unwrap_or(&self.root);
                 match done.undo(folder) {
                     Ok(()) => failed.undone.push(done.key.clone()),
-                    Err(error) => failed.left.push(UndoFailure {
+                    Err(error) => failed.not_undone.push(UndoFailure {
                         key: done.key.clone(),
                         why: error.to_string(),
                     }),

@@ -2,8 +2,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::{Error, Kind, ObjectKey, ResourceVersion};
-use super::Folder;
+use super::super::{Error, ObjectKey, ResourceVersion, WritableKind};
+use super::FolderWriter;
 use super::persist::{PREFIX, SUFFIX, prepare};
 use crate::{ObjectName, directory};
 
@@ -21,8 +21,8 @@ impl World {
         Self(folder)
     }
 
-    fn folder(&self) -> Folder {
-        Folder::new(self.0.path(), "argocd")
+    fn folder(&self) -> FolderWriter {
+        FolderWriter::new(self.0.path(), "argocd")
     }
 
     fn text(&self, name: &str) -> String {
@@ -41,7 +41,7 @@ impl World {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        kind: Kind::AppProject,
+        kind: WritableKind::AppProject,
         name: ObjectName {
             namespace: "argocd".to_owned(),
             name: name.to_owned(),
@@ -63,7 +63,7 @@ fn with_entry(object: &Value, account: &str) -> Value {
 }
 
 /// Reads, adds an entry and writes.
-fn add(folder: &Folder, account: &str) -> Result<Value, Error> {
+fn add(folder: &FolderWriter, account: &str) -> Result<Value, Error> {
     let stored = folder.read(&key("shop"))?;
     let wanted = with_entry(&stored.object, account);
     Ok(folder.replace(&key("shop"), &wanted, &stored.version)?.object)
@@ -208,7 +208,7 @@ fn links_are_refused() {
     std::fs::write(checkout.join("shop.yaml"), SHOP).expect("a file");
     symlink(&commit, outer.path().join("current")).expect("a link");
     for root in [outer.path().join("current"), checkout] {
-        let error = add(&Folder::new(&root, "argocd"), "a").expect_err("a link");
+        let error = add(&FolderWriter::new(&root, "argocd"), "a").expect_err("a link");
         assert!(matches!(error, Error::SymbolicLink { .. }), "{error}");
     }
 }
@@ -227,9 +227,15 @@ fn objects_come_and_go() {
             .text("appproject-argocd-new.yaml")
             .starts_with("apiVersion: argoproj.io/v1alpha1\nkind: ")
     );
-    assert!(matches!(folder.create(&key("new"), &object), Err(Error::Exists(_))));
-    assert!(matches!(folder.create(&key("shop"), &object), Err(Error::Exists(_))));
-    let all = folder.list(Kind::AppProject, "argocd").expect("a list");
+    assert!(matches!(
+        folder.create(&key("new"), &object),
+        Err(Error::AlreadyExists(_))
+    ));
+    assert!(matches!(
+        folder.create(&key("shop"), &object),
+        Err(Error::AlreadyExists(_))
+    ));
+    let all = folder.list(WritableKind::AppProject, "argocd").expect("a list");
     let names: Vec<_> = all
         .iter()
         .map(|stored| stored.object["metadata"]["name"].clone())

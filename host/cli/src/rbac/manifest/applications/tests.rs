@@ -79,24 +79,24 @@ impl Folder {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Exit code, output and complaints.
+    /// Exit code, standard output and standard error.
     fn run(&self, arguments: &[&str]) -> (ExitCode, String, String) {
         let config = self.0.path().join("tollgate.yaml").display().to_string();
         let all = ["rbac", "manifest", "--applications", "--config", &config];
         let cli = Cli::try_parse_from(all.iter().chain(arguments)).unwrap_or_else(|error| panic!("{error}"));
-        let (mut out, mut complaints) = (Vec::new(), Vec::new());
-        let code = cli.command.run_with(&mut out, &mut complaints);
+        let (mut out, mut stderr) = (Vec::new(), Vec::new());
+        let code = cli.command.run_with(&mut out, &mut stderr);
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        (code, text(out), text(complaints))
+        (code, text(out), text(stderr))
     }
 
-    /// The objects that are printed, and complaints.
+    /// The printed objects, and standard error.
     fn objects(&self, arguments: &[&str]) -> (Vec<Value>, String) {
-        let (code, text, complaints) = self.run(arguments);
-        assert_eq!(code, ExitCode::SUCCESS, "{complaints}");
+        let (code, text, stderr) = self.run(arguments);
+        assert_eq!(code, ExitCode::SUCCESS, "{stderr}");
         let documents = text.split("\n---\n").skip(1);
         let objects = documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect();
-        (objects, complaints)
+        (objects, stderr)
     }
 }
 
@@ -128,7 +128,7 @@ fn rule(group: &str, names: &[&str], verb: &str) -> Value {
 #[test]
 fn each_account_is_named_in_its_namespace() {
     let folder = Folder::new(&[]);
-    let (objects, complaints) = folder.objects(&[]);
+    let (objects, stderr) = folder.objects(&[]);
     let name = "tollgate-applications";
     let extra = ["userextras/t.example/application", "userextras/t.example/user"];
     let cluster_role = json!({
@@ -153,7 +153,7 @@ fn each_account_is_named_in_its_namespace() {
     );
     assert_eq!(objects[5]["kind"], "ClusterRoleBinding");
     assert_eq!(objects[5]["roleRef"]["name"], "tollgate-applications-extra");
-    assert_eq!((objects.len(), complaints.as_str()), (6, ""));
+    assert_eq!((objects.len(), stderr.as_str()), (6, ""));
     assert_eq!(folder.run(&[]), folder.run(&["--cluster", "near"]));
     let (_, text, _) = folder.run(&[]);
     assert!(text.starts_with("# Cluster near: "), "{text}");
@@ -202,7 +202,7 @@ fn the_gateway_looks_for_accounts_only_when_it_is_let() {
 #[test]
 fn constrained_impersonation_names_accounts_verbs_and_resources() {
     let folder = Folder::new(&[]);
-    let (objects, complaints) = folder.objects(&[
+    let (objects, stderr) = folder.objects(&[
         "--mode=constrained",
         "--verbs=get,patch",
         "--resources=deployments.apps",
@@ -228,7 +228,7 @@ fn constrained_impersonation_names_accounts_verbs_and_resources() {
         (&objects[4]["kind"], &objects[4]["rules"]),
         (&json!("ClusterRole"), &reach)
     );
-    assert!(complaints.contains("takes no `extra`"), "{complaints}");
+    assert!(stderr.contains("takes no `extra`"), "{stderr}");
     let (both, _) = folder.objects(&["--mode=both"]);
     assert_eq!(both.len(), 12);
 }
@@ -236,18 +236,15 @@ fn constrained_impersonation_names_accounts_verbs_and_resources() {
 #[test]
 fn clusters_are_never_mixed() {
     let folder = Folder::new(&[("far", "any")]);
-    let (code, out, complaints) = folder.run(&[]);
+    let (code, out, stderr) = folder.run(&[]);
     assert_eq!((code, out.as_str()), (ExitCode::from(64), ""));
-    assert!(
-        complaints.contains("name one with --cluster, of far, near"),
-        "{complaints}"
-    );
+    assert!(stderr.contains("name one with --cluster, of far, near"), "{stderr}");
     let (objects, _) = folder.objects(&["--cluster", "far"]);
     let expected = [rule("", &["deployer"], "impersonate")];
     assert_eq!(objects[0], role("tollgate-applications", "ops", &expected));
-    let (code, _, complaints) = folder.run(&["--cluster", "none"]);
+    let (code, _, stderr) = folder.run(&["--cluster", "none"]);
     assert_eq!(code, ExitCode::from(1));
-    assert!(complaints.contains("there is no cluster `none`"), "{complaints}");
+    assert!(stderr.contains("there is no cluster `none`"), "{stderr}");
     let (code, out, _) = folder.run(&["--cluster", "in-cluster"]);
     assert_eq!(code, ExitCode::SUCCESS);
     assert!(out.contains("act as no service account there"), "{out}");
@@ -271,12 +268,9 @@ fn accounts_that_are_no_tenants_are_pointed_out() {
         "metadata": {"name": "odd", "namespace": "argocd"},
         "spec": {"project": "shop", "destination": {"server": FAR, "namespace": "any"}},
     }));
-    let (objects, complaints) = folder.objects(&["--cluster=far", "--subject=serviceaccount:ops:deployer"]);
+    let (objects, stderr) = folder.objects(&["--cluster=far", "--subject=serviceaccount:ops:deployer"]);
     assert_eq!(objects.len(), 2, "no key, no role for keys");
-    assert!(
-        complaints.contains("`ops:deployer` is the gateway's own"),
-        "{complaints}"
-    );
+    assert!(stderr.contains("`ops:deployer` is the gateway's own"), "{stderr}");
     folder.object(&json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
         "metadata": {"name": "shop", "namespace": "argocd"},
@@ -287,14 +281,14 @@ fn accounts_that_are_no_tenants_are_pointed_out() {
             ],
         },
     }));
-    let (_, complaints) = folder.objects(&["--cluster=far"]);
+    let (_, stderr) = folder.objects(&["--cluster=far"]);
     assert!(
-        complaints.contains("`kube-system:deployer` is of a namespace of Kubernetes' own"),
-        "{complaints}"
+        stderr.contains("`kube-system:deployer` is of a namespace of Kubernetes' own"),
+        "{stderr}"
     );
 }
 
-/// Whoever may create an Application would otherwise choose what the gateway is given.
+/// Otherwise whoever may create an Application could choose the gateway's permissions.
 #[test]
 fn destinations_the_project_does_not_permit_give_nothing() {
     let folder = Folder::new(&[]);

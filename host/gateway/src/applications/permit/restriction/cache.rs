@@ -14,8 +14,7 @@ use tollgate_state::Project;
 /// Most projects that are cached.
 const PROJECTS: u64 = 10_000;
 
-/// How long a project that nobody asks about is kept in the cache, and so kept alive. Its state
-/// may be long gone.
+/// Time to idle of an entry. An entry keeps its project alive, whose snapshot may be long gone.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// Compiled restrictions by the address of their project. Clones share the cache.
@@ -30,18 +29,18 @@ impl Default for RestrictionsCache {
 }
 
 impl RestrictionsCache {
-    /// Returns what `project` permits, compiled on first use.
-    pub fn of(&self, project: &Arc<Project>) -> Arc<Restrictions> {
+    /// Returns the restrictions of `project`, compiled on first use.
+    pub fn get_or_compile(&self, project: &Arc<Project>) -> Arc<Restrictions> {
         let key = Arc::as_ptr(project) as usize;
         // INVARIANT: an entry keeps its project alive, so no other project can have
         // the same address while the entry exists.
-        if let Some(kept) = self.0.get(&key)
-            && Arc::ptr_eq(&kept.project, project)
+        if let Some(cached) = self.0.get(&key)
+            && Arc::ptr_eq(&cached.project, project)
         {
-            return kept;
+            return cached;
         }
-        let made = Arc::new(Restrictions::of(project));
-        self.0.insert(key, Arc::clone(&made));
-        made
+        let compiled = Arc::new(Restrictions::of(project));
+        self.0.insert(key, Arc::clone(&compiled));
+        compiled
     }
 }

@@ -1,11 +1,10 @@
-//! The lists of resources a project allows and denies, compiled. They tell which list refuses a
-//! kind and a name, as far as the name is known.
+//! The compiled lists of resources that a project allows and denies. They determine which list
+//! refuses a kind and a name, as far as the name is known.
 //!
 //! Security: a rule that cannot be read never allows, and never drops a refusal.
 //!
-//! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a
-//! rule of a list that denies counts for everything where its pattern cannot be
-//! read; Argo CD passes it over.
+//! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a deny rule
+//! whose pattern cannot be read matches everything; Argo CD skips it.
 
 use std::fmt;
 
@@ -90,22 +89,22 @@ impl Lists {
     pub(super) fn refusing(
         &self,
         scope: ResourceScope,
-        asked: GroupKind<'_>,
+        group_kind: GroupKind<'_>,
         name: Option<&str>,
     ) -> Option<ResourceList> {
         let (allowed, denied, lists) = self.of(scope);
         match (allowed, lists) {
-            (_, (_, list)) if denied.deny(asked, name) => Some(list),
-            (Some(allowed), (list, _)) if !allowed.allow(asked, name) => Some(list),
+            (_, (_, list)) if denied.deny(group_kind, name) => Some(list),
+            (Some(allowed), (list, _)) if !allowed.allow(group_kind, name) => Some(list),
             (Some(_) | None, _) => None,
         }
     }
 
     /// Whether the decision about objects of a kind depends on the name.
-    pub(super) fn needs_name(&self, scope: ResourceScope, asked: GroupKind<'_>) -> bool {
+    pub(super) fn needs_name(&self, scope: ResourceScope, group_kind: GroupKind<'_>) -> bool {
         let (allowed, denied, _) = self.of(scope);
         let mut rules = denied.0.iter().chain(allowed.map_or(&[][..], |rules| &rules.0));
-        rules.any(|rule| rule.name.is_some() && rule.met(asked) != Some(false))
+        rules.any(|rule| rule.name.is_some() && rule.matches(group_kind) != Some(false))
     }
 
     fn of(&self, scope: ResourceScope) -> (Option<&Rules>, &Rules, (ResourceList, ResourceList)) {
@@ -127,25 +126,25 @@ impl Rules {
         Self(rules.iter().map(compile).collect())
     }
 
-    fn allow(&self, asked: GroupKind<'_>, name: Option<&str>) -> bool {
+    fn allow(&self, group_kind: GroupKind<'_>, name: Option<&str>) -> bool {
         self.0.iter().any(|rule| {
             let named = match (&rule.name, name) {
                 (None, _) => true,
                 (Some(pattern), Some(name)) => pattern.matches(name) == Some(true),
                 (Some(_), None) => false,
             };
-            named && rule.met(asked) == Some(true)
+            named && rule.matches(group_kind) == Some(true)
         })
     }
 
     // SECURITY: a pattern that cannot be read could have matched this.
-    fn deny(&self, asked: GroupKind<'_>, name: Option<&str>) -> bool {
+    fn deny(&self, group_kind: GroupKind<'_>, name: Option<&str>) -> bool {
         self.0.iter().any(|rule| {
             let named = match (&rule.name, name) {
                 (None, _) | (Some(_), None) => true,
                 (Some(pattern), Some(name)) => pattern.matches(name) != Some(false),
             };
-            named && rule.met(asked) != Some(false)
+            named && rule.matches(group_kind) != Some(false)
         })
     }
 }
@@ -171,8 +170,8 @@ impl Rule {
     }
 
     /// Whether group and kind match the rule. `None` if a pattern cannot be read.
-    fn met(&self, asked: GroupKind<'_>) -> Option<bool> {
-        match (self.group.matches(asked.group), self.kind.matches(asked.kind)) {
+    fn matches(&self, group_kind: GroupKind<'_>) -> Option<bool> {
+        match (self.group.matches(group_kind.group), self.kind.matches(group_kind.kind)) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
             (None, _) | (_, None) => None,

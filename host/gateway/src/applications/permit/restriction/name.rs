@@ -1,7 +1,7 @@
 //! Reads the [`BodyName`] of an object that a request creates, from the headers and bytes of its
 //! body.
 //!
-//! Security: a name counts only if every other reader of the same bytes would read the same one.
+//! Security: a name counts only if every other parser of the same bytes would read the same one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,7 +37,7 @@ impl BodyFormat {
     /// declares none.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut fields = headers.get_all(CONTENT_TYPE).iter();
-        // SECURITY: readers differ on which of several fields counts.
+        // SECURITY: parsers differ on which of several fields counts.
         let field = match (fields.next(), fields.next()) {
             (None, _) => return Self::Json,
             (Some(_), Some(_)) => return Self::Other,

@@ -97,38 +97,38 @@ fn bound(letters: &mut Peekable<Chars<'_>>) -> Option<char> {
 fn matches(tokens: &[Token], text: &str) -> bool {
     let (mut tokens, mut rest) = (tokens, text);
     // The pattern after the last `*`, and the text it has not consumed yet.
-    let mut again: Option<(&[Token], &str)> = None;
+    let mut backtrack: Option<(&[Token], &str)> = None;
     loop {
         match tokens {
             [] if rest.is_empty() => return true,
             [Token::Many, behind @ ..] => {
                 tokens = behind;
-                again = Some((behind, rest));
+                backtrack = Some((behind, rest));
                 continue;
             }
             [token, behind @ ..] => {
                 let mut letters = rest.chars();
-                if letters.next().is_some_and(|letter| token.takes(letter)) {
+                if letters.next().is_some_and(|letter| token.accepts(letter)) {
                     (tokens, rest) = (behind, letters.as_str());
                     continue;
                 }
             }
             [] => {}
         }
-        let Some((behind, left)) = again else { return false };
+        let Some((behind, left)) = backtrack else { return false };
         let mut letters = left.chars();
         match letters.next() {
             None | Some('/') => return false,
             Some(_) => {
                 (tokens, rest) = (behind, letters.as_str());
-                again = Some((behind, rest));
+                backtrack = Some((behind, rest));
             }
         }
     }
 }
 
 impl Token {
-    fn takes(&self, letter: char) -> bool {
+    fn accepts(&self, letter: char) -> bool {
         match self {
             Self::Many => false,
             Self::One => letter != '/',

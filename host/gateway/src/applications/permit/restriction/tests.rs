@@ -130,24 +130,24 @@ fn cluster() -> Cluster {
 
 /// What a write of an account meets: empty, or the refusal's text.
 fn write(project: &Project, request: &str, name: Option<&BodyName>) -> String {
-    let account = ActingIdentity::Account(Arc::new(Impersonation::Nobody));
+    let account = ActingIdentity::ServiceAccount(Arc::new(Impersonation::Nobody));
     write_as(&account, project, request, name)
 }
 
-fn write_as(whom: &ActingIdentity, project: &Project, request: &str, name: Option<&BodyName>) -> String {
+fn write_as(acting_identity: &ActingIdentity, project: &Project, request: &str, name: Option<&BodyName>) -> String {
     let attributes = attributes(request);
     let kind = kind(&attributes);
-    let about = RequestObject {
+    let object = RequestObject {
         attributes: &attributes,
         kind: kind.as_ref(),
         name,
     };
     let cluster = cluster();
-    let place = TargetCluster {
+    let target = TargetCluster {
         cluster: &cluster,
         clusters: std::slice::from_ref(&cluster),
     };
-    let outcome = Restrictions::of(&Arc::new(project.clone())).check_write(place, about, whom);
+    let outcome = Restrictions::of(&Arc::new(project.clone())).check_write(target, object, acting_identity);
     outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
 }
 
@@ -156,20 +156,20 @@ fn read(project: &Project, request: &str) -> String {
     read_as(&ActingIdentity::Gateway, project, request)
 }
 
-fn read_as(whom: &ActingIdentity, project: &Project, request: &str) -> String {
+fn read_as(acting_identity: &ActingIdentity, project: &Project, request: &str) -> String {
     let attributes = attributes(request);
     let kind = kind(&attributes);
-    let about = RequestObject {
+    let object = RequestObject {
         attributes: &attributes,
         kind: kind.as_ref(),
         name: None,
     };
     let cluster = cluster();
-    let place = TargetCluster {
+    let target = TargetCluster {
         cluster: &cluster,
         clusters: std::slice::from_ref(&cluster),
     };
-    let outcome = Restrictions::of(&Arc::new(project.clone())).check_read(place, about, whom);
+    let outcome = Restrictions::of(&Arc::new(project.clone())).check_read(target, object, acting_identity);
     outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
 }
 

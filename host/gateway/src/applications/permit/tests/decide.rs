@@ -144,7 +144,7 @@ fn with_bundle(mode: ImpersonationMode, decision: &str) -> World {
     ] {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let source = Source::read(folder.path(), Front::Applications).value.unwrap();
+    let source = BundleSource::read(folder.path(), Front::Applications).value.unwrap();
     let mut world = World::new(mode);
     world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), ImpersonationRules::default());
     world
@@ -246,11 +246,11 @@ fn a_permit_has_what_was_asked_for() {
     let permit = world.judge(&overrides, "argocd/guestbook", &write).unwrap();
     assert!(Arc::ptr_eq(permit.access.caller(), &overrides));
     assert!(Arc::ptr_eq(permit.attributes(), &write));
-    assert_eq!(permit.governed().application.name.name, "guestbook");
+    assert_eq!(permit.indexed().application.name.name, "guestbook");
     assert_eq!(permit.access.project().name, "payments");
     assert_eq!(permit.cluster().server, "https://kubernetes.default.svc");
     assert_eq!(permit.access.access_mode(), ReadOrWrite::Write);
-    assert!(matches!(permit.acting_identity(), ActingIdentity::Account(_)));
+    assert!(matches!(permit.acting_identity(), ActingIdentity::ServiceAccount(_)));
     assert_eq!(permit.extra().len(), 1);
     assert!(permit.notes.is_empty());
 }
@@ -289,9 +289,12 @@ fn what_the_policy_is_told_fits_its_schema() {
             let input = crate::applications::permit::ApplicationInput {
                 facts: &access.resolved.facts,
                 attributes,
-                wanted: access.access_mode(),
+                access: access.access_mode(),
                 operation: access.operation(),
-                found: ObjectChecks { listed, owned },
+                checks: ObjectChecks {
+                    project_lists: listed,
+                    ownership: owned,
+                },
             };
             let json = serde_json::to_value(input.to_value()).unwrap();
             if let Some(error) = schema.iter_errors(&json).next() {

@@ -11,14 +11,14 @@ fn rbac_lets_in_who_reads_and_who_writes() {
         ("looks", Method::GET, None),
         ("looks", Method::PATCH, Some("you may not sync this application")),
         ("looks", Method::DELETE, Some("you may not sync this application")),
-        ("only-syncs", Method::GET, Some(NOT_YOURS)),
-        ("only-syncs", Method::PATCH, Some(NOT_YOURS)),
-        ("only-overrides", Method::PATCH, Some(NOT_YOURS)),
+        ("only-syncs", Method::GET, Some(NOT_VISIBLE)),
+        ("only-syncs", Method::PATCH, Some(NOT_VISIBLE)),
+        ("only-overrides", Method::PATCH, Some(NOT_VISIBLE)),
         ("syncs", Method::GET, None),
         ("syncs", Method::PATCH, None),
         ("overrides", Method::DELETE, None),
-        ("stranger", Method::GET, Some(NOT_YOURS)),
-        ("stranger", Method::PATCH, Some(NOT_YOURS)),
+        ("stranger", Method::GET, Some(NOT_VISIBLE)),
+        ("stranger", Method::PATCH, Some(NOT_VISIBLE)),
     ] {
         let caller = world.person(who);
         let observed = world.check_access(&caller, "argocd/guestbook", &asks(&method, POD));
@@ -153,7 +153,7 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
         let caller = world.person("overrides");
         assert!(world.check_access(&caller, name, &read).is_ok(), "{mode:?}");
         world.gateway_identity = GatewayIdentity::Refused;
-        world.standings = ApplicationEvaluationCache::default();
+        world.cache = ApplicationEvaluationCache::default();
         let observed = world.check_access(&caller, name, &read);
         assert_eq!(
             matches!(observed, Err(Error::GatewayIdentityRefused { .. })),
@@ -192,7 +192,7 @@ fn nobody_learns_which_applications_there_are() {
         let caller = world.person(who);
         for attributes in &requests {
             let absent = world.check_access(&caller, "argocd/absent", attributes).unwrap_err();
-            assert!(absent.to_string().ends_with(&format!(": {NOT_YOURS}")), "{absent}");
+            assert!(absent.to_string().ends_with(&format!(": {NOT_VISIBLE}")), "{absent}");
             for name in existing {
                 let refused = world.check_access(&caller, name, attributes).unwrap_err();
                 assert_eq!(refused, absent, "{who} {name}");
@@ -207,13 +207,13 @@ fn nobody_learns_which_applications_there_are() {
         world.check_access(&caller, "argocd/homeless", &read).unwrap_err(),
         absent
     );
-    // Who may see every Application is told the same of one that does not exist.
+    // A caller who may see every Application gets the same error for one that does not exist.
     let told = world
         .check_access(&world.person("syncs"), "argocd/absent", &read)
         .unwrap_err();
     assert!(matches!(told, Error::NotVisible { .. }), "{told:?}");
     let policy = std::fs::read_to_string(folder().join("policy.rego")).unwrap();
-    assert!(policy.contains(&format!("refusal := \"{NOT_YOURS}\" if {{")));
+    assert!(policy.contains(&format!("refusal := \"{NOT_VISIBLE}\" if {{")));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
             .check_access(&world.person("looks"), "argocd/nobody", &read)
             .unwrap();
         assert_eq!(*access.acting_identity(), ActingIdentity::Gateway);
-        assert!(access.governed().acting.is_err());
+        assert!(access.indexed().derived_account.is_err());
     }
 }
 
@@ -259,7 +259,7 @@ fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
     let read = asks(&Method::GET, POD);
     let shop = |who: &str| world.check_access(&world.person(who), "team-a/shop", &read);
     assert!(shop("one-of-a-team").is_ok());
-    assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_YOURS);
+    assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_VISIBLE);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_token_of_a_project_role_is_for_its_own_project() {
     ] {
         match (world.judge(&world.role(subject), name, &write), passes) {
             (Ok(permit), true) => assert_eq!(permit.access.caller().principal.username(), subject),
-            (Err(error), false) => assert_eq!(reason(&error), NOT_YOURS, "{subject} {name}"),
+            (Err(error), false) => assert_eq!(reason(&error), NOT_VISIBLE, "{subject} {name}"),
             (other, _) => panic!("{subject} {name}: {other:?}"),
         }
     }
@@ -305,7 +305,7 @@ fn the_mode_says_who_acts() {
         let access = world.check_access(&caller, name, &read).unwrap();
         match (access.acting_identity(), account) {
             (ActingIdentity::Gateway, None) => assert!(access.extra().is_empty()),
-            (ActingIdentity::Account(impersonation), Some(account)) => {
+            (ActingIdentity::ServiceAccount(impersonation), Some(account)) => {
                 let Impersonation::As(identity) = &**impersonation else {
                     panic!("nobody is impersonated");
                 };
@@ -359,7 +359,7 @@ fn records_show_the_permissions_that_matter() {
         namespace: "team-a".into(),
         name: "shop".into(),
     };
-    let standing = world.ground().evaluation(&caller, &name).unwrap();
+    let evaluation = world.evaluator().evaluation(&caller, &name).unwrap();
     let always = [
         ("applications", "get", true),
         ("applications", "sync", false),
@@ -378,7 +378,7 @@ fn records_show_the_permissions_that_matter() {
         ),
     ] {
         let expected: Vec<_> = always.into_iter().chain(besides).collect();
-        let checks = standing.checks(&attributes);
+        let checks = evaluation.checks(&attributes);
         assert!(checks.iter().all(|check| check.object == "payments/team-a/shop"));
         let observed: Vec<_> = checks
             .iter()

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::applicationsets::grpc::call::Call;
-use crate::applicationsets::grpc::{MessageCodec, Method, Transport, answer};
+use crate::applicationsets::grpc::{MessageCodec, Method, Transport, response};
 use tollgate_proxy::forward::Body;
 
 fn event(kind: &str) -> Value {
@@ -19,14 +19,14 @@ fn event(kind: &str) -> Value {
 }
 
 fn body(events: BoxStream<'static, Value>, transport: Transport, deadline: Option<Instant>) -> Body {
-    let api = MessageCodec::new().expect("descriptors");
+    let codec = MessageCodec::try_new().expect("descriptors");
     let call = Call {
         method: Method::Watch,
         transport,
         deadline,
     };
-    let write = move |event: &Value| api.write(Method::Watch, event);
-    answer::stream(call, events, write, (None, uuid::Uuid::nil())).into_body()
+    let write = move |event: &Value| codec.encode(Method::Watch, event);
+    response::stream(call, events, write, (None, uuid::Uuid::nil())).into_body()
 }
 
 async fn read(mut body: Body) -> (Vec<Bytes>, HeaderMap) {

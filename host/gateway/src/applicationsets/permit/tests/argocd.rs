@@ -13,19 +13,19 @@ fn world(rows: &str) -> World {
 fn the_set_alone_decides() {
     let mine = world("p, ann, applicationsets, *, dev/*, allow");
     let none = StoredState::default();
-    let cleared = mine
+    let permit = mine
         .authorize_operation(Operation::Create, Some(&set("dev")), &none)
         .unwrap();
     let caller = mine.caller("ann");
     let plan = Plan::set_only(&set("dev"), None);
     assert!(
-        mine.desk(&caller)
-            .authorize_plan(&cleared, plan, &mut Vec::new())
+        mine.authorizer(&caller)
+            .authorize_plan(&permit, plan, &mut Vec::new())
             .is_ok()
     );
     // Nothing but the set is written.
     let more = Plan::new(&set("dev"), none.clone(), vec![application("a", "dev")]);
-    let outcome = mine.desk(&caller).authorize_plan(&cleared, more, &mut Vec::new());
+    let outcome = mine.authorizer(&caller).authorize_plan(&permit, more, &mut Vec::new());
     assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
     let error = mine
         .authorize_operation(Operation::Create, Some(&set("prod")), &none)
@@ -34,7 +34,7 @@ fn the_set_alone_decides() {
         error.to_string(),
         "permission denied: applicationsets, create, prod/web, sub: ann"
     );
-    assert_eq!(error.class(), Class::PermissionDenied);
+    assert_eq!(error.class(), RefusalClass::PermissionDenied);
     // Its namespace may be one its project does not take.
     assert!(
         world("p, ann, applicationsets, create, prod/team-a/*, allow")
@@ -58,14 +58,14 @@ fn checks_come_in_the_order_of_argo_cd() {
     assert!(matches!(preview, Err(Error::Namespace { .. })));
     let unknown = create(&all, &set("nope"));
     assert!(unknown.to_string().contains("does not exist"));
-    assert_eq!(unknown.class(), Class::InvalidArgument);
+    assert_eq!(unknown.class(), RefusalClass::InvalidArgument);
     assert_eq!(create(&all, &set("")), Error::UnknownProject { project: String::new() });
     let dev = world("p, ann, applicationsets, *, dev/*, allow");
-    assert_eq!(create(&dev, &set("nope")).class(), Class::PermissionDenied);
+    assert_eq!(create(&dev, &set("nope")).class(), RefusalClass::PermissionDenied);
     let outcome = all.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(outcome.unwrap_err(), Error::Exists);
     let outcome = all.authorize_operation(Operation::Get, None, &none);
-    assert_eq!(class_of(outcome), Class::NotFound);
+    assert_eq!(class_of(outcome), RefusalClass::NotFound);
 }
 
 #[test]
@@ -81,46 +81,50 @@ fn a_move_needs_the_rights_of_both_projects() {
     assert!(upsert(&rows).is_ok());
     for left_out in rows {
         let fewer: Vec<&str> = rows.into_iter().filter(|row| *row != left_out).collect();
-        assert_eq!(class_of(upsert(&fewer)), Class::PermissionDenied, "{left_out}");
+        assert_eq!(class_of(upsert(&fewer)), RefusalClass::PermissionDenied, "{left_out}");
     }
     // In one project an upsert needs `create` too.
     let update = world("p, ann, applicationsets, update, dev/*, allow");
     let outcome = update.authorize_operation(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
-    assert_eq!(class_of(outcome), Class::PermissionDenied);
+    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
 }
 
 #[test]
 fn sets_are_seen_by_the_text_of_their_project() {
     let one = world("p, ann, applicationsets, get, dev/*, allow");
     let caller = one.caller("ann");
-    let desk = one.desk(&caller);
+    let authorizer = one.authorizer(&caller);
     let (dev, prod) = (set("dev"), set("prod"));
     let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
-    assert_eq!(desk.visible(sets.into_iter()), [true, false]);
+    assert_eq!(authorizer.visible(sets.into_iter()), [true, false]);
     assert_eq!(
         class_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),
-        Class::PermissionDenied
+        RefusalClass::PermissionDenied
     );
 }
 
 #[test]
 fn generators_read_by_the_rights_of_the_control_plane() {
     let one = world("p, ann, applicationsets, create, dev/*, allow");
-    let cleared = one
+    let permit = one
         .authorize_operation(Operation::Preview, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = one.caller("ann");
-    let desk = one.desk(&caller);
-    let gate = desk.gate(&cleared);
+    let authorizer = one.authorizer(&caller);
+    let input_authorizer = authorizer.input_authorizer(&permit);
     let cluster = ClusterInput {
         name: "eu".to_owned(),
         server: "https://eu.example.org".to_owned(),
         project: String::new(),
         secret: None,
     };
-    assert_eq!(gate.cluster(&cluster), Ok(()));
-    assert_eq!(gate.guest(GeneratorKind::Plugin), Ok(()));
-    assert_eq!(gate.repository(REPOSITORY), Ok(()));
+    assert_eq!(input_authorizer.check_cluster(&cluster), Ok(()));
+    assert_eq!(input_authorizer.check_plugin(GeneratorKind::Plugin), Ok(()));
+    assert_eq!(input_authorizer.check_repository(REPOSITORY), Ok(()));
     // What nobody listed stays closed.
-    assert!(gate.repository("https://elsewhere.example.org/x").is_err());
+    assert!(
+        input_authorizer
+            .check_repository("https://elsewhere.example.org/x")
+            .is_err()
+    );
 }

@@ -12,7 +12,7 @@ const PROD: &str = "p, ann, applications, create, prod/*, allow\np, ann, applica
 /// A set of `dev` that makes Applications and never changes one.
 fn create_only() -> ApplicationSet {
     let mut set = set("dev");
-    set.spec.sync.applications = ApplicationsSync::CreateOnly;
+    set.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
     set
 }
 
@@ -76,7 +76,7 @@ fn what_is_held_back_has_to_be_permitted_by_its_project() {
 fn a_templated_set_needs_the_rights_of_what_is_held_back() {
     let applications = "p, ann, applications, *, *, allow\np, ann, applicationsets, *, dev/*, allow\n";
     let mut templated = set("{{ .p }}");
-    templated.spec.sync.applications = ApplicationsSync::CreateOnly;
+    templated.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
     let existing = stored("{{ .p }}", vec![application("a", "dev")]);
     let judge = |rows: &str, project: &str| {
         World::new(rows).judge(

@@ -1,4 +1,4 @@
-//! The bundle: it narrows, it never widens, and it is told what the schema says.
+//! The bundle narrows and never widens, and its input fits the schema.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.rego"), text).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), "cases: []\n").unwrap();
-    let source = Source::read(folder.path(), Front::ApplicationSets).value.unwrap();
+    let source = BundleSource::read(folder.path(), Front::ApplicationSets).value.unwrap();
     Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
 }
 
@@ -43,7 +43,7 @@ fn a_bundle_that_allows_everything_allows_nothing_more() {
     let nowhere = with(application("a", "dev"), "destination", json!({"name": "us"}));
     refused(judge(nowhere), "there are no clusters with this name");
     let outcome = with_policy("", YES).authorize_operation(Operation::Preview, Some(&set("dev")), &none);
-    assert_eq!(class_of(outcome), Class::PermissionDenied);
+    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_bundle_of_ones_own_narrows_at_every_stage() {
     let none = StoredState::default();
     let reads = ResolvedInputs {
         repositories: &[REPOSITORY],
-        guests: &[GeneratorKind::Plugin],
+        plugin_kinds: &[GeneratorKind::Plugin],
         ..ResolvedInputs::default()
     };
     for (stage, about) in [
@@ -64,7 +64,7 @@ fn a_bundle_of_ones_own_narrows_at_every_stage() {
              decision := {{\"allow\": true, \"reason\": \"yes\"}} if input.stage != \"{stage}\""
         );
         let world = with_policy(ALL, &rego);
-        let outcome = world.before_with(Operation::Create, (Some(&set("dev")), &none), reads);
+        let outcome = world.authorize_operation_with(Operation::Create, (Some(&set("dev")), &none), reads);
         refused(outcome, &format!("{about}: not today (policies/applicationsets)"));
     }
     let rego = "default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
@@ -82,16 +82,23 @@ fn no_decision_is_a_refusal() {
         .authorize_operation(Operation::Create, Some(&set("dev")), &none)
         .unwrap_err();
     assert!(matches!(error, Error::Policy(_)), "{error:?}");
-    assert_eq!(error.class(), Class::Undecided);
+    assert_eq!(error.class(), RefusalClass::Undecided);
     let caller = world.caller("ann");
     let dev = set("dev");
-    assert!(!world.desk(&caller).may_get(&dev.name, &dev.object, std::iter::empty()));
+    assert!(
+        !world
+            .authorizer(&caller)
+            .may_get(&dev.name, &dev.object, std::iter::empty())
+    );
     // Generators read nothing then.
-    let cleared = World::new(ALL)
+    let permit = World::new(ALL)
         .authorize_operation(Operation::Create, Some(&dev), &none)
         .unwrap();
-    let desk = world.desk(&caller);
-    let refusal = desk.gate(&cleared).repository(REPOSITORY).unwrap_err();
+    let authorizer = world.authorizer(&caller);
+    let refusal = authorizer
+        .input_authorizer(&permit)
+        .check_repository(REPOSITORY)
+        .unwrap_err();
     assert_eq!(refusal.reason, "the policy could not be evaluated");
 }
 
@@ -133,17 +140,23 @@ fn the_input_fits_the_schema() {
         placement: None,
         ..part(None)
     };
-    let reach = fact(Some("not listed"));
+    let egress = fact(Some("not listed"));
     let subjects = [
         (ApplicationSetStage::Set, true),
         (ApplicationSetStage::Application(part(None)), true),
         (ApplicationSetStage::Application(part(Some("not from there"))), false),
         (ApplicationSetStage::Application(gone), true),
-        (ApplicationSetStage::Repository { url: REPOSITORY, reach }, false),
         (
             ApplicationSetStage::Repository {
                 url: REPOSITORY,
-                reach: fact(None),
+                egress,
+            },
+            false,
+        ),
+        (
+            ApplicationSetStage::Repository {
+                url: REPOSITORY,
+                egress: fact(None),
             },
             true,
         ),
@@ -195,15 +208,19 @@ fn a_thousand_applications_are_judged_at_once() {
     let generated: Vec<Value> = (0..1_000)
         .map(|number| application(&format!("a{number}"), "dev"))
         .collect();
-    let cleared = world
+    let permit = world
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let caller = world.caller("ann");
-    let desk = world.desk(&caller);
+    let authorizer = world.authorizer(&caller);
     let judge = || {
         let started = std::time::Instant::now();
-        assert!(desk.authorize_plan(&cleared, plan.clone(), &mut Vec::new()).is_ok());
+        assert!(
+            authorizer
+                .authorize_plan(&permit, plan.clone(), &mut Vec::new())
+                .is_ok()
+        );
         started.elapsed()
     };
     let took = (0..3).map(|_| judge()).min().unwrap();

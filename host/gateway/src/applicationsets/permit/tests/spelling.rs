@@ -10,14 +10,19 @@ const ROWS: &str =
     "p, ann, applicationsets, *, *, allow\np, ann, applications, *, */*, allow\np, ann, repositories, get, *, allow";
 
 /// What ann hears about reading each of these.
-fn asked(world: &World, urls: &[&str]) -> Vec<Option<String>> {
-    let cleared = World::new(ROWS)
+fn check_repositories(world: &World, urls: &[&str]) -> Vec<Option<String>> {
+    let permit = World::new(ROWS)
         .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = world.caller("ann");
-    let desk = world.desk(&caller);
-    let gate = desk.gate(&cleared);
-    let ask = |url: &&str| gate.repository(url).err().map(|refusal| refusal.to_string());
+    let authorizer = world.authorizer(&caller);
+    let input_authorizer = authorizer.input_authorizer(&permit);
+    let ask = |url: &&str| {
+        input_authorizer
+            .check_repository(url)
+            .err()
+            .map(|refusal| refusal.to_string())
+    };
     urls.iter().map(ask).collect()
 }
 
@@ -46,7 +51,7 @@ fn a_row_that_denies_a_repository_denies_each_spelling_of_it() {
         for (url, answer) in SAME
             .iter()
             .chain([&port])
-            .zip(asked(&world, &[&SAME[..], &[port]].concat()))
+            .zip(check_repositories(&world, &[&SAME[..], &[port]].concat()))
         {
             let answer = answer.unwrap_or_else(|| panic!("{object}: {url} passes"));
             assert!(
@@ -55,7 +60,7 @@ fn a_row_that_denies_a_repository_denies_each_spelling_of_it() {
             );
             assert!(answer.contains(object), "the row is told: {answer}");
         }
-        assert_eq!(asked(&world, &OTHERS), [None, None], "{object}");
+        assert_eq!(check_repositories(&world, &OTHERS), [None, None], "{object}");
     }
 }
 
@@ -64,7 +69,7 @@ fn no_spelling_allows_what_the_url_itself_does_not() {
     let rows = ROWS.replace("get, *, allow", "get, https://git.example.org/guestbook, allow");
     let mut world = World::new(&rows);
     world.settings.repositories = vec!["https://**".to_owned()];
-    let answers = asked(&world, &SAME);
+    let answers = check_repositories(&world, &SAME);
     assert_eq!(answers[0], None);
     for (url, answer) in SAME.iter().zip(&answers).skip(1) {
         assert!(answer.is_some(), "{url}");
@@ -84,8 +89,8 @@ fn a_bundle_that_denies_a_url_denies_each_spelling_of_it() {
         .filter(|url| !url.contains("Guestbook"))
         .copied()
         .collect::<Vec<_>>();
-    for (url, answer) in lower.iter().zip(asked(&world, &lower)) {
+    for (url, answer) in lower.iter().zip(check_repositories(&world, &lower)) {
         assert!(answer.is_some_and(|answer| answer.contains("not this one")), "{url}");
     }
-    assert_eq!(asked(&world, &OTHERS), [None, None]);
+    assert_eq!(check_repositories(&world, &OTHERS), [None, None]);
 }

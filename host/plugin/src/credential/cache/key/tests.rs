@@ -1,4 +1,4 @@
-//! Every part tells keys apart; nothing else does.
+//! Keys differ exactly if one of their inputs differs.
 
 use serde_json::json;
 
@@ -23,7 +23,10 @@ fn check(change: impl FnOnce(&mut KeyInputs<'_>), same: bool) {
     };
     let mut changed = parts;
     change(&mut changed);
-    assert_eq!(CredentialKey::of(&parts) == CredentialKey::of(&changed), same);
+    assert_eq!(
+        CredentialKey::from_inputs(&parts) == CredentialKey::from_inputs(&changed),
+        same
+    );
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn with_config(config: &Value, same: bool) {
         policy: "",
     };
     assert_eq!(
-        CredentialKey::of(&parts(config)) == CredentialKey::of(&parts(&other)),
+        CredentialKey::from_inputs(&parts(config)) == CredentialKey::from_inputs(&parts(&other)),
         same,
         "{config}"
     );
@@ -83,7 +86,7 @@ fn the_order_of_fields_is_nothing_and_that_of_items_is() {
 fn secrets_count_by_name_and_version_in_any_order() {
     let config = json!({});
     let key = |secrets: &[SecretVersion<'_>]| {
-        CredentialKey::of(&KeyInputs {
+        CredentialKey::from_inputs(&KeyInputs {
             abi: "1",
             plugin: "p",
             config: &config,

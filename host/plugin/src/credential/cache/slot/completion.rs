@@ -1,5 +1,5 @@
-//! Applies the result of a mint to its slot: the outcome for the requests that wait, and the slot's
-//! next state.
+//! Applies the result of a mint to its slot: the outcome for its waiters, and the slot's next
+//! state.
 //!
 //! Invariant: a minted credential that nobody uses is revoked.
 
@@ -12,8 +12,8 @@ use super::super::backoff;
 use super::super::clock::Moment;
 use super::super::health::LastError;
 use super::super::in_flight::{InFlightMint, LeaseSharing, MintOutcome, MintResult, SingleUseLease};
+use super::super::lifetime::{Deadlines, Lifetime, RenewalWindow};
 use super::super::locked;
-use super::super::times::{Deadlines, Lifetime, RenewalWindow};
 use super::{CurrentCredential, FailureBackoff, Lease, Lifecycle, Slot, SlotState};
 
 /// How long a provider that returned nothing new is not asked again.
@@ -32,7 +32,7 @@ impl CompletedMint {
 }
 
 impl Slot {
-    /// Stores the result of a mint, and notifies those who wait.
+    /// Stores the result of a mint, and notifies its waiters.
     pub(in super::super) fn complete_mint(self: &Arc<Self>, in_flight: &Arc<InFlightMint>, completion: MintResult) {
         let now = self.now();
         let MintResult { started, result } = completion;
@@ -40,7 +40,7 @@ impl Slot {
         let finished = self.clear(&mut state, in_flight);
         state.counters.mints += 1;
         state.counters.last_mint = Some(now.since(started));
-        let landed = match (state.lifecycle, result) {
+        let completed = match (state.lifecycle, result) {
             (Lifecycle::Open, Ok(credential)) => self.accept(&mut state, in_flight, started, credential),
             (Lifecycle::Open, Err(error)) => self.fail(&mut state, error, now),
             (Lifecycle::Closed, Ok(credential)) => CompletedMint {
@@ -51,10 +51,10 @@ impl Slot {
         };
         drop(state);
         drop(finished);
-        if let Some(unused) = landed.unused {
+        if let Some(unused) = completed.unused {
             self.revoke(&unused);
         }
-        in_flight.finish(landed.outcome);
+        in_flight.finish(completed.outcome);
     }
 
     /// Ends a mint that never ran or was dropped: the slot or the cache ends.
@@ -103,7 +103,7 @@ impl Slot {
                 unused,
             };
         };
-        let mut deadlines = window.from(started);
+        let mut deadlines = window.deadlines_from(started);
         let same = previous.filter(|it| it.lease.credential.authenticates_like(&credential));
         let lease = match same {
             Some(same) => {
@@ -129,9 +129,9 @@ impl Slot {
 
     fn fail(&self, state: &mut SlotState, error: MintError, now: Moment) -> CompletedMint {
         let MintError { class, retry_after, .. } = error;
-        let row = state.backoff_state.as_ref().filter(|it| it.error.class == class);
-        let nth = row.map_or(1, |it| it.nth.saturating_add(1));
-        let wait = backoff::wait(class, nth, retry_after, self.chance());
+        let streak = state.backoff_state.as_ref().filter(|it| it.error.class == class);
+        let nth = streak.map_or(1, |it| it.nth.saturating_add(1));
+        let wait = backoff::delay(class, nth, retry_after, self.chance());
         let until = now.plus(wait);
         self.renew_not_before_ms.store(until.millis(), Ordering::Relaxed);
         state.counters.failed += 1;
@@ -141,8 +141,8 @@ impl Slot {
             cluster = mint.label(), key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
             "a mint failed"
         );
-        let mut told = error.clone();
-        told.retry_after = Some(wait);
+        let mut reported = error.clone();
+        reported.retry_after = Some(wait);
         state.backoff_state = Some(FailureBackoff { error, nth, until });
         let mut unused = None;
         if let Some(rejected) = state.rejected.take() {
@@ -153,7 +153,7 @@ impl Slot {
             }
         }
         CompletedMint {
-            outcome: MintOutcome::Failed(told),
+            outcome: MintOutcome::Failed(reported),
             unused,
         }
     }
@@ -164,9 +164,9 @@ impl Slot {
             .store(now.plus(PAUSE).millis(), Ordering::Relaxed);
     }
 
-    /// The times of the credential. The operator may have configured an earlier renewal.
+    /// The renewal window of the credential. The operator may have configured an earlier renewal.
     fn window(&self, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
-        let window = RenewalWindow::of(self.lifetime(credential, started), self.chance())?;
+        let window = RenewalWindow::for_lifetime(self.lifetime(credential, started), self.chance())?;
         let wanted = self
             .shared
             .upgrade()
@@ -190,7 +190,7 @@ impl Slot {
     }
 }
 
-/// A lease with the slot's next number.
+/// A lease with the slot's next generation.
 fn next_lease(state: &mut SlotState, credential: Arc<Credential>) -> Lease {
     state.generation += 1;
     Lease {
@@ -199,9 +199,9 @@ fn next_lease(state: &mut SlotState, credential: Arc<Credential>) -> Lease {
     }
 }
 
-/// The times of a credential that the provider returned again. Its expiry did not change, so the
-/// old times are kept: computing them from the shorter rest each time would shrink the safety
-/// margin.
+/// The deadlines of a credential that the provider returned again. If its expiry did not change,
+/// the old deadline is kept: computing it from the shorter remaining lifetime each time would
+/// shrink the safety margin.
 fn extended_deadlines(before: &CurrentCredential, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
     let later = match (before.lease.credential.expires_at, again.expires_at) {
         (Some(before), Some(again)) => again > before,

@@ -1,4 +1,4 @@
-//! Slots that are no longer wanted, credentials put away, and the end.
+//! Closed slots, evicted credentials and shutdown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,59 +21,62 @@ fn wanted(clusters: &[&str]) -> HashSet<CredentialKey> {
 #[tokio::test]
 async fn a_slot_survives_a_reload_with_the_same_key() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
-    let again = bench.slot("c");
-    bench.cache.retain(&wanted(&["c"]));
+    let again = fixture.slot("c");
+    fixture.cache.retain(&wanted(&["c"]));
     assert!(Arc::ptr_eq(&slot, &again));
     assert_eq!(again.get(later()).await.unwrap().generation, 1);
-    assert!(bench.provider.revoked().is_empty());
+    assert!(fixture.provider.revoked().is_empty());
 }
 
 #[tokio::test]
 async fn a_slot_without_a_cluster_ends_and_another_begins_afresh() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     let lease = slot.get(later()).await.unwrap();
     let weak = Arc::downgrade(&lease.credential);
     drop(lease);
-    bench.cache.retain(&wanted(&["other"]));
-    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    fixture.cache.retain(&wanted(&["other"]));
+    until("the revocation", || fixture.provider.revoked() == ["r-t1"]).await;
     assert!(weak.upgrade().is_none(), "zeroized");
     assert_eq!(slot.get(later()).await.unwrap_err(), Error::Stopped);
-    assert_eq!(slot.refused(1, later()).await.unwrap_err(), Error::Stopped);
+    assert_eq!(
+        slot.lease_after_unauthorized(1, later()).await.unwrap_err(),
+        Error::Stopped
+    );
     assert_eq!(slot.health().standing, SlotStatus::Closed);
-    assert_eq!(text(&bench.slot("c").get(later()).await.unwrap()), "t2");
+    assert_eq!(text(&fixture.slot("c").get(later()).await.unwrap()), "t2");
 }
 
 #[tokio::test]
 async fn a_changed_input_resets_failures() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(|_, _| Err(error(MintErrorClass::Denied))), clock);
-    bench.slot("c").get(later()).await.unwrap_err();
-    bench.slot("c").get(later()).await.unwrap_err();
-    assert_eq!(bench.provider.calls(), 1);
-    bench.slot("d").get(later()).await.unwrap_err();
-    assert_eq!(bench.provider.calls(), 2);
+    let fixture = Fixture::new(Provider::new(|_, _| Err(error(MintErrorClass::Denied))), clock);
+    fixture.slot("c").get(later()).await.unwrap_err();
+    fixture.slot("c").get(later()).await.unwrap_err();
+    assert_eq!(fixture.provider.calls(), 1);
+    fixture.slot("d").get(later()).await.unwrap_err();
+    assert_eq!(fixture.provider.calls(), 2);
 }
 
 #[tokio::test]
 async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     let waiter = tokio::spawn({
         let slot = Arc::clone(&slot);
         async move { slot.get(later()).await }
     });
-    until("the mint", || bench.provider.calls() == 1).await;
-    bench.cache.retain(&wanted(&[]));
+    until("the mint", || fixture.provider.calls() == 1).await;
+    fixture.cache.retain(&wanted(&[]));
     assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
-    bench.provider.open(1);
-    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
-    assert_eq!(bench.cache.totals().live, 0);
+    fixture.provider.open(1);
+    until("the revocation", || fixture.provider.revoked() == ["r-t1"]).await;
+    assert_eq!(fixture.cache.totals().live, 0);
 }
 
 #[tokio::test]
@@ -82,76 +85,76 @@ async fn a_credential_for_one_request_that_went_away_is_revoked() {
     let script = token(&clock, 900);
     let provider =
         Provider::gated(move |nth, request| script(nth, request).map(|it| Credential { cacheable: false, ..it }));
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     assert_eq!(
         slot.get(Instant::now() + Duration::from_millis(5)).await.unwrap_err(),
         Error::Timeout
     );
-    bench.provider.open(1);
-    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    fixture.provider.open(1);
+    until("the revocation", || fixture.provider.revoked() == ["r-t1"]).await;
 }
 
 #[tokio::test]
 async fn idle_and_ended_credentials_are_put_away() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 36_000)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::new(token(&clock, 36_000)), clock);
+    let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
-    bench.clock.advance(3599.0);
-    bench.cache.sweep();
-    assert_eq!(bench.cache.totals().live, 1);
-    bench.clock.advance(1.0);
-    bench.cache.sweep();
-    assert_eq!(bench.cache.totals().live, 0);
-    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    fixture.clock.advance(3599.0);
+    fixture.cache.sweep();
+    assert_eq!(fixture.cache.totals().live, 1);
+    fixture.clock.advance(1.0);
+    fixture.cache.sweep();
+    assert_eq!(fixture.cache.totals().live, 0);
+    until("the revocation", || fixture.provider.revoked() == ["r-t1"]).await;
     assert_eq!(slot.get(later()).await.unwrap().generation, 2);
 }
 
 #[tokio::test]
 async fn what_is_over_is_not_revoked() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
-    bench.slot("c").get(later()).await.unwrap();
-    bench.clock.advance(900.0);
-    bench.cache.sweep();
+    let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
+    fixture.slot("c").get(later()).await.unwrap();
+    fixture.clock.advance(900.0);
+    fixture.cache.sweep();
     settle().await;
-    assert_eq!(bench.cache.totals().live, 0);
-    assert!(bench.provider.revoked().is_empty());
+    assert_eq!(fixture.cache.totals().live, 0);
+    assert!(fixture.provider.revoked().is_empty());
 }
 
 #[tokio::test]
 async fn above_the_cap_the_one_used_longest_ago_goes() {
     let clock = ManualClock::new();
-    let bench = Fixture::with(Provider::new(token(&clock, 9000)), clock, |settings| {
+    let fixture = Fixture::with(Provider::new(token(&clock, 9000)), clock, |settings| {
         settings.max_live = 2
     });
-    let [a, b, c] = ["a", "b", "c"].map(|cluster| bench.slot(cluster));
+    let [a, b, c] = ["a", "b", "c"].map(|cluster| fixture.slot(cluster));
     for slot in [&a, &b, &a, &c] {
-        bench.clock.advance(2.0);
+        fixture.clock.advance(2.0);
         slot.get(later()).await.unwrap();
     }
-    until("the eviction", || bench.cache.totals().live == 2).await;
+    until("the eviction", || fixture.cache.totals().live == 2).await;
     assert!(a.cached().is_some() && b.cached().is_none() && c.cached().is_some());
-    until("the revocation", || bench.provider.revoked() == ["r-t2"]).await;
+    until("the revocation", || fixture.provider.revoked() == ["r-t2"]).await;
 }
 
 #[tokio::test]
 async fn at_the_end_everything_is_revoked_and_every_waiter_told() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    bench.provider.open(1);
-    bench.slot("a").get(later()).await.unwrap();
-    let slot = bench.slot("b");
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    fixture.provider.open(1);
+    fixture.slot("a").get(later()).await.unwrap();
+    let slot = fixture.slot("b");
     let waiter = tokio::spawn(async move { slot.get(later()).await });
-    until("the mint", || bench.provider.calls() == 2).await;
-    assert!(bench.cache.shutdown().await);
-    assert_eq!(bench.provider.revoked(), ["r-t1"]);
+    until("the mint", || fixture.provider.calls() == 2).await;
+    assert!(fixture.cache.shutdown().await);
+    assert_eq!(fixture.provider.revoked(), ["r-t1"]);
     assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
-    assert_eq!(bench.slot("a").get(later()).await.unwrap_err(), Error::Stopped);
+    assert_eq!(fixture.slot("a").get(later()).await.unwrap_err(), Error::Stopped);
 }
 
-/// A provider that never ends a revocation.
+/// A provider whose revocations never complete.
 struct Stuck(Provider);
 
 impl Mint for Stuck {
@@ -167,31 +170,31 @@ impl Mint for Stuck {
 #[tokio::test]
 async fn the_end_waits_for_revocations_no_longer_than_told() {
     let clock = ManualClock::new();
-    let bench = Fixture::with(Provider::new(token(&clock, 900)), clock, |settings| {
+    let fixture = Fixture::with(Provider::new(token(&clock, 900)), clock, |settings| {
         settings.revoke_timeout = Duration::from_millis(20);
     });
     for cluster in 0..40 {
-        let slot = bench
+        let slot = fixture
             .cache
-            .slot(key(&cluster.to_string()), Arc::new(Stuck(bench.provider.clone())));
+            .slot(key(&cluster.to_string()), Arc::new(Stuck(fixture.provider.clone())));
         slot.get(later()).await.unwrap();
     }
     let began = Instant::now();
-    assert!(!bench.cache.shutdown().await);
+    assert!(!fixture.cache.shutdown().await);
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
 async fn a_cache_that_is_dropped_leaves_no_task() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     let waiter = tokio::spawn({
         let slot = Arc::clone(&slot);
         async move { slot.get(later()).await }
     });
-    until("the mint", || bench.provider.calls() == 1).await;
-    drop(bench.cache);
+    until("the mint", || fixture.provider.calls() == 1).await;
+    drop(fixture.cache);
     assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
     until("the tasks", || {
         tokio::runtime::Handle::current().metrics().num_alive_tasks() == 0

@@ -34,14 +34,14 @@ fn waits(result: Result<Lease, Error>) -> (MintErrorClass, f64) {
 
 async fn check(class: MintErrorClass, expected: &[f64]) {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(move |_, _| Err(error(class))), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::new(move |_, _| Err(error(class))), clock);
+    let slot = fixture.slot("c");
     for (calls, wait) in (1..).zip(expected) {
         assert_eq!(waits(slot.get(later()).await), (class, *wait));
-        bench.clock.advance(wait / 2.0);
+        fixture.clock.advance(wait / 2.0);
         assert_eq!(waits(slot.get(later()).await), (class, wait / 2.0));
-        assert_eq!(bench.provider.calls(), calls, "no mint before its time");
-        bench.clock.advance(wait / 2.0);
+        assert_eq!(fixture.provider.calls(), calls, "no mint before its time");
+        fixture.clock.advance(wait / 2.0);
     }
     assert_eq!(slot.health().failed, expected.len() as u64);
 }
@@ -65,16 +65,16 @@ async fn a_good_mint_ends_the_row() {
             Err(error(MintErrorClass::Retryable))
         }
     });
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     for wait in [1.0, 2.0] {
         assert_eq!(waits(slot.get(later()).await).1, wait);
-        bench.clock.advance(wait);
+        fixture.clock.advance(wait);
     }
     slot.get(later()).await.unwrap();
     assert_eq!(slot.health().standing, SlotStatus::Usable);
     assert!(slot.health().last_error.is_some(), "operators still see it");
-    bench.clock.advance(900.0);
+    fixture.clock.advance(900.0);
     assert_eq!(waits(slot.get(later()).await).1, 1.0);
 }
 
@@ -88,11 +88,11 @@ async fn another_class_begins_its_own_row() {
             MintErrorClass::Denied
         }))
     });
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     for wait in [1.0, 2.0, 30.0] {
         assert_eq!(waits(slot.get(later()).await).1, wait);
-        bench.clock.advance(wait);
+        fixture.clock.advance(wait);
     }
 }
 
@@ -105,8 +105,8 @@ async fn what_the_provider_asks_is_kept() {
             ..error(MintErrorClass::Retryable)
         })
     });
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     assert_eq!(waits(slot.get(later()).await).1, 600.0);
 }
 
@@ -120,22 +120,22 @@ async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
         0 => good(nth, request),
         _ => Err(error(MintErrorClass::Retryable)),
     });
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
     down.store(1, Ordering::Relaxed);
-    bench.clock.advance(720.0);
+    fixture.clock.advance(720.0);
     for _ in 0..150 {
         assert_eq!(slot.get(later()).await.unwrap().generation, 1);
         settle().await;
-        bench.clock.advance(1.0);
+        fixture.clock.advance(1.0);
     }
-    let tries = bench.provider.calls() - 1;
+    let tries = fixture.provider.calls() - 1;
     assert!((5..12).contains(&tries), "{tries} tries in 150 s");
     assert_eq!(waits(slot.get(later()).await).0, MintErrorClass::Retryable);
     assert_eq!(slot.health().standing, SlotStatus::Failing);
     down.store(0, Ordering::Relaxed);
-    bench.clock.advance(60.0);
+    fixture.clock.advance(60.0);
     assert_eq!(slot.get(later()).await.unwrap().generation, 2);
     assert_eq!(slot.health().standing, SlotStatus::Usable);
 }
@@ -148,14 +148,14 @@ async fn renewal_that_is_refused_leaves_what_is_good() {
         MintErrorClass::Permanent,
     ] {
         let clock = ManualClock::new();
-        let bench = Fixture::new(once(&clock, class), clock);
-        let slot = bench.slot("c");
+        let fixture = Fixture::new(once(&clock, class), clock);
+        let slot = fixture.slot("c");
         slot.get(later()).await.unwrap();
-        bench.clock.advance(720.0);
+        fixture.clock.advance(720.0);
         slot.get(later()).await.unwrap();
         until("the failure", || slot.health().standing == SlotStatus::Stale).await;
         assert_eq!(slot.get(later()).await.unwrap().generation, 1);
-        bench.clock.advance(150.0);
+        fixture.clock.advance(150.0);
         assert_eq!(waits(slot.get(later()).await).0, class);
     }
 }
@@ -168,20 +168,20 @@ async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
         (MintErrorClass::Config, false),
     ] {
         let clock = ManualClock::new();
-        let bench = Fixture::new(once(&clock, class), clock);
-        let slot = bench.slot("c");
+        let fixture = Fixture::new(once(&clock, class), clock);
+        let slot = fixture.slot("c");
         slot.get(later()).await.unwrap();
-        let refused = slot.refused(1, later()).await;
+        let refused = slot.lease_after_unauthorized(1, later()).await;
         assert_eq!(slot.cached().is_some(), back, "{class:?}");
         settle().await;
         if back {
             assert!(refused.unwrap().is_none());
-            assert!(bench.provider.revoked().is_empty());
+            assert!(fixture.provider.revoked().is_empty());
         } else {
             assert!(matches!(refused, Err(Error::Mint(error)) if error.class == class));
-            assert_eq!(bench.provider.revoked(), ["r-t1"]);
+            assert_eq!(fixture.provider.revoked(), ["r-t1"]);
         }
-        assert_eq!(bench.provider.calls(), 2);
+        assert_eq!(fixture.provider.calls(), 2);
     }
 }
 
@@ -196,27 +196,27 @@ async fn a_panic_is_an_error_and_the_slot_works_again() {
             good(nth, request)
         }
     });
-    let bench = Fixture::new(provider, clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(provider, clock);
+    let slot = fixture.slot("c");
     match slot.get(later()).await {
         Err(Error::Mint(error)) => assert_eq!(error.code, "host.panic"),
         other => panic!("{other:?}"),
     }
-    bench.clock.advance(1.0);
+    fixture.clock.advance(1.0);
     assert_eq!(text(&slot.get(later()).await.unwrap()), "t2");
 }
 
 #[tokio::test]
 async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     let short = Instant::now() + Duration::from_millis(10);
     assert_eq!(slot.get(short).await.unwrap_err(), Error::Timeout);
-    bench.provider.open(1);
+    fixture.provider.open(1);
     assert_eq!(slot.get(later()).await.unwrap().generation, 1);
-    assert_eq!(bench.provider.calls(), 1);
-    // What is there needs no time.
+    assert_eq!(fixture.provider.calls(), 1);
+    // A cached credential needs no time.
     assert_eq!(slot.get(Instant::now()).await.unwrap().generation, 1);
 }
 
@@ -224,10 +224,10 @@ async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
 async fn a_mint_without_end_is_dropped() {
     let clock = ManualClock::new();
     let provider = Provider::gated(token(&clock, 900));
-    let bench = Fixture::with(provider, clock, |settings| {
+    let fixture = Fixture::with(provider, clock, |settings| {
         settings.mint_budget = Duration::from_millis(1)
     });
-    let slot = bench.slot("c");
+    let slot = fixture.slot("c");
     match slot.get(later()).await {
         Err(Error::Mint(error)) => assert_eq!(
             (error.class, error.code.as_str()),
@@ -235,16 +235,16 @@ async fn a_mint_without_end_is_dropped() {
         ),
         other => panic!("{other:?}"),
     }
-    assert_eq!(bench.cache.totals().free_mints, 16);
+    assert_eq!(fixture.cache.totals().free_mints, 16);
 }
 
 #[tokio::test]
 async fn health_shows_no_secret() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(once(&clock, MintErrorClass::Denied), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(once(&clock, MintErrorClass::Denied), clock);
+    let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
-    bench.clock.advance(800.0);
+    fixture.clock.advance(800.0);
     slot.get(later()).await.unwrap();
     until("the failure", || slot.health().failed == 1).await;
     let shown = serde_json::to_value(slot.health()).unwrap();
@@ -255,7 +255,7 @@ async fn health_shows_no_secret() {
     assert_eq!(shown["fingerprint"].as_str().unwrap().len(), 8);
     assert_eq!(
         shown["next_attempt"],
-        (bench.clock.now().wall + SignedDuration::from_secs(30)).to_string()
+        (fixture.clock.now().wall + SignedDuration::from_secs(30)).to_string()
     );
     assert!(!shown.to_string().contains("t1"));
 }
@@ -269,11 +269,11 @@ async fn the_log_names_the_cluster() {
         .finish();
     // Tasks of this runtime run on this thread.
     let _logged = tracing::subscriber::set_default(subscriber);
-    let bench = Fixture::new(
+    let fixture = Fixture::new(
         Provider::new(|_, _| Err(error(MintErrorClass::Denied))),
         ManualClock::new(),
     );
-    assert_eq!(waits(bench.slot("c").get(later()).await).0, MintErrorClass::Denied);
+    assert_eq!(waits(fixture.slot("c").get(later()).await).0, MintErrorClass::Denied);
     let text = std::fs::read_to_string(log.path()).unwrap();
     let line = text.lines().find(|line| line.contains("a mint failed")).unwrap();
     assert!(

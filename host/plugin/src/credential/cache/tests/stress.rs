@@ -11,8 +11,8 @@ use super::{Credential, CredentialKey, Fixture, ManualClock, Provider, later, se
 #[tokio::test]
 async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
-    let slots: Vec<_> = (0..1000).map(|cluster| bench.slot(&cluster.to_string())).collect();
+    let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
+    let slots: Vec<_> = (0..1000).map(|cluster| fixture.slot(&cluster.to_string())).collect();
     let mut before: Vec<Weak<Credential>> = Vec::new();
     for round in 1..=100 {
         let mut now = Vec::new();
@@ -27,43 +27,43 @@ async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
             0,
             "round {round}"
         );
-        assert_eq!(bench.cache.totals().live, 1000);
+        assert_eq!(fixture.cache.totals().live, 1000);
         before = now;
-        bench.clock.advance(900.0);
+        fixture.clock.advance(900.0);
     }
-    assert_eq!(bench.provider.calls(), 100_000);
-    bench.cache.retain(&HashSet::<CredentialKey>::new());
+    assert_eq!(fixture.provider.calls(), 100_000);
+    fixture.cache.retain(&HashSet::<CredentialKey>::new());
     settle().await;
     assert_eq!(before.iter().filter(|it| it.strong_count() > 0).count(), 0);
-    assert_eq!(bench.cache.totals().live, 0);
+    assert_eq!(fixture.cache.totals().live, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_leaves_takes_nobody_along() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = fixture.slot("c");
     let ask = || {
         let slot = Arc::clone(&slot);
         tokio::spawn(async move { slot.get(later()).await.map(|it| it.generation) })
     };
     let leader = ask();
-    until("the mint", || bench.provider.calls() == 1).await;
+    until("the mint", || fixture.provider.calls() == 1).await;
     let others: Vec<_> = (0..99).map(|_| ask()).collect();
     leader.abort();
     assert!(leader.await.unwrap_err().is_cancelled());
-    bench.provider.open(100);
+    fixture.provider.open(100);
     for other in others {
         assert_eq!(other.await.unwrap().unwrap(), 1);
     }
-    assert_eq!(bench.provider.calls(), 1);
+    assert_eq!(fixture.provider.calls(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_401_forces_one_mint_in_ten_seconds() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::new(token(&clock, 3600)), clock);
-    let slot = bench.slot("c");
+    let fixture = Fixture::new(Provider::new(token(&clock, 3600)), clock);
+    let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
     for round in 1..=5 {
         let storm: Vec<_> = (0..200)
@@ -71,35 +71,35 @@ async fn a_storm_of_401_forces_one_mint_in_ten_seconds() {
                 let slot = Arc::clone(&slot);
                 tokio::spawn(async move {
                     let lease = slot.get(later()).await.unwrap();
-                    slot.refused(lease.generation, later()).await.unwrap();
+                    slot.lease_after_unauthorized(lease.generation, later()).await.unwrap();
                 })
             })
             .collect();
         for one in storm {
             one.await.unwrap();
         }
-        assert_eq!(bench.provider.calls(), round + 1);
-        bench.clock.advance(10.0);
+        assert_eq!(fixture.provider.calls(), round + 1);
+        fixture.clock.advance(10.0);
     }
 }
 
 #[tokio::test]
 async fn a_cold_start_is_spread() {
     let clock = ManualClock::new();
-    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
+    let fixture = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let asks: Vec<_> = (0..500)
         .map(|cluster| {
-            let slot = bench.slot(&cluster.to_string());
+            let slot = fixture.slot(&cluster.to_string());
             tokio::spawn(async move { slot.get(later()).await })
         })
         .collect();
-    until("the first", || bench.provider.calls() == 16).await;
+    until("the first", || fixture.provider.calls() == 16).await;
     settle().await;
-    assert_eq!(bench.provider.calls(), 16);
-    bench.provider.open(500);
+    assert_eq!(fixture.provider.calls(), 16);
+    fixture.provider.open(500);
     for ask in asks {
         ask.await.unwrap().unwrap();
     }
-    assert_eq!(bench.provider.0.most_at_once.load(Ordering::Relaxed), 16);
-    assert_eq!(bench.provider.calls(), 500);
+    assert_eq!(fixture.provider.0.most_at_once.load(Ordering::Relaxed), 16);
+    assert_eq!(fixture.provider.calls(), 500);
 }

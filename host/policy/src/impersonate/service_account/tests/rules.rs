@@ -7,8 +7,8 @@ use tollgate_state::{Application, Destination, ObjectName};
 
 fn parse(text: &str, semantics: ServiceAccountSemantics) -> Result<ImpersonationRules, Vec<String>> {
     let loaded = ImpersonationRules::parse("impersonation.cel.yaml", text, semantics);
-    let told = loaded.diagnostics.iter().map(ToString::to_string).collect();
-    loaded.value.ok_or(told)
+    let findings = loaded.diagnostics.iter().map(ToString::to_string).collect();
+    loaded.value.ok_or(findings)
 }
 
 fn application() -> Application {
@@ -60,7 +60,7 @@ fn fallbacks_are_read_and_have_defaults() {
 fn what_cannot_be_read_is_told_with_its_line() {
     let check = |text: &str, expected: &str| {
         let found = parse(text, ServiceAccountSemantics::Strict).unwrap_err();
-        assert!(found.iter().any(|told| told.contains(expected)), "{found:?}");
+        assert!(found.iter().any(|finding| finding.contains(expected)), "{found:?}");
     };
     check("fallback: admin", "admin");
     check("fallbak: deny", "fallbak");
@@ -91,7 +91,7 @@ fn the_human_travels_along() {
     assert_eq!(rules.extra_keys().count(), 4);
     let extra = rules.extra(&ANN, &application()).unwrap();
     let value = |key: &str| {
-        let found = extra.iter().find(|(known, _)| known == key);
+        let found = extra.iter().find(|(existing, _)| existing == key);
         found.map(|(_, values)| values.iter().map(String::as_str).collect::<Vec<_>>())
     };
     assert_eq!(value("tollgate.dev/user"), Some(vec!["ann@example.org"]));
@@ -116,8 +116,8 @@ fn values_http_would_change_are_refused() {
     )
     .unwrap();
     for username in ["ann ", "ann\nbob", ""] {
-        let human = PrincipalInfo { username, ..ANN };
-        assert!(rules.extra(&human, &application()).is_err(), "{username:?}");
+        let principal = PrincipalInfo { username, ..ANN };
+        assert!(rules.extra(&principal, &application()).is_err(), "{username:?}");
     }
 }
 

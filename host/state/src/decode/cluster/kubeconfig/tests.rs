@@ -75,8 +75,8 @@ fn what_cannot_be_used_closes_the_cluster_and_says_what_to_do() {
              {{argocd.argoproj.io/secret-type: cluster}}\nstringData:\n  name: prod\n{more}"
         );
         let loaded = load_text(&text, "prod.yaml", "argocd");
-        let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-        assert!(said.iter().any(|said| said.contains(wanted)), "{wanted}: {said:?}");
+        let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(lines.iter().any(|line| line.contains(wanted)), "{wanted}: {lines:?}");
         let resources = loaded.value.expect("one cluster does not stop the gateway");
         assert!(!resources.cluster_configs.contains_key("https://k8s.example:6443"));
     }

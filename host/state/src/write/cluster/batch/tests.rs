@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::ObjectName;
 use crate::write::batch::{BatchError, Propagation, Write};
-use crate::write::{Cluster, Error, Kind, ObjectKey, ResourceVersion, Writer, merge};
+use crate::write::{ClusterWriter, Error, ObjectKey, ResourceVersion, WritableKind, Writer, merge};
 
 /// What the server does with a request instead of answering normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Server {
                 Ok::<_, Infallible>(server.0.lock().unwrap().answer(&head, &content))
             }
         });
-        Writer::Cluster(Cluster::new(kube::Client::new(service, "argocd")))
+        Writer::Cluster(ClusterWriter::new(kube::Client::new(service, "argocd")))
     }
 
     fn object(&self, name: &str) -> Option<Value> {
@@ -194,7 +194,7 @@ fn application(name: &str, revision: &str) -> Value {
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey {
-        kind: Kind::Application,
+        kind: WritableKind::Application,
         name: ObjectName {
             namespace: "argocd".to_owned(),
             name: name.to_owned(),
@@ -215,7 +215,7 @@ fn replace(server: &Server, name: &str) -> Write {
     after["spec"]["revision"] = json!("v2");
     Write::Replace {
         key: key(name),
-        based_on: ResourceVersion::new(before["metadata"]["resourceVersion"].as_str().unwrap()),
+        expected_version: ResourceVersion::new(before["metadata"]["resourceVersion"].as_str().unwrap()),
         before,
         after,
     }
@@ -267,7 +267,7 @@ async fn a_failure_undoes_what_was_done_in_reverse() {
     assert_eq!(failed.key.name.name, "c");
     assert!(matches!(failed.error, Error::Cluster { status: 403, .. }), "{failed}");
     assert_eq!(names(&failed.undone), ["b", "a"]);
-    assert!(failed.left.is_empty(), "{:?}", failed.left);
+    assert!(failed.not_undone.is_empty(), "{:?}", failed.not_undone);
     assert_eq!(server.revisions(), pairs(&[("b", "v1"), ("c", "v1"), ("d", "v1")]));
 }
 
@@ -279,7 +279,9 @@ async fn what_cannot_be_undone_is_said() {
     server.trouble(Method::DELETE, "a", Trouble::Refuses);
     let failed = run(&server, writes).await.unwrap_err();
     assert!(failed.undone.is_empty());
-    let [left] = &failed.left[..] else { panic!("{failed:?}") };
+    let [left] = &failed.not_undone[..] else {
+        panic!("{failed:?}")
+    };
     assert_eq!(left.key.name.name, "a");
     assert!(left.why.contains("no"), "{}", left.why);
 }
@@ -342,6 +344,6 @@ async fn what_the_controller_made_is_made_and_what_others_made_is_not() {
     let server = Server::with(&["a"]);
     server.0.lock().unwrap().objects.get_mut("a").unwrap()["metadata"]["ownerReferences"] = json!([]);
     let failed = run(&server, vec![create("a")]).await.unwrap_err();
-    assert!(matches!(failed.error, Error::Exists(_)), "{failed}");
+    assert!(matches!(failed.error, Error::AlreadyExists(_)), "{failed}");
     assert_eq!(server.revisions(), pairs(&[("a", "v1")]));
 }

@@ -65,7 +65,7 @@ fn page() -> impl Strategy<Value = Page> {
 
 /// Each entry's lines, and the text around them.
 fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, String) {
-    let writing = YamlEmitter {
+    let emitter = YamlEmitter {
         line_break: "\n",
         list_step: page.step,
         order: &["server".to_owned()],
@@ -84,9 +84,9 @@ fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, Strin
     let lines = entries.iter().map(|(entry, dress)| {
         let above = dress.above.map_or_else(String::new, |text| format!("{indent}{text}\n"));
         let mut lines = if dress.is_flow {
-            format!("{indent}- {}\n", writing.inline(entry))
+            format!("{indent}- {}\n", emitter.inline(entry))
         } else {
-            writing.item(entry, &indent)
+            emitter.item(entry, &indent)
         };
         if let Some(behind) = dress.behind {
             lines.truncate(lines.len() - 1);
@@ -120,8 +120,8 @@ proptest! {
         let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
         // If an entry only moves, either it or its neighbor may be rewritten.
         prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
-        let place = ObjectPosition { document, item: None };
-        let mut wanted = at(&documents, place).expect("an object").clone();
+        let position = ObjectPosition { document, item: None };
+        let mut wanted = at(&documents, position).expect("an object").clone();
         let list = wanted["spec"]["destinationServiceAccounts"].as_array_mut().expect("a list");
         let gone = gone.index(list.len());
         list.remove(gone);
@@ -129,7 +129,7 @@ proptest! {
         for entry in new.iter().rev() {
             list.insert(to, entry.clone());
         }
-        let after = replace(&text, place, &wanted).expect("a common layout is edited");
+        let after = replace(&text, position, &wanted).expect("a common layout is edited");
         let mut expected = documents;
         expected[document] = wanted;
         prop_assert_eq!(parse_documents(&after), Some(expected));

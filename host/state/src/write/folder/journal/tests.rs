@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::super::persist::{FileChange, prepare};
 use super::{NAME, lock_for_load, recover, write};
 use crate::ObjectName;
-use crate::directory::Directory;
+use crate::directory::DirectorySource;
 use crate::source::Source as _;
-use crate::write::{Folder, Kind, ObjectKey};
+use crate::write::{FolderWriter, ObjectKey, WritableKind};
 
 fn application(name: &str, project: &str) -> String {
     format!(
@@ -18,9 +18,9 @@ fn application(name: &str, project: &str) -> String {
     )
 }
 
-fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
+fn file_change(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
     let key = ObjectKey {
-        kind: Kind::Application,
+        kind: WritableKind::Application,
         name: ObjectName {
             namespace: "argocd".to_owned(),
             name: name.to_owned(),
@@ -37,8 +37,8 @@ fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) ->
 
 /// A folder with `changed` and `gone`, and a batch that creates a third file and deletes one.
 fn batch(root: &Path) -> Vec<FileChange> {
-    for landing in ["changed", "gone"].map(|name| landing(root, name, (Some("old"), None))) {
-        fs::write(&landing.path, landing.old.as_deref().unwrap()).unwrap();
+    for change in ["changed", "gone"].map(|name| file_change(root, name, (Some("old"), None))) {
+        fs::write(&change.path, change.old.as_deref().unwrap()).unwrap();
     }
     fs::write(
         root.join("cm.yaml"),
@@ -46,38 +46,38 @@ fn batch(root: &Path) -> Vec<FileChange> {
     )
     .unwrap();
     vec![
-        landing(root, "changed", (Some("old"), Some("new"))),
-        landing(root, "gone", (Some("old"), None)),
-        landing(root, "made", (None, Some("new"))),
+        file_change(root, "changed", (Some("old"), Some("new"))),
+        file_change(root, "gone", (Some("old"), None)),
+        file_change(root, "made", (None, Some("new"))),
     ]
 }
 
 /// Runs `steps` steps of a batch after its journal was written, like a writer that is then killed.
-fn killed_after(root: &Path, landings: &[FileChange], steps: usize) {
-    let prepared: Vec<_> = landings
+fn killed_after(root: &Path, changes: &[FileChange], steps: usize) {
+    let prepared: Vec<_> = changes
         .iter()
-        .map(|landing| {
-            landing
+        .map(|change| {
+            change
                 .new
                 .as_deref()
-                .map(|text| prepare(root, &landing.path, text).unwrap())
+                .map(|text| prepare(root, &change.path, text).unwrap())
         })
         .collect();
-    write(root, landings, &prepared).unwrap();
-    for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
+    write(root, changes, &prepared).unwrap();
+    for (number, (change, file)) in changes.iter().zip(prepared).enumerate() {
         // A killed writer cleans nothing up.
         let file = file.map(|file| file.keep().unwrap().1);
         match file {
             _ if number >= steps => {}
-            Some(file) => fs::rename(file, &landing.path).unwrap(),
-            None => fs::remove_file(&landing.path).unwrap(),
+            Some(file) => fs::rename(file, &change.path).unwrap(),
+            None => fs::remove_file(&change.path).unwrap(),
         }
     }
 }
 
 /// Applications and their projects, as a load sees them.
 fn loaded(root: &Path) -> Vec<(String, String)> {
-    let loaded = Directory::new(root, "argocd").load();
+    let loaded = DirectorySource::new(root, "argocd").load();
     let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let all = resources.applications.values();
     all.map(|one| (one.name.name.clone(), one.project.clone())).collect()
@@ -93,9 +93,9 @@ fn whoever_loads_next_sees_all_of_a_batch_or_nothing() {
     for steps in 0..=3 {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let landings = batch(root);
+        let changes = batch(root);
         assert_eq!(loaded(root), pairs(&[("changed", "old"), ("gone", "old")]));
-        killed_after(root, &landings, steps);
+        killed_after(root, &changes, steps);
         assert_eq!(loaded(root), pairs(&[("changed", "new"), ("made", "new")]), "{steps}");
         assert!(!root.join(NAME).exists());
         assert_eq!(fs::read_dir(root).unwrap().count(), 3, "nothing is left: {steps}");
@@ -107,10 +107,10 @@ fn whoever_writes_next_completes_it_too() {
     for steps in 0..=3 {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let landings = batch(root);
-        killed_after(root, &landings, steps);
-        let key = &landings[2].key;
-        let found = Folder::new(root, "argocd").create(key, &serde_json::json!({}));
+        let changes = batch(root);
+        killed_after(root, &changes, steps);
+        let key = &changes[2].key;
+        let found = FolderWriter::new(root, "argocd").create(key, &serde_json::json!({}));
         assert!(found.is_err(), "it is there already: {steps}");
         assert!(!root.join(NAME).exists() && !root.join("gone.yaml").exists());
     }
@@ -126,13 +126,13 @@ fn long_batch(root: &Path) -> Vec<FileChange> {
     let one = |number: usize| {
         let old = (number + 1 < FILES).then_some("old");
         let new = (number > 0).then_some("new");
-        landing(root, &format!("file-{number:02}"), (old, new))
+        file_change(root, &format!("file-{number:02}"), (old, new))
     };
     (0..FILES).map(one).collect()
 }
 
-fn is_in_place(landing: &FileChange) -> bool {
-    fs::read_to_string(&landing.path).ok() == landing.new
+fn is_in_place(change: &FileChange) -> bool {
+    fs::read_to_string(&change.path).ok() == change.new
 }
 
 /// The test starts itself as a child that writes a batch, and kills it once a file of the batch is
@@ -145,7 +145,7 @@ fn is_in_place(landing: &FileChange) -> bool {
 fn a_writer_that_is_killed_leaves_all_or_nothing() {
     if let Ok(root) = std::env::var(CHILD) {
         let root = Path::new(&root);
-        let folder = Folder::new(root, "argocd");
+        let folder = FolderWriter::new(root, "argocd");
         let _lock = folder.lock().unwrap();
         folder.persist_all(&long_batch(root)).unwrap();
         return;
@@ -157,10 +157,10 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
         assert!(rounds < 100, "only {halves} of {rounds} were killed in the middle");
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        let landings = long_batch(root);
-        for landing in &landings {
-            if let Some(old) = &landing.old {
-                fs::write(&landing.path, &**old).unwrap();
+        let changes = long_batch(root);
+        for change in &changes {
+            if let Some(old) = &change.old {
+                fs::write(&change.path, &**old).unwrap();
             }
         }
         fs::write(
@@ -179,7 +179,7 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
         // in place.
         let reached = || match rounds {
             0 => root.join(NAME).exists(),
-            _ => is_in_place(&landings[rounds * 5 % FILES]),
+            _ => is_in_place(&changes[rounds * 5 % FILES]),
         };
         while !reached() {
             if let Some(status) = child.try_wait().unwrap() {
@@ -189,7 +189,7 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let in_place = landings.iter().filter(|landing| is_in_place(landing)).count();
+        let in_place = changes.iter().filter(|change| is_in_place(change)).count();
         halves += usize::from((1..FILES).contains(&in_place));
         let now = loaded(root);
         let is_new = now.len() == FILES - 1 && now.iter().all(|(_, project)| project == "new");
@@ -204,9 +204,9 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
 fn a_writer_that_dies_before_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    for landing in batch(root) {
-        if let Some(text) = &landing.new {
-            prepare(root, &landing.path, text).unwrap().keep().unwrap();
+    for change in batch(root) {
+        if let Some(text) = &change.new {
+            prepare(root, &change.path, text).unwrap().keep().unwrap();
         }
     }
     assert_eq!(loaded(root), pairs(&[("changed", "old"), ("gone", "old")]));
@@ -216,9 +216,9 @@ fn a_writer_that_dies_before_changes_nothing() {
 fn what_somebody_edited_since_stays() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let landings = batch(root);
-    killed_after(root, &landings, 0);
-    fs::write(&landings[0].path, application("changed", "edited")).unwrap();
+    let changes = batch(root);
+    killed_after(root, &changes, 0);
+    fs::write(&changes[0].path, application("changed", "edited")).unwrap();
     assert_eq!(loaded(root), pairs(&[("changed", "edited"), ("made", "new")]));
 }
 

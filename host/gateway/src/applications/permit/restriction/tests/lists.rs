@@ -164,9 +164,9 @@ fn a_cluster_of_another_project_may_be_no_destination() {
         project: "guest".to_owned(),
         ..crate::applications::permit::restriction::tests::cluster()
     };
-    let places = tollgate_state::destination::CompiledDestinations::of(&project);
-    assert!(places.permit(&own, "team-a", std::slice::from_ref(&own)));
-    assert!(!places.permit(&own, "kube-system", std::slice::from_ref(&own)));
+    let destinations = tollgate_state::destination::CompiledDestinations::of(&project);
+    assert!(destinations.permit(&own, "team-a", std::slice::from_ref(&own)));
+    assert!(!destinations.permit(&own, "kube-system", std::slice::from_ref(&own)));
 }
 
 #[test]

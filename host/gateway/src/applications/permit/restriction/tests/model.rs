@@ -31,14 +31,16 @@ fn is_in(list: &[ResourceRule], (group, kind): (&str, &str), name: Option<&str>)
 }
 
 /// `IsGroupKindNamePermitted`.
-fn is_permitted(rules: &ResourceRules, scope: ResourceScope, asked: (&str, &str), name: &str) -> bool {
+fn is_permitted(rules: &ResourceRules, scope: ResourceScope, group_kind: (&str, &str), name: &str) -> bool {
     match scope {
         ResourceScope::Namespaced => {
             let allowed = rules.namespaced_allowed.as_ref();
-            allowed.is_none_or(|allowed| is_in(allowed, asked, None)) && !is_in(&rules.namespaced_denied, asked, None)
+            allowed.is_none_or(|allowed| is_in(allowed, group_kind, None))
+                && !is_in(&rules.namespaced_denied, group_kind, None)
         }
         ResourceScope::Cluster => {
-            is_in(&rules.cluster_allowed, asked, Some(name)) && !is_in(&rules.cluster_denied, asked, Some(name))
+            is_in(&rules.cluster_allowed, group_kind, Some(name))
+                && !is_in(&rules.cluster_denied, group_kind, Some(name))
         }
     }
 }
@@ -79,8 +81,8 @@ proptest! {
         scope in prop_oneof![Just(ResourceScope::Namespaced), Just(ResourceScope::Cluster)],
     ) {
         let lists = Lists::compile(&rules);
-        let asked = GroupKind { group: &group, kind: &kind };
-        let permitted = lists.refusing(scope, asked, Some(&name)).is_none();
+        let group_kind = GroupKind { group: &group, kind: &kind };
+        let permitted = lists.refusing(scope, group_kind, Some(&name)).is_none();
         prop_assert_eq!(permitted, is_permitted(&rules, scope, (&group, &kind), &name));
     }
 
@@ -93,13 +95,13 @@ proptest! {
         names in prop::collection::vec("[xyz]{1,3}", 1..8),
     ) {
         let lists = Lists::compile(&rules);
-        let asked = GroupKind { group: &group, kind: &kind };
-        let unnamed = lists.refusing(ResourceScope::Cluster, asked, None).is_none();
+        let group_kind = GroupKind { group: &group, kind: &kind };
+        let unnamed = lists.refusing(ResourceScope::Cluster, group_kind, None).is_none();
         let each = |name: &String| is_permitted(&rules, ResourceScope::Cluster, (&group, &kind), name);
         if unnamed {
             prop_assert!(names.iter().all(each));
         }
-        if !lists.needs_name(ResourceScope::Cluster, asked) {
+        if !lists.needs_name(ResourceScope::Cluster, group_kind) {
             prop_assert!(names.iter().all(|name| each(name) == unnamed));
         }
     }

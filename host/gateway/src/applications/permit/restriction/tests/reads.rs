@@ -28,7 +28,11 @@ fn only_what_changes_nothing_is_a_read() {
         "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         "POST /apis/authentication.k8s.io/v1/selfsubjectreviews",
     ] {
-        assert_eq!(ReadOrWrite::of(&attributes(request)), ReadOrWrite::Read, "{request}");
+        assert_eq!(
+            ReadOrWrite::classify(&attributes(request)),
+            ReadOrWrite::Read,
+            "{request}"
+        );
     }
     for request in [
         "POST /api/v1/namespaces/n/pods",
@@ -59,7 +63,11 @@ fn only_what_changes_nothing_is_a_read() {
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x",
         "PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x",
     ] {
-        assert_eq!(ReadOrWrite::of(&attributes(request)), ReadOrWrite::Write, "{request}");
+        assert_eq!(
+            ReadOrWrite::classify(&attributes(request)),
+            ReadOrWrite::Write,
+            "{request}"
+        );
     }
 }
 
@@ -93,7 +101,11 @@ fn logs_and_programs_need_more() {
         ("POST /api/v1/namespaces/n/pods", None),
         ("GET /apis/x.io/v1/namespaces/n/pods/p/log", None),
     ] {
-        assert_eq!(ExtraPermission::of(&attributes(request)), expected, "{request}");
+        assert_eq!(
+            ExtraPermission::required_for(&attributes(request)),
+            expected,
+            "{request}"
+        );
     }
     assert_eq!(ExtraPermission::Logs.rbac(), ("logs", "get"));
     assert_eq!(ExtraPermission::Exec.rbac(), ("exec", "create"));
@@ -177,14 +189,14 @@ fn only_one_object_that_is_there_is_one_object() {
         ),
     ] {
         for request in requests {
-            assert_eq!(ObjectOperation::of(&attributes(request)), expected, "{request}");
+            assert_eq!(ObjectOperation::classify(&attributes(request)), expected, "{request}");
         }
     }
 }
 
 #[test]
 fn an_account_reads_what_the_project_permits_too() {
-    let account = ActingIdentity::Account(Arc::new(Impersonation::Nobody));
+    let account = ActingIdentity::ServiceAccount(Arc::new(Impersonation::Nobody));
     for (request, expected) in [
         ("GET /api/v1/namespaces/team-a/pods", ""),
         ("GET /api/v1/namespaces/team-a/secrets", ""),

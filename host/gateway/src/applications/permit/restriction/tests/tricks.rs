@@ -138,11 +138,11 @@ fn a_kind_of_another_group_is_no_answer() {
     let mut kind = kind(&read).unwrap();
     kind.group = "batch".into();
     let cluster = crate::applications::permit::restriction::tests::cluster();
-    let place = TargetCluster {
+    let target = TargetCluster {
         cluster: &cluster,
         clusters: &[],
     };
-    let about = RequestObject {
+    let object = RequestObject {
         attributes: &read,
         kind: Some(&kind),
         name: None,
@@ -150,7 +150,7 @@ fn a_kind_of_another_group_is_no_answer() {
     let restrictions = Restrictions::of(&open_but(&[], &[]).into());
     let resource = "deployments.apps".to_owned();
     assert_eq!(
-        restrictions.check_write(place, about, &ActingIdentity::Gateway),
+        restrictions.check_write(target, object, &ActingIdentity::Gateway),
         Err(Violation::UnknownKind { resource })
     );
 }

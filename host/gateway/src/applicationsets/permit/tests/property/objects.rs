@@ -96,7 +96,7 @@ impl Model {
         // Which leads into other projects.
         set.object["spec"]["generators"] = json!([{"list": {"elements": [], "template": {}}}]);
         if self.holds_back {
-            set.spec.sync.applications = ApplicationsSync::CreateOnly;
+            set.spec.sync_policy.applications = ApplicationsSync::CreateOnly;
         }
         set
     }

@@ -1,0 +1,147 @@
+//! The fetches in progress. Requests for the same revision share one fetch.
+//!
+//! Invariant: no single host can occupy all slots.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::Instant;
+
+use super::cache::Checkout;
+use super::permission::AllowedRepository;
+use super::{Error, MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
+
+/// A revision of a repository, read with certain credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FetchKey {
+    /// Fingerprint of repository and credentials.
+    pub(super) repository: [u8; 32],
+    host: String,
+    /// Branch, tag, `HEAD` or commit.
+    pub(super) revision: String,
+}
+
+impl FetchKey {
+    pub(super) fn new(permitted: &AllowedRepository, revision: &str) -> Self {
+        Self {
+            repository: permitted.fingerprint(),
+            host: permitted.location().host(),
+            revision: revision.to_owned(),
+        }
+    }
+}
+
+/// One fetch, and its outcome.
+#[derive(Debug)]
+pub(super) struct InFlightFetch {
+    started_at: Instant,
+    outcome: OnceLock<Result<Arc<Checkout>, Error>>,
+}
+
+impl InFlightFetch {
+    pub(super) fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
+    pub(super) fn outcome(&self) -> Option<&Result<Arc<Checkout>, Error>> {
+        self.outcome.get()
+    }
+}
+
+/// All fetches in progress.
+#[derive(Debug, Default)]
+pub(super) struct InFlightFetches {
+    by_key: HashMap<FetchKey, Arc<InFlightFetch>>,
+    started_count: u64,
+}
+
+impl InFlightFetches {
+    pub(super) fn of(&self, key: &FetchKey) -> Option<Arc<InFlightFetch>> {
+        self.by_key.get(key).cloned()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(super) fn started_count(&self) -> u64 {
+        self.started_count
+    }
+
+    /// Whether one more may start.
+    pub(super) fn has_capacity(&self, key: &FetchKey) -> bool {
+        let same = |of: fn(&FetchKey, &FetchKey) -> bool| self.by_key.keys().filter(|other| of(other, key)).count();
+        self.by_key.len() < MAX_FETCHES
+            && same(|a, b| a.host == b.host) < MAX_FETCHES_OF_HOST
+            && same(|a, b| a.repository == b.repository) < MAX_FETCHES_OF_REPOSITORY
+    }
+
+    pub(super) fn begin(&mut self, key: &FetchKey) -> Arc<InFlightFetch> {
+        let in_flight_fetch = Arc::new(InFlightFetch {
+            started_at: Instant::now(),
+            outcome: OnceLock::new(),
+        });
+        self.by_key.insert(key.clone(), Arc::clone(&in_flight_fetch));
+        self.started_count = self.started_count.saturating_add(1);
+        in_flight_fetch
+    }
+
+    pub(super) fn end(&mut self, key: &FetchKey, outcome: Result<Arc<Checkout>, Error>) {
+        if let Some(in_flight_fetch) = self.by_key.remove(key) {
+            // It is set nowhere else.
+            let _ = in_flight_fetch.outcome.set(outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FetchKey, InFlightFetches};
+    use crate::repository::{MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
+
+    fn fetch_key(host: usize, repository: u8, revision: usize) -> FetchKey {
+        FetchKey {
+            repository: [repository; 32],
+            host: format!("host{host}"),
+            revision: revision.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_repository_takes_its_places_only() {
+        let mut in_flight = InFlightFetches::default();
+        for revision in 0..MAX_FETCHES_OF_REPOSITORY {
+            assert!(in_flight.has_capacity(&fetch_key(0, 0, revision)));
+            in_flight.begin(&fetch_key(0, 0, revision));
+        }
+        assert!(!in_flight.has_capacity(&fetch_key(0, 0, 99)), "of the same repository");
+        assert!(
+            in_flight.has_capacity(&fetch_key(0, 1, 0)),
+            "of another one of the host"
+        );
+    }
+
+    #[test]
+    fn a_host_takes_its_places_only() {
+        let mut in_flight = InFlightFetches::default();
+        for repository in (0u8..).take(MAX_FETCHES_OF_HOST) {
+            assert!(in_flight.has_capacity(&fetch_key(0, repository, 0)));
+            in_flight.begin(&fetch_key(0, repository, 0));
+        }
+        assert!(!in_flight.has_capacity(&fetch_key(0, 99, 0)), "of the same host");
+        assert!(in_flight.has_capacity(&fetch_key(1, 99, 0)), "of another host");
+    }
+
+    #[test]
+    fn all_places_are_counted_and_given_back() {
+        let mut in_flight = InFlightFetches::default();
+        for number in 0..MAX_FETCHES {
+            in_flight.begin(&fetch_key(number, u8::try_from(number).unwrap(), 0));
+        }
+        assert!(!in_flight.has_capacity(&fetch_key(99, 99, 0)));
+        let error = super::Error::Disk { reason: String::new() };
+        in_flight.end(&fetch_key(0, 0, 0), Err(error));
+        assert!(in_flight.has_capacity(&fetch_key(99, 99, 0)));
+        assert_eq!(in_flight.running(), MAX_FETCHES - 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! Encodes responses for clients of gRPC and gRPC-Web: messages, or an error, followed by a
+//! status.
+//!
+//! Invariant: a response without messages has its status in the headers, because some clients of
+//! gRPC-Web do not read the trailers then.
+
+use std::fmt::Write as _;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::Frame;
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
+
+use crate::applicationsets::grpc::call::{Call, Transport};
+use crate::applicationsets::grpc::{EncodedMessage, Error, frame};
+use crate::applicationsets::request::Code;
+use crate::rejection::ErrorResponse;
+use tollgate_proxy::forward::Body;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// Header with the names of fields that a message cannot represent.
+const OMITTED_FIELDS: HeaderName = HeaderName::from_static("tollgate-left-out");
+
+/// Longest status message, in bytes. Clients bound the size of heads.
+const MAX_STATUS_MESSAGE_BYTES: usize = 4096;
+
+/// Bytes that a status message must percent-encode on the wire.
+const PERCENT_ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallStatus {
+    Ok,
+    Failed(Code),
+}
+
+impl CallStatus {
+    fn number(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed(code) => code.number(),
+        }
+    }
+}
+
+/// The response to a unary call.
+///
+/// - `decision`: id of the decision record.
+pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> Response<Body> {
+    let data = frame::data(transport, &message.bytes);
+    let body = match transport {
+        Transport::Grpc => {
+            let frames = [Frame::data(data), final_frame(transport, CallStatus::Ok)];
+            Body::generated(stream::iter(frames), None, decision)
+        }
+        Transport::Web | Transport::WebText => {
+            let trailers = frame::trailers(transport, &trailers_text(CallStatus::Ok));
+            let mut content = BytesMut::with_capacity(data.len() + trailers.len());
+            content.extend_from_slice(&data);
+            content.extend_from_slice(&trailers);
+            Body::from(content.freeze())
+        }
+    };
+    let mut response = head(transport, body);
+    if !message.omitted_fields.is_empty()
+        && let Ok(value) = HeaderValue::try_from(message.omitted_fields.join(", "))
+    {
+        response.headers_mut().insert(OMITTED_FIELDS, value);
+    }
+    response
+}
+
+/// The response to a streaming call.
+///
+/// - `write`: encodes an event as a message.
+/// - `expires_at`: when the caller's credential expires.
+/// - `decision`: id of the decision record.
+pub fn stream<E: Send + 'static>(
+    call: Call,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
+    (expires_at, decision): (Option<Timestamp>, Uuid),
+) -> Response<Body> {
+    let frames = frames(call, events, write);
+    head(call.transport, Body::generated(frames, expires_at, decision))
+}
+
+fn frames<E: Send + 'static>(
+    call: Call,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
+) -> impl Stream<Item = Frame<Bytes>> + Send + 'static {
+    stream::unfold(Some((events, write)), move |open| async move {
+        let (mut events, write) = open?;
+        let event = tokio::select! {
+            biased;
+            () = deadline_passed(call.deadline) => Err(Error::Deadline),
+            event = events.next() => Ok(event),
+        };
+        let message = event.and_then(|event| event.map(|event| write(&event)).transpose());
+        Some(match message {
+            Ok(Some(message)) => {
+                let data = Frame::data(frame::data(call.transport, &message.bytes));
+                (data, Some((events, write)))
+            }
+            Ok(None) => (final_frame(call.transport, CallStatus::Ok), None),
+            Err(error) => (final_frame(call.transport, CallStatus::Failed(error.code())), None),
+        })
+    })
+}
+
+async fn deadline_passed(deadline: Option<Instant>) {
+    match deadline {
+        // A timer fires only at its next tick, but a deadline that has passed must end the stream
+        // now.
+        Some(deadline) if deadline <= Instant::now() => {}
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A response that consists only of a status.
+pub fn refuse(transport: Transport, error: &ErrorResponse) -> Response<Body> {
+    let mut response = head(transport, Body::empty());
+    let fields = response.headers_mut();
+    fields.insert(STATUS, HeaderValue::from(u16::from(error.grpc().number())));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status_message(error))) {
+        fields.insert(MESSAGE, message);
+    }
+    response
+}
+
+/// The status message: all refusals in one line, because clients print it as it is.
+fn status_message(error: &ErrorResponse) -> String {
+    let mut omitted = error.more_refusals;
+    let mut message = String::new();
+    for refusal in &error.refusals {
+        let text = refusal.to_string();
+        if !message.is_empty() && message.len() + text.len() > MAX_STATUS_MESSAGE_BYTES / 2 {
+            omitted = omitted.saturating_add(1);
+            continue;
+        }
+        let between = if message.is_empty() { "" } else { "; " };
+        message.push_str(between);
+        message.push_str(&text);
+    }
+    if message.is_empty() {
+        return error.message.clone().into_owned();
+    }
+    if omitted > 0 {
+        // Writing to a string does not fail.
+        let _ = write!(message, "; and {omitted} more");
+    }
+    message
+}
+
+/// A status message in its encoding on the wire, cut if it is too long.
+fn percent_encoded(message: &str) -> String {
+    let mut text = String::with_capacity(message.len());
+    let mut characters = [0; 4];
+    for character in message.chars() {
+        let before = text.len();
+        text.extend(utf8_percent_encode(
+            character.encode_utf8(&mut characters),
+            PERCENT_ENCODED,
+        ));
+        if text.len() > MAX_STATUS_MESSAGE_BYTES {
+            text.truncate(before);
+            break;
+        }
+    }
+    text
+}
+
+fn head(transport: Transport, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, transport.content_type());
+    response
+}
+
+/// The last frame of a stream.
+fn final_frame(transport: Transport, end: CallStatus) -> Frame<Bytes> {
+    match transport {
+        Transport::Grpc => {
+            let status = HeaderValue::from(u16::from(end.number()));
+            Frame::trailers(HeaderMap::from_iter([(STATUS, status)]))
+        }
+        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(end))),
+    }
+}
+
+fn trailers_text(end: CallStatus) -> String {
+    format!("grpc-status:{}\r\n", end.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{MAX_STATUS_MESSAGE_BYTES, percent_encoded, refuse};
+    use crate::applicationsets::grpc::Transport;
+    use crate::rejection::{ErrorFormat, Rejection};
+    use tollgate_applicationset::{Denial, DeniedResource};
+
+    #[test]
+    fn sentences_are_encoded_and_cut() {
+        assert_eq!(percent_encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
+        let long = percent_encoded(&"ä".repeat(MAX_STATUS_MESSAGE_BYTES));
+        assert!(
+            long.len() <= MAX_STATUS_MESSAGE_BYTES && long.ends_with("%A4"),
+            "{}",
+            long.len()
+        );
+    }
+
+    #[test]
+    fn all_that_is_refused_is_told() {
+        let refusal = |name: &str| Denial {
+            about: DeniedResource::Application(name.to_owned()),
+            rule: Some("applications, create".to_owned()),
+            reason: "not permitted".to_owned(),
+        };
+        let mut error = Rejection::NotFound.answer(ErrorFormat::Tollgate);
+        error.refusals = vec![refusal("one"), refusal("two")];
+        error.more_refusals = 3;
+        let response = refuse(Transport::Web, &error);
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["grpc-status"], "5");
+        assert_eq!(response.headers()["content-type"], "application/grpc-web+proto");
+        let text = response.headers()["grpc-message"].to_str().expect("text");
+        assert!(
+            text.contains("one") && text.contains("two") && text.ends_with("; and 3 more"),
+            "{text}"
+        );
+        error.refusals = vec![refusal(&"n".repeat(100)); 100];
+        let response = refuse(Transport::Grpc, &error);
+        let text = response.headers()["grpc-message"].to_str().expect("text");
+        assert!(
+            text.len() <= MAX_STATUS_MESSAGE_BYTES && text.ends_with(" more"),
+            "{text}"
+        );
+        error.refusals.clear();
+        let response = refuse(Transport::Grpc, &error);
+        assert_eq!(response.headers()["grpc-message"], "nothing is served here");
+    }
+}

@@ -1,0 +1,144 @@
+//! Combines the host's findings and the policy's decision about one resource into refusals.
+//!
+//! Security: a finding of the host refuses even where the policy allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::permissions::project_text;
+use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
+use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
+use tollgate_core::diagnostic::one_line;
+use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
+use tollgate_proxy::record::CheckRecord;
+use tollgate_state::ObjectName;
+
+/// Longest reason in bytes. The caller chooses names in it, and the policy repeats it.
+const REASON_BYTES: usize = 480;
+/// The rule that is named if only the policy refuses.
+const POLICY: &str = "policies/applicationsets";
+
+/// One reason to refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    kind: FindingKind,
+    rule: Option<String>,
+    reason: String,
+}
+
+impl Finding {
+    #[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
+    pub(super) fn new(kind: FindingKind, rule: Option<String>, reason: String) -> Self {
+        Self {
+            kind,
+            rule,
+            reason: one_line(&reason, REASON_BYTES),
+        }
+    }
+
+    /// A permission that is missing.
+    pub(super) fn missing(check: RbacCheck<'_>) -> Self {
+        let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
+        Self::new(FindingKind::Permission, check.verdict.rule.map(str::to_owned), reason)
+    }
+
+    /// The denial of the policy itself.
+    pub(super) fn of_policy(reason: String) -> Self {
+        Self {
+            kind: FindingKind::Permission,
+            rule: Some(POLICY.to_owned()),
+            reason,
+        }
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(super) fn into_denial(self, resource: DeniedResource) -> Denial {
+        Denial {
+            about: resource,
+            rule: self.rule,
+            reason: self.reason,
+        }
+    }
+
+    pub(super) fn put(self, resource: DeniedResource, collector: &mut RefusalCollector) {
+        collector.push(self.kind, self.into_denial(resource));
+    }
+}
+
+/// Adds a check to the record, unless it has [`MAX_RECORDED_CHECKS`] already.
+pub(super) fn record_check(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -> CheckRecord) {
+    if checks.len() < MAX_RECORDED_CHECKS {
+        checks.push(check());
+    }
+}
+
+impl SetAuthorizer<'_> {
+    /// Adds the policy's denial to the findings, unless it repeats one.
+    pub(super) fn add_policy_denial(
+        &self,
+        input: &ApplicationSetInput<'_>,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Error> {
+        let denied = self.policy.deny_reason(input).map_err(Error::Policy)?;
+        if let Some(reason) = denied.filter(|reason| findings.iter().all(|finding| finding.reason != *reason)) {
+            findings.push(Finding::of_policy(reason));
+        }
+        Ok(())
+    }
+
+    /// The facts that all inputs of the policy about a set share.
+    ///
+    /// - `set`: the object.
+    /// - `projects`: projects of its RBAC objects.
+    pub(super) fn facts(
+        &self,
+        operation: Operation,
+        name: &ObjectName,
+        set: &Value,
+        projects: &BTreeSet<String>,
+    ) -> ApplicationSetFacts {
+        let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels: BTreeMap<String, String> = labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect();
+        let projects: Vec<String> = projects.iter().cloned().collect();
+        let mut kinds = BTreeSet::new();
+        if let Some(generators) = set.pointer("/spec/generators") {
+            generator_kinds(generators, &mut kinds);
+        }
+        let kinds: Vec<&'static str> = kinds.into_iter().collect();
+        let details = ApplicationSetDetails {
+            namespace: &name.namespace,
+            name: &name.name,
+            project: project_text(set),
+            projects: &projects,
+            labels: &labels,
+            generators: &kinds,
+        };
+        ApplicationSetFacts::new(&self.caller.policy, operation.as_str(), &details)
+    }
+}
+
+/// Collects the kinds of generators in a list and in nested lists.
+///
+/// Generators nest at most two deep.
+fn generator_kinds(generators: &Value, kinds: &mut BTreeSet<&'static str>) {
+    let mut lists = vec![(generators, 0)];
+    while let Some((list, depth)) = lists.pop() {
+        let entries = list.as_array().into_iter().flatten().filter_map(Value::as_object);
+        for (key, settings) in entries.flatten() {
+            let kind = GeneratorKind::ALL.into_iter().find(|kind| kind.as_str() == key);
+            kinds.extend(kind.map(GeneratorKind::as_str));
+            if let (Some(below), true) = (settings.get("generators"), depth < 2) {
+                lists.push((below, depth + 1));
+            }
+        }
+    }
+}

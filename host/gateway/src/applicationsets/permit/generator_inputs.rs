@@ -1,0 +1,224 @@
+//! Decides which repositories, clusters and plugins the generators of a set may read. Each input
+//! is checked once a request.
+//!
+//! Security: no refusal names a cluster that the caller may not see. A repository that an RBAC row
+//! or the policy denies is denied under every spelling of its URL.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::applicationsets::permit::SetAuthorizer;
+use crate::applicationsets::permit::error::FindingKind;
+use crate::applicationsets::permit::finding::Finding;
+use crate::applicationsets::permit::permissions::is_templated;
+use crate::applicationsets::permit::placement::redact_credentials;
+use crate::extensions::facts::Lookup;
+use tollgate_applicationset::repository::{AllowedRepository, allowed_repository};
+use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
+use tollgate_config::ApplicationSetChecks;
+use tollgate_policy::rbac::cluster_object_name;
+use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
+
+/// Most results that are memoized.
+const MAX_MEMOIZED: usize = 10_000;
+/// The setting that refuses if the gateway may not query a repository.
+const REPOSITORIES_SETTING: &str = "applicationSets.repositories";
+/// The text for callers who select clusters that they may not see. It names no cluster: a caller
+/// who selects all would learn which exist.
+const CLUSTERS_DENIED: &str = "it selects a cluster for which `clusters, get` is not permitted";
+
+/// An input whose result is memoized.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum InputKey {
+    Repository(String),
+    Cluster(String),
+    Plugin(GeneratorKind),
+}
+
+/// Decides which inputs the generators of one set may read for one caller.
+#[derive(Debug)]
+pub struct CallerInputAuthorizer<'a> {
+    authorizer: SetAuthorizer<'a>,
+    /// The project of the set's template. Empty if it is a template itself.
+    project: &'a str,
+    facts: &'a ApplicationSetFacts,
+    plugin_access: Result<(), Denial>,
+    answers: Mutex<FxHashMap<InputKey, Result<(), Denial>>>,
+}
+
+impl<'a> CallerInputAuthorizer<'a> {
+    pub(super) fn new(
+        authorizer: SetAuthorizer<'a>,
+        project: &'a str,
+        facts: &'a ApplicationSetFacts,
+        plugin_access: Result<(), Denial>,
+    ) -> Self {
+        Self {
+            authorizer,
+            project: if is_templated(project) { "" } else { project },
+            facts,
+            plugin_access,
+            answers: Mutex::default(),
+        }
+    }
+
+    fn memoize(&self, key: InputKey, judge: impl FnOnce() -> Result<(), Denial>) -> Result<(), Denial> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(&key) {
+            return answer.clone();
+        }
+        drop(answers);
+        let answer = judge();
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() < MAX_MEMOIZED {
+            answers.insert(key, answer.clone());
+        }
+        answer
+    }
+
+    /// Evaluates RBAC's verdict and the policy. Returns the first finding.
+    fn judge(
+        &self,
+        (about, subject): (DeniedResource, ApplicationSetStage<'_>),
+        lookup: &Lookup,
+        mut findings: Vec<Finding>,
+    ) -> Result<(), Denial> {
+        let check = [lookup.fact()];
+        let missing = Finding::missing(lookup.fact());
+        let refused = (!lookup.is_allowed()).then(|| missing.reason().to_owned());
+        let input = ApplicationSetInput {
+            facts: self.facts,
+            subject,
+            checks: &check,
+            refused: refused.as_deref(),
+        };
+        if refused.is_some() {
+            findings.insert(0, missing);
+        }
+        if let Err(error) = self.authorizer.add_policy_denial(&input, &mut findings) {
+            findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
+        }
+        match findings.into_iter().next() {
+            Some(finding) => Err(finding.into_denial(about)),
+            None => Ok(()),
+        }
+    }
+
+    fn judge_repository(&self, url: &str) -> Result<(), Denial> {
+        let allowed = self.authorizer.permitted_repository(self.project, url);
+        if self.authorizer.settings.checks == ApplicationSetChecks::Argocd {
+            let refused = |reason| Finding::new(FindingKind::Permission, Some(REPOSITORIES_SETTING.to_owned()), reason);
+            let about = || DeniedResource::Repository(redact_credentials(url));
+            return allowed.map(drop).map_err(|reason| refused(reason).into_denial(about()));
+        }
+        let (object, findings, fact) = match &allowed {
+            Ok(permitted) => (permitted.rbac_object().to_owned(), Vec::new(), CheckedFact::new(None)),
+            Err(reason) => {
+                let finding = Finding::new(
+                    FindingKind::Permission,
+                    Some(REPOSITORIES_SETTING.to_owned()),
+                    reason.clone(),
+                );
+                let fact = CheckedFact::new(Some(finding.reason()));
+                (redact_credentials(url), vec![finding], fact)
+            }
+        };
+        let about = DeniedResource::Repository(redact_credentials(url));
+        let as_written = vec![redact_credentials(url)];
+        let (spelled, urls) = match &allowed {
+            Ok(permitted) => (permitted.alternative_objects(), permitted.urls()),
+            Err(_) => (&[][..], as_written.as_slice()),
+        };
+        // SECURITY: rows compare texts, and one repository has several spellings.
+        let look_up = |object: String| self.authorizer.lookup_permission("repositories", "get", object);
+        let mut denied = spelled.iter().map(|object| look_up(object.clone()));
+        let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look_up(object));
+        for url in urls {
+            let subject = ApplicationSetStage::Repository {
+                url,
+                egress: fact.clone(),
+            };
+            self.judge((about.clone(), subject), &lookup, findings.clone())?;
+        }
+        Ok(())
+    }
+
+    fn judge_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial> {
+        let object = cluster_object_name(&cluster.project, &cluster.server);
+        let lookup = self.authorizer.lookup_permission("clusters", "get", object);
+        // SECURITY: the refusal has neither the name nor the row, which may contain the name.
+        let about = DeniedResource::Generator(GeneratorKind::Clusters.as_str());
+        if !lookup.is_allowed() {
+            return Err(Finding::new(FindingKind::Permission, None, CLUSTERS_DENIED.to_owned()).into_denial(about));
+        }
+        let subject = ApplicationSetStage::Cluster {
+            name: &cluster.name,
+            server: &cluster.server,
+        };
+        self.judge(
+            (DeniedResource::Cluster(cluster.name.clone()), subject),
+            &lookup,
+            Vec::new(),
+        )
+    }
+
+    fn judge_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
+        let about = || DeniedResource::Generator(kind.as_str());
+        let refused = self.plugin_access.as_ref().err();
+        let input = ApplicationSetInput {
+            facts: self.facts,
+            subject: ApplicationSetStage::Generator { kind: kind.as_str() },
+            checks: &[],
+            refused: refused.map(|refusal| refusal.reason.as_str()),
+        };
+        if let Some(refusal) = refused {
+            return Err(Denial {
+                about: about(),
+                ..refusal.clone()
+            });
+        }
+        let mut findings = Vec::new();
+        if let Err(error) = self.authorizer.add_policy_denial(&input, &mut findings) {
+            findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
+        }
+        match findings.into_iter().next() {
+            Some(finding) => Err(finding.into_denial(about())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SetAuthorizer<'_> {
+    /// Checks a repository that the gateway may query, and returns its RBAC object.
+    ///
+    /// # Errors
+    /// Why the gateway may not, without credentials of the URL.
+    fn permitted_repository(&self, project: &str, url: &str) -> Result<AllowedRepository, String> {
+        let permitted = allowed_repository(self.resources, &self.settings.repositories, (project, url));
+        permitted.map_err(|error| error.to_string())
+    }
+}
+
+impl InputAuthorizer for CallerInputAuthorizer<'_> {
+    fn check_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial> {
+        // Argo CD checks nobody's permissions for inputs that its own credentials read.
+        if self.authorizer.settings.checks == ApplicationSetChecks::Argocd {
+            return Ok(());
+        }
+        self.memoize(InputKey::Cluster(cluster.server.clone()), || {
+            self.judge_cluster(cluster)
+        })
+    }
+
+    fn check_repository(&self, url: &str) -> Result<(), Denial> {
+        self.memoize(InputKey::Repository(url.to_owned()), || self.judge_repository(url))
+    }
+
+    fn check_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
+        if self.authorizer.settings.checks == ApplicationSetChecks::Argocd {
+            return Ok(());
+        }
+        self.memoize(InputKey::Plugin(kind), || self.judge_plugin(kind))
+    }
+}

@@ -1,0 +1,363 @@
+//! Authorizes a request before anything is generated. The result is a [`SetPermit`], which only
+//! this file and `argocd` make, or all reasons to refuse at once.
+//!
+//! Security: no generator runs for a caller who could have none of what it generates.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::applicationsets::permit::application::project_of;
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::permissions::{
+    is_templated, or_default, project_text, required_permissions, stored_projects,
+};
+use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
+use tollgate_applicationset::{Denial, DeniedResource, InputAuthorizer};
+use tollgate_policy::applications::is_app_namespace_permitted;
+use tollgate_policy::rbac::object_name;
+use tollgate_policy::rego::ApplicationSetFacts;
+use tollgate_proxy::record::CheckRecord;
+
+/// A placeholder: `CallerInputAuthorizer` replaces it with the kind.
+const PLUGIN: &str = "plugin";
+
+/// The facts that follow from a request.
+struct RequestFacts<'a> {
+    /// The set as it was sent, or else as it is stored.
+    set: &'a Value,
+    project: &'a str,
+    /// Projects of the set as sent, if they are known.
+    sent: BTreeSet<String>,
+    stored: BTreeSet<String>,
+    /// Whether the stored set is one the caller may not see.
+    hidden: bool,
+    facts: ApplicationSetFacts,
+}
+
+impl SetAuthorizer<'_> {
+    /// [`SetAuthorizer::authorize_operation`] for [`tollgate_config::ApplicationSetChecks::Generated`].
+    pub(super) fn authorize_natively(
+        &self,
+        request: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<SetPermit, Error> {
+        let operation = match (request.operation, request.stored) {
+            (Operation::Upsert | Operation::CreateUnchanged, None) => Operation::Create,
+            (operation, _) => operation,
+        };
+        let facts = self.request_facts(operation, request)?;
+        let mut collector = RefusalCollector::default();
+        let required = required_permissions(operation, &facts.sent, &facts.stored);
+        let set = (request.name, &facts.facts, facts.hidden);
+        self.judge_set(set, &required, checks, &mut collector)?;
+        let is_refused = !collector.is_empty();
+        match operation {
+            // SECURITY: the error is the same for a set that does not exist and one that the
+            // caller may not see.
+            Operation::Get | Operation::Update | Operation::Delete if is_refused && facts.hidden => {
+                return Err(not_visible(request));
+            }
+            Operation::Create if !is_refused && request.stored.is_some() => return Err(Error::Exists),
+            Operation::Get
+            | Operation::CreateUnchanged
+            | Operation::Update
+            | Operation::Delete
+            | Operation::Create
+            | Operation::Upsert
+            | Operation::Preview => {}
+        }
+        if !is_refused {
+            self.check_project(operation, request, &facts, &mut collector)?;
+        }
+        if !facts.hidden {
+            self.check_owned(operation, request, checks, &mut collector);
+        }
+        let mut permit = self.permit(operation, request, &facts);
+        let nondeterminism = self.nondeterminism(request, checks);
+        match operation {
+            // A preview lists what would refuse the write.
+            Operation::Preview => permit.nondeterminism = nondeterminism,
+            Operation::Create | Operation::Upsert | Operation::Update => {
+                for finding in nondeterminism {
+                    finding.put(
+                        DeniedResource::Set(self.object(facts.project, request.name)),
+                        &mut collector,
+                    );
+                }
+            }
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => {}
+        }
+        self.check_inputs(request, &permit, &mut collector);
+        self.check_any_set(operation, request, &facts, &mut collector);
+        self.check_any_application(operation, request, &facts, &mut collector);
+        match collector.finish() {
+            Some(refused) => Err(Error::Refused(refused)),
+            None => Ok(permit),
+        }
+    }
+
+    fn request_facts<'b>(&self, operation: Operation, request: &SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
+        let sent = request.sent.map(|sent| &sent.object);
+        let set = match operation {
+            Operation::Get | Operation::Delete => request.stored,
+            Operation::Update if request.stored.is_none() => None,
+            Operation::Update
+            | Operation::Create
+            | Operation::CreateUnchanged
+            | Operation::Upsert
+            | Operation::Preview => sent,
+        };
+        let set = set.ok_or_else(|| not_visible(request))?;
+        let owned = || request.owned.iter().map(|application| project_of(application));
+        let stored = request.stored.map(|stored| stored_projects(stored, owned()));
+        let hidden = request
+            .stored
+            .is_some_and(|stored| !self.sees(request.name, stored, owned()));
+        let stored = stored.unwrap_or_default();
+        let project = project_text(set);
+        let sent = match (sent, is_templated(project)) {
+            (Some(_), false) => BTreeSet::from([or_default(project).to_owned()]),
+            (Some(_), true) | (None, _) => BTreeSet::new(),
+        };
+        let projects = if sent.is_empty() { &stored } else { &sent };
+        Ok(RequestFacts {
+            facts: self.facts(operation, request.name, set, projects),
+            set,
+            project,
+            sent,
+            stored,
+            hidden,
+        })
+    }
+
+    /// Checks whether the set's project exists and accepts sets of the namespace.
+    fn check_project(
+        &self,
+        operation: Operation,
+        request: &SetRequest<'_>,
+        facts: &RequestFacts<'_>,
+        collector: &mut RefusalCollector,
+    ) -> Result<(), Error> {
+        match operation {
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => return Ok(()),
+            Operation::Create | Operation::Upsert | Operation::Update | Operation::Preview => {}
+        }
+        for name in &facts.sent {
+            let Some(project) = self.resources.projects.get(name) else {
+                return Err(Error::UnknownProject { project: name.clone() });
+            };
+            if !is_app_namespace_permitted(project, self.control_plane_namespace, &request.name.namespace) {
+                let rule = format!("sourceNamespaces of project `{name}`");
+                let reason = format!(
+                    "namespace '{}' is not permitted to use project '{name}'",
+                    request.name.namespace
+                );
+                let about = DeniedResource::Set(self.object(name, request.name));
+                Finding::new(FindingKind::Permission, Some(rule), reason).put(about, collector);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the permissions on every Application that the stored set owns.
+    fn check_owned(
+        &self,
+        operation: Operation,
+        request: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+        collector: &mut RefusalCollector,
+    ) {
+        let actions: &[&'static str] = match operation {
+            Operation::Upsert | Operation::Update => &["create", "update", "delete"],
+            Operation::Delete => &["delete"],
+            Operation::Get | Operation::CreateUnchanged | Operation::Create | Operation::Preview => &[],
+        };
+        let objects: Vec<String> = request
+            .owned
+            .iter()
+            .map(|application| self.object_of(application))
+            .collect();
+        let mut missing: Vec<Vec<Finding>> = objects.iter().map(|_| Vec::new()).collect();
+        for action in actions {
+            let texts = objects.iter().map(String::as_str);
+            let verdicts = self.rbac.decide_each(&self.caller.roles, "applications", action, texts);
+            let checked = objects.iter().zip(&mut missing).zip(verdicts);
+            for ((object, missing), _) in checked.filter(|(_, verdict)| !verdict.is_allowed()) {
+                let lookup = self.lookup_permission("applications", action, object.clone());
+                missing.push(Finding::missing(lookup.fact()));
+                record_check(checks, || lookup.into_check());
+            }
+        }
+        for (object, findings) in objects.iter().zip(missing) {
+            for finding in findings {
+                finding.put(DeniedResource::Application(object.clone()), collector);
+            }
+        }
+    }
+
+    fn object_of(&self, application: &Value) -> String {
+        let text = |path: &str| application.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        object_name(
+            self.control_plane_namespace,
+            project_of(application),
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+        )
+    }
+
+    fn permit(&self, operation: Operation, request: &SetRequest<'_>, facts: &RequestFacts<'_>) -> SetPermit {
+        let name_of = |application: &&Value| {
+            let name = application.pointer("/metadata/name").and_then(Value::as_str);
+            name.map(str::to_owned)
+        };
+        SetPermit {
+            operation,
+            name: request.name.clone(),
+            project: facts.project.to_owned(),
+            stored_projects: facts.stored.clone(),
+            owned: request.owned.iter().filter_map(name_of).collect(),
+            facts: facts.facts.clone(),
+            plugin_access: self.plugin_access(operation, request, facts),
+            nondeterminism: Vec::new(),
+        }
+    }
+
+    /// Generators in plugins use secrets of the control plane to query other systems, so a caller
+    /// who may only look cannot run them.
+    fn plugin_access(
+        &self,
+        operation: Operation,
+        request: &SetRequest<'_>,
+        facts: &RequestFacts<'_>,
+    ) -> Result<(), Denial> {
+        match operation {
+            Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
+        }
+        let object = self.object(facts.project, request.name);
+        let lookup = self.lookup_permission("applicationsets", "create", object);
+        if lookup.is_allowed() {
+            return Ok(());
+        }
+        Err(Finding::missing(lookup.fact()).into_denial(DeniedResource::Generator(PLUGIN)))
+    }
+
+    fn check_inputs(&self, request: &SetRequest<'_>, permit: &SetPermit, collector: &mut RefusalCollector) {
+        let authorizer = self.input_authorizer(permit);
+        let repositories = request
+            .reads
+            .repositories
+            .iter()
+            .map(|url| authorizer.check_repository(url));
+        let clusters = request
+            .reads
+            .clusters
+            .iter()
+            .map(|cluster| authorizer.check_cluster(cluster));
+        let plugins = request
+            .reads
+            .plugin_kinds
+            .iter()
+            .map(|kind| authorizer.check_plugin(*kind));
+        for refusal in repositories.chain(clusters).chain(plugins).filter_map(Result::err) {
+            collector.push(FindingKind::Permission, refusal);
+        }
+    }
+
+    /// Checks whether the caller may have any set at all, if the projects of this one are known
+    /// only after generation.
+    fn check_any_set(
+        &self,
+        operation: Operation,
+        request: &SetRequest<'_>,
+        facts: &RequestFacts<'_>,
+        collector: &mut RefusalCollector,
+    ) {
+        let actions: &[&str] = match operation {
+            Operation::Preview => &["preview", "create"],
+            Operation::Create | Operation::Upsert => &["create"],
+            Operation::Update => &["update"],
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => return,
+        };
+        if !is_templated(facts.project) {
+            return;
+        }
+        let may_allow = |action: &&str| {
+            self.rbac
+                .may_allow_prefix(&self.caller.roles, ["applicationsets", action], "")
+        };
+        if !actions.iter().any(may_allow) {
+            let reason = format!(
+                "`applicationsets, {}` is not permitted in any project",
+                actions.join(" or ")
+            );
+            let about = DeniedResource::Set(self.object(facts.project, request.name));
+            Finding::new(FindingKind::Permission, None, reason).put(about, collector);
+        }
+    }
+
+    /// Generators cost time and query other systems, so a caller who could have none of the
+    /// Applications cannot run them.
+    fn check_any_application(
+        &self,
+        operation: Operation,
+        request: &SetRequest<'_>,
+        facts: &RequestFacts<'_>,
+        collector: &mut RefusalCollector,
+    ) {
+        let actions: &[&str] = match operation {
+            Operation::Create => &["create"],
+            Operation::Upsert | Operation::Update => &["create", "update"],
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => return,
+        };
+        let generators = facts.set.pointer("/spec/generators").and_then(Value::as_array);
+        if generators.is_none_or(Vec::is_empty) {
+            return;
+        }
+        let prefix = match (is_templated(facts.project), has_own_templates(facts.set)) {
+            (false, false) => object_name(self.control_plane_namespace, facts.project, &request.name.namespace, ""),
+            (true, _) | (_, true) => String::new(),
+        };
+        let may_allow = |action: &&str| {
+            self.rbac
+                .may_allow_prefix(&self.caller.roles, ["applications", action], &prefix)
+        };
+        if !actions.iter().any(may_allow) {
+            let any_action = actions.join(" or ");
+            let reason = format!("it could generate no Application that you may {any_action}");
+            let about = DeniedResource::Set(self.object(facts.project, request.name));
+            Finding::new(FindingKind::Permission, None, reason).put(about, collector);
+        }
+    }
+}
+
+fn not_visible(request: &SetRequest<'_>) -> Error {
+    Error::NotVisible {
+        name: request.name.clone(),
+    }
+}
+
+/// Whether a generator has a template of its own, which may name another project.
+fn has_own_templates(set: &Value) -> bool {
+    let mut left: Vec<&Value> = set.pointer("/spec/generators").into_iter().collect();
+    // Generators nest two deep: list, entry, settings, three times.
+    for _ in 0..9 {
+        let mut below = Vec::new();
+        for value in left {
+            match value {
+                Value::Array(items) => below.extend(items),
+                Value::Object(fields) => {
+                    if fields.contains_key("template") {
+                        return true;
+                    }
+                    below.extend(fields.values());
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        left = below;
+    }
+    false
+}

@@ -1,0 +1,342 @@
+//! Authorizes a plan after generation and collects every reason to refuse it.
+//!
+//! An Application that is created needs the permissions that creating it directly needs. For one
+//! that exists already, changed or not, the caller must be allowed to create, change and delete
+//! it. One that is deleted needs the permission to delete it. Every Application that exists
+//! afterwards must be permitted by its project. Applications that the set generates but does not
+//! write are checked as if they were written, because the policy that holds them back today may
+//! change.
+//!
+//! Security: every change is checked, and no Application is taken over from another owner.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::permissions::{
+    RequiredPermission, is_templated, project_text, required_permissions,
+};
+use crate::applicationsets::permit::placement::{PlacementChecker, PlacementVerdict};
+use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
+use tollgate_applicationset::DeniedResource;
+use tollgate_applicationset::plan::{Owner, Plan, PlanProblem};
+use tollgate_config::ApplicationSetChecks;
+use tollgate_policy::rbac::RuleId;
+use tollgate_policy::rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
+use tollgate_proxy::record::CheckRecord;
+
+mod change_check;
+
+use change_check::{ACTIONS, ChangeCheck, Side, recorded};
+
+const RESOURCE: &str = "applications";
+
+/// The verdict on a plan.
+#[derive(Debug, Default)]
+pub(super) struct PlanVerdict {
+    /// Reasons to refuse the operation itself.
+    pub(super) set: RefusalCollector,
+    /// Reasons to refuse the plan, including those for the operation.
+    pub(super) refused: RefusalCollector,
+    /// Projects of its Applications after the plan.
+    pub(super) projects: Vec<String>,
+}
+
+/// Inputs and caches that the checks of all changes share.
+struct PlanContext<'a> {
+    placement: PlacementChecker<'a>,
+    owner: Option<Owner>,
+    rules: FxHashMap<RuleId, String>,
+    yes: CheckedFact,
+}
+
+impl SetAuthorizer<'_> {
+    /// Judges a plan that was generated from a permitted set.
+    pub(super) fn judge_plan(
+        &self,
+        permit: &SetPermit,
+        plan: &Plan,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<PlanVerdict, Error> {
+        check_plan_matches(permit, plan)?;
+        let mut outcome = PlanVerdict::default();
+        match self.settings.checks {
+            ApplicationSetChecks::Generated => {}
+            ApplicationSetChecks::Argocd if plan.changes.is_empty() && plan.problems.is_empty() => return Ok(outcome),
+            ApplicationSetChecks::Argocd => return Err(Error::PlanMismatch),
+        }
+        let change_checks = self.change_checks(permit, plan);
+        let projects: BTreeSet<String> = change_checks
+            .iter()
+            .filter_map(ChangeCheck::project)
+            .map(str::to_owned)
+            .collect();
+        if is_templated(&permit.project) {
+            self.judge_rendered_projects((permit, &projects), checks, &mut outcome)?;
+        }
+        for finding in &permit.nondeterminism {
+            self.put_about_set(permit, finding.clone(), &mut outcome.refused);
+        }
+        for problem in &plan.problems {
+            self.problem(permit, problem, &mut outcome.refused);
+        }
+        let mut context = PlanContext {
+            placement: PlacementChecker::new(self.resources, &permit.name.namespace),
+            owner: plan
+                .set
+                .before
+                .as_ref()
+                .map(|stored| Owner::of(&permit.name.name, stored)),
+            rules: FxHashMap::default(),
+            yes: CheckedFact::new(None),
+        };
+        let change_checks = self.look_up(change_checks);
+        for change_check in &change_checks {
+            self.judge_change((permit, change_check), &mut context, checks, &mut outcome.refused)?;
+        }
+        let written = change_checks
+            .iter()
+            .filter(|change_check| change_check.side == Side::Written);
+        let written: BTreeSet<&str> = written.filter_map(ChangeCheck::project).collect();
+        outcome.projects = written.into_iter().map(str::to_owned).collect();
+        Ok(outcome)
+    }
+
+    /// Judges a plan that is only previewed. Argo CD does not check at all what a set generates.
+    pub(super) fn judge_preview(
+        &self,
+        permit: &SetPermit,
+        plan: &Plan,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<PlanVerdict, Error> {
+        match self.settings.checks {
+            ApplicationSetChecks::Generated => self.judge_plan(permit, plan, checks),
+            ApplicationSetChecks::Argocd => check_plan_matches(permit, plan).map(|()| PlanVerdict::default()),
+        }
+    }
+
+    /// Checks the permissions on a set whose projects are known only after rendering.
+    fn judge_rendered_projects(
+        &self,
+        (permit, projects): (&SetPermit, &BTreeSet<String>),
+        checks: &mut Vec<CheckRecord>,
+        outcome: &mut PlanVerdict,
+    ) -> Result<(), Error> {
+        let mut projects = projects.clone();
+        if projects.is_empty() {
+            // Argo CD uses this text unrendered, so it counts too.
+            projects.insert(permit.project.clone());
+        }
+        let required = required_permissions(permit.operation, &projects, &permit.stored_projects);
+        // The permissions on the stored set alone were checked before.
+        let required: Vec<RequiredPermission> = required.into_iter().filter(|required| !required.stored).collect();
+        let mut refused = RefusalCollector::default();
+        let set = (&permit.name, &permit.facts, false);
+        self.judge_set(set, &required, checks, &mut outcome.set)?;
+        self.judge_set(set, &required, &mut Vec::new(), &mut refused)?;
+        outcome.refused = refused;
+        Ok(())
+    }
+
+    /// Looks up every permission. The rows are narrowed down once for each action.
+    fn look_up<'b>(&self, mut change_checks: Vec<ChangeCheck<'b>>) -> Vec<ChangeCheck<'b>> {
+        for action in ACTIONS {
+            let objects = change_checks
+                .iter()
+                .flat_map(|change_check| change_check.objects(action));
+            let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, action, objects);
+            let permission_checks = change_checks
+                .iter_mut()
+                .flat_map(|change_check| change_check.permissions.iter_mut());
+            let permission_checks = permission_checks.filter(|permission| permission.action == action);
+            for (permission, verdict) in permission_checks.zip(verdicts) {
+                permission.verdict = Some(verdict);
+            }
+        }
+        change_checks
+    }
+
+    fn judge_change(
+        &self,
+        (permit, change_check): (&SetPermit, &ChangeCheck<'_>),
+        context: &mut PlanContext<'_>,
+        checks: &mut Vec<CheckRecord>,
+        refused: &mut RefusalCollector,
+    ) -> Result<(), Error> {
+        for permission in &change_check.permissions {
+            if let Some(id) = permission.verdict.and_then(|verdict| verdict.rule) {
+                context.rules.entry(id).or_insert_with(|| self.rule_text(id));
+            }
+        }
+        let rbac_checks: Vec<RbacCheck<'_>> = change_check.checks(&context.rules);
+        let missing: Vec<Finding> = rbac_checks
+            .iter()
+            .filter(|check| !check.verdict.allow)
+            .map(|check| Finding::missing(*check))
+            .collect();
+        let wrong = change_check.wrong(permit);
+        let owned = self.ownership((permit, change_check), context.owner.as_ref());
+        let verdict = match &change_check.application {
+            Some(Ok(application)) => Some(context.placement.judge(application)),
+            Some(Err(_)) | None => None,
+        };
+        let reason = missing.first().map(|finding| finding.reason().to_owned());
+        let part = ApplicationChange {
+            namespace: &change_check.change.name.namespace,
+            name: &change_check.change.name.name,
+            project: change_check.project().unwrap_or_else(|| change_check.old_project()),
+            action: change_check.action(permit.operation).as_str(),
+            object: context.fact(wrong.as_ref()),
+            ownership: context.fact(owned.as_ref()),
+            placement: verdict.as_ref().map(|verdict| verdict.placement.clone()),
+        };
+        let input = ApplicationSetInput {
+            facts: &permit.facts,
+            subject: ApplicationSetStage::Application(part),
+            checks: &rbac_checks,
+            refused: reason.as_deref(),
+        };
+        for check in rbac_checks.iter().filter(|check| !check.verdict.allow) {
+            record_check(checks, || recorded(check));
+        }
+        let findings = listed(missing, (wrong, owned), verdict);
+        self.put(change_check, (&input, findings), refused)
+    }
+
+    fn put(
+        &self,
+        change_check: &ChangeCheck<'_>,
+        (input, mut findings): (&ApplicationSetInput<'_>, Vec<Finding>),
+        refused: &mut RefusalCollector,
+    ) -> Result<(), Error> {
+        self.add_policy_denial(input, &mut findings)?;
+        for finding in findings {
+            finding.put(DeniedResource::Application(change_check.about().to_owned()), refused);
+        }
+        Ok(())
+    }
+
+    /// A row as `file:line: text`.
+    fn rule_text(&self, id: RuleId) -> String {
+        let rule = self.rbac.rule(id);
+        rule.map(|rule| format!("{}: {}", rule.location, rule.text))
+            .unwrap_or_default()
+    }
+
+    /// The finding if an existing Application does not belong to the set and is not deleted with
+    /// it, or if an Application exists that the plan would create.
+    fn ownership(
+        &self,
+        (permit, change_check): (&SetPermit, &ChangeCheck<'_>),
+        owner: Option<&Owner>,
+    ) -> Option<Finding> {
+        let change = change_check.change;
+        let is_deletion = permit.operation == Operation::Delete;
+        let is_own = match (change_check.side, &change.before) {
+            (Side::NameTaken, _) => false,
+            (Side::Written | Side::Generated, Some(before)) => owner
+                .is_some_and(|owner| owner.is_controller_of(before) || (is_deletion && owner.garbage_collects(before))),
+            (Side::Written | Side::Generated, None) => !self.resources.applications.contains_key(&change.name),
+        };
+        (!is_own).then(|| not_owned(&change.name.name))
+    }
+
+    fn problem(&self, permit: &SetPermit, problem: &PlanProblem, refused: &mut RefusalCollector) {
+        let invalid = |reason: String| Finding::new(FindingKind::Validity, None, reason);
+        match problem {
+            PlanProblem::Unnamed { .. } => self.put_about_set(permit, invalid(unnamed(&permit.name.name)), refused),
+            PlanProblem::InvalidIgnoreRule { .. } => self.put_about_set(permit, invalid(problem.to_string()), refused),
+            PlanProblem::Duplicate { name } => {
+                invalid(duplicate(&permit.name.name, name)).put(DeniedResource::Application(name.clone()), refused);
+            }
+            // SECURITY: this is checked like an Application that is created. Only callers who
+            // could create it learn that one of this name exists, because it may be in a project
+            // that they must not learn of.
+            PlanProblem::NameConflict(_) => {}
+        }
+    }
+
+    fn put_about_set(&self, permit: &SetPermit, finding: Finding, refused: &mut RefusalCollector) {
+        let set = DeniedResource::Set(self.object(&permit.project, &permit.name));
+        finding.put(set, refused);
+    }
+
+    /// For each change, whether the caller may see the stored Application.
+    pub(super) fn visible_changes(&self, plan: &Plan) -> Vec<bool> {
+        let objects = plan.changes.iter().map(|change| {
+            let before = change.before.as_ref()?;
+            Some(self.object(project_of(before), &change.name))
+        });
+        let objects: Vec<Option<String>> = objects.collect();
+        let texts = objects.iter().flatten().map(String::as_str);
+        let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, "get", texts);
+        let mut verdicts = verdicts.into_iter().map(|verdict| verdict.is_allowed());
+        let seen = objects.iter().map(|object| match object {
+            None => true,
+            Some(_) => verdicts.next().unwrap_or(false),
+        });
+        seen.collect()
+    }
+}
+
+impl PlanContext<'_> {
+    fn fact(&self, finding: Option<&Finding>) -> CheckedFact {
+        match finding {
+            None => self.yes.clone(),
+            Some(finding) => CheckedFact::new(Some(finding.reason())),
+        }
+    }
+}
+
+/// Checks whether a plan was made of the permitted request.
+fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), Error> {
+    let same_set = plan.set.name == permit.name;
+    let same_project = match (permit.operation, &plan.set.after) {
+        (Operation::Delete, _) | (_, None) => true,
+        (_, Some(after)) => project_text(after) == permit.project,
+    };
+    let mut names = BTreeSet::new();
+    let mut within = true;
+    for change in &plan.changes {
+        within &= change.name.namespace == permit.name.namespace;
+        within &= names.insert(change.name.name.as_str());
+    }
+    names.extend(plan.problems.iter().filter_map(|problem| match problem {
+        PlanProblem::NameConflict(change) => Some(change.name.name.as_str()),
+        PlanProblem::Duplicate { name } => Some(name.as_str()),
+        PlanProblem::Unnamed { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,
+    }));
+    let whole = permit.operation == Operation::Preview || permit.owned.iter().all(|name| names.contains(name.as_str()));
+    if same_set && same_project && within && whole {
+        Ok(())
+    } else {
+        Err(Error::PlanMismatch)
+    }
+}
+
+fn not_owned(name: &str) -> Finding {
+    let reason = format!("application `{name}` exists and does not belong to the set");
+    Finding::new(FindingKind::Permission, Some("ownership".to_owned()), reason)
+}
+
+/// The findings that the caller may see. A caller without the permissions sees nothing of the
+/// stored objects.
+fn listed(
+    missing: Vec<Finding>,
+    (wrong, owned): (Option<Finding>, Option<Finding>),
+    verdict: Option<PlacementVerdict>,
+) -> Vec<Finding> {
+    let has_rights = missing.is_empty();
+    let mut findings: Vec<Finding> = missing.into_iter().chain(wrong).collect();
+    // SECURITY: only callers who could write this Application see findings about projects,
+    // clusters and other Applications.
+    if has_rights {
+        findings.extend(owned);
+        let verdict = verdict.into_iter().flat_map(|verdict| verdict.findings);
+        findings.extend(verdict.map(|finding| (*finding).clone()));
+    }
+    findings
+}

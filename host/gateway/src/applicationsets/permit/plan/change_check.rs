@@ -1,0 +1,261 @@
+//! Reads one Application of a plan: the fields that are checked, and the permissions that it
+//! needs.
+//!
+//! Security: a generated Application is checked even if the stored one stays different.
+
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
+use crate::applicationsets::permit::error::FindingKind;
+use crate::applicationsets::permit::finding::Finding;
+use crate::applicationsets::permit::plan::RESOURCE;
+use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
+use crate::extensions::facts::why;
+use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
+use tollgate_core::dns::is_subdomain;
+use tollgate_policy::rbac::{RuleId, Verdict};
+use tollgate_policy::rego::{RbacCheck, RbacVerdict};
+use tollgate_proxy::record::CheckRecord;
+
+/// Actions on Applications whose permissions are looked up.
+pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];
+
+/// The side of a change that is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The Application that exists after the plan.
+    Written,
+    /// The Application that the set generates and that is not written. Argo CD's controller writes
+    /// it when the stored Application is gone, or when the set lets it change.
+    Generated,
+    /// The Application that would be created if none of the name existed.
+    NameTaken,
+}
+
+/// A permission on one Application, and RBAC's verdict.
+#[derive(Debug)]
+pub(super) struct PermissionCheck {
+    pub(super) action: &'static str,
+    /// Whether it is for the Application's new project, not the stored one.
+    is_new: bool,
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// One side of a change, decoded.
+#[derive(Debug)]
+pub(super) struct ChangeCheck<'a> {
+    pub(super) change: &'a PlannedChange,
+    pub(super) side: Side,
+    /// The Application afterwards, or what is wrong with it.
+    pub(super) application: Option<Result<ApplicationFields<'a>, String>>,
+    old: Option<String>,
+    new: Option<String>,
+    pub(super) permissions: Vec<PermissionCheck>,
+}
+
+impl SetAuthorizer<'_> {
+    /// All checks of a plan: each change, what else is generated, and what cannot be created.
+    pub(super) fn change_checks<'b>(&self, permit: &SetPermit, plan: &'b Plan) -> Vec<ChangeCheck<'b>> {
+        let changes = plan.changes.iter().flat_map(|change| {
+            let generated = change.generated.as_ref();
+            let generated = generated.map(|object| self.change_check(permit, (change, Side::Generated), Some(object)));
+            std::iter::once(self.written(permit, change)).chain(generated)
+        });
+        let conflicts = plan
+            .name_conflicts()
+            .map(|change| self.change_check(permit, (change, Side::NameTaken), change.after.as_ref()));
+        changes.chain(conflicts).collect()
+    }
+
+    fn written<'b>(&self, permit: &SetPermit, change: &'b PlannedChange) -> ChangeCheck<'b> {
+        let target = match (change.action, permit.operation) {
+            (Action::Delete, _) | (_, Operation::Delete) => None,
+            (Action::Create | Action::Update, _) => change.after.as_ref(),
+            (Action::Keep, _) => change.before.as_ref(),
+        };
+        self.change_check(permit, (change, Side::Written), target)
+    }
+
+    fn change_check<'b>(
+        &self,
+        permit: &SetPermit,
+        (change, side): (&'b PlannedChange, Side),
+        target: Option<&'b Value>,
+    ) -> ChangeCheck<'b> {
+        let application = target.map(|object| checked(change, object));
+        let object = |project: &str| self.object(project, &change.name);
+        let old = change.before.as_ref().map(|before| object(project_of(before)));
+        let new = target.map(|after| object(project_of(after)));
+        let permissions = match side {
+            Side::Written | Side::NameTaken => {
+                let is_deletion = permit.operation == Operation::Delete;
+                permission_checks(is_deletion, (old.as_deref(), new.as_deref()))
+            }
+            Side::Generated => vec![permission_check("create", true), permission_check("update", true)],
+        };
+        ChangeCheck {
+            change,
+            side,
+            application,
+            old,
+            new,
+            permissions,
+        }
+    }
+}
+
+impl ChangeCheck<'_> {
+    /// What happens to the Application, in the form policies see.
+    pub(super) fn action(&self, operation: Operation) -> Action {
+        match (operation, self.side) {
+            (Operation::Delete, _) => Action::Delete,
+            (_, Side::Written | Side::NameTaken) => self.change.action,
+            (_, Side::Generated) => Action::Update,
+        }
+    }
+
+    /// Why the object cannot be written.
+    pub(super) fn wrong(&self, permit: &SetPermit) -> Option<Finding> {
+        let wrong = match &self.application {
+            Some(Err(wrong)) => Some(wrong.clone()),
+            Some(Ok(_)) => None,
+            None => unlinked_only(permit, self.change),
+        };
+        wrong.map(|wrong| Finding::new(FindingKind::Validity, None, wrong))
+    }
+
+    /// The project of the Application afterwards.
+    pub(super) fn project(&self) -> Option<&str> {
+        match &self.application {
+            Some(Ok(application)) => Some(application.project),
+            Some(Err(_)) | None => None,
+        }
+    }
+
+    pub(super) fn old_project(&self) -> &str {
+        self.change.before.as_ref().map_or("", project_of)
+    }
+
+    /// The name that refusals give.
+    pub(super) fn about(&self) -> &str {
+        let object = self.new.as_deref().or(self.old.as_deref());
+        object.unwrap_or(&self.change.name.name)
+    }
+
+    pub(super) fn object(&self, permission: &PermissionCheck) -> &str {
+        let object = if permission.is_new { &self.new } else { &self.old };
+        object.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn objects(&self, action: &'static str) -> impl Iterator<Item = &str> {
+        let permissions = self
+            .permissions
+            .iter()
+            .filter(move |permission| permission.action == action);
+        permissions.map(|permission| self.object(permission))
+    }
+
+    pub(super) fn checks<'b>(&'b self, rules: &'b FxHashMap<RuleId, String>) -> Vec<RbacCheck<'b>> {
+        let check = |permission: &'b PermissionCheck| RbacCheck {
+            resource: RESOURCE,
+            action: permission.action,
+            object: self.object(permission),
+            verdict: match permission.verdict {
+                Some(verdict) => RbacVerdict {
+                    allow: verdict.is_allowed(),
+                    rule: verdict.rule.and_then(|id| rules.get(&id)).map(String::as_str),
+                    why: why(verdict.why),
+                },
+                // A permission that was not looked up is not allowed.
+                None => RbacVerdict {
+                    allow: false,
+                    rule: None,
+                    why: "no-rule",
+                },
+            },
+        };
+        self.permissions.iter().map(check).collect()
+    }
+}
+
+fn permission_check(action: &'static str, is_new: bool) -> PermissionCheck {
+    PermissionCheck {
+        action,
+        is_new,
+        verdict: None,
+    }
+}
+
+/// The permissions that a change needs.
+fn permission_checks(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<PermissionCheck> {
+    let [create, update, delete] = ACTIONS;
+    let mut permissions = match (old, is_deletion) {
+        (Some(_), true) => vec![permission_check(delete, false)],
+        (Some(_), false) => vec![
+            permission_check(create, false),
+            permission_check(update, false),
+            permission_check(delete, false),
+        ],
+        (None, _) => vec![permission_check(create, true)],
+    };
+    if let (Some(old), Some(new)) = (old, new)
+        && old != new
+    {
+        permissions.extend([permission_check(create, true), permission_check(update, true)]);
+    }
+    permissions
+}
+
+/// Decodes the Application as it is afterwards.
+fn checked<'a>(change: &'a PlannedChange, object: &'a Value) -> Result<ApplicationFields<'a>, String> {
+    let application = read(object)?;
+    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
+    if application.name != change.name.name || namespace.is_some_and(|found| found != change.name.namespace) {
+        return Err("the object has another name or namespace than the change".to_owned());
+    }
+    if !is_subdomain(application.name) {
+        return Err(format!(
+            "`{}` is no name for an object: lower-case letters, digits, `-` and `.` are allowed",
+            application.name
+        ));
+    }
+    // Writing an Application must not start an operation: that needs a permission of its own.
+    let operation = |object: Option<&'a Value>| {
+        let operation = object.and_then(|object| object.get("operation"));
+        operation.filter(|operation| !operation.is_null())
+    };
+    let started = operation(Some(object));
+    if started.is_some() && started != operation(change.before.as_ref()) {
+        return Err("`operation` cannot be set by writing an application".to_owned());
+    }
+    Ok(application)
+}
+
+/// If an Application stays when its set is deleted, only its reference to the set may change.
+fn unlinked_only(permit: &SetPermit, change: &PlannedChange) -> Option<String> {
+    let (Operation::Delete, Some(after)) = (permit.operation, &change.after) else {
+        return None;
+    };
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("ownerReferences");
+        }
+        object
+    };
+    let same = change.before.as_ref().is_some_and(|before| bare(before) == bare(after));
+    (!same).then(|| "more than the reference to the set would change".to_owned())
+}
+
+/// A check in the form of records.
+pub(super) fn recorded(check: &RbacCheck<'_>) -> CheckRecord {
+    let find = |action: &str| ACTIONS.into_iter().find(|known| *known == action);
+    CheckRecord {
+        resource: RESOURCE,
+        action: find(check.action).unwrap_or_default(),
+        object: check.object.to_owned(),
+        allowed: check.verdict.allow,
+        rule: check.verdict.rule.map(str::to_owned),
+    }
+}

@@ -1,0 +1,145 @@
+//! Projects that change with nobody asked.
+
+#![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
+
+use serde_json::json;
+
+use super::*;
+
+const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, repositories, get, *, allow\n";
+
+/// A set as it is sent, with Go templates.
+fn sent(project: &str, generators: Value) -> ApplicationSet {
+    let object = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+        "metadata": {"name": "web", "namespace": "argocd"},
+        "spec": {
+            "goTemplate": true,
+            "generators": generators,
+            "template": {"metadata": {"name": "a"}, "spec": {"project": project}},
+        },
+    });
+    ApplicationSet::read(object).unwrap()
+}
+
+fn list() -> Value {
+    json!([{"list": {"elements": [{"p": "dev"}]}}])
+}
+
+fn git() -> Value {
+    json!([{"git": {"repoURL": REPOSITORY, "files": [{"path": "*"}]}}])
+}
+
+fn create(rows: &str, set: &ApplicationSet) -> Result<ApprovedPlan, Error> {
+    let generated = vec![application("a", "dev")];
+    World::new(&format!("{SETS}{rows}")).judge(Operation::Create, set, &StoredState::default(), generated)
+}
+
+#[test]
+fn a_project_that_others_decide_needs_the_right_in_all_of_them() {
+    let dev = "p, ann, applications, *, dev/*, allow";
+    let each = "p, ann, applications, create, dev/*, allow\np, ann, applications, create, prod/*, allow\n\
+                p, ann, applications, create, default/*, allow";
+    let but_one = "p, ann, applications, *, *, allow\np, ann, applications, create, prod/*, deny";
+    for rows in [dev, each, but_one] {
+        let found = refusals(create(rows, &sent("{{ .p }}", git())));
+        assert_eq!(
+            found,
+            [
+                "applicationset `{{ .p }}/web`: the project depends on what the generator `git` reads, which can lead into \
+              any project later: name the project, or have `applications, create` in all projects \
+              (spec.generators[0].git)"
+            ],
+            "{rows}"
+        );
+        // With a name, or from a list, it is what it is.
+        assert!(create(rows, &sent("dev", git())).is_ok(), "{rows}");
+        assert!(create(rows, &sent("{{ .p }}", list())).is_ok(), "{rows}");
+    }
+    for rows in [
+        "p, ann, applications, create, */*, allow",
+        "p, ann, applications, *, *, allow",
+    ] {
+        assert!(create(rows, &sent("{{ .p }}", git())).is_ok(), "{rows}");
+    }
+}
+
+#[test]
+fn a_project_by_the_clock_is_refused_for_all() {
+    let all = "p, ann, applications, *, *, allow";
+    let outcome = create(
+        all,
+        &sent(
+            "{{ if eq (now | date \"2006\") \"2001\" }}prod{{ else }}dev{{ end }}",
+            list(),
+        ),
+    );
+    let found = refusals(outcome);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("`now` gives another project each time"), "{found:#?}");
+    assert!(
+        found[0].ends_with("name the project (spec.template.spec.project)"),
+        "{found:#?}"
+    );
+    assert!(create(all, &sent("{{ if eq .p \"x\" }}prod{{ else }}dev{{ end }}", list())).is_ok());
+}
+
+/// SECURITY: as a project by the clock, though the project is written out.
+#[test]
+fn a_name_by_the_clock_is_refused_for_all() {
+    let all = "p, ann, applications, *, *, allow";
+    let named = |name: &str| {
+        let mut object = sent("dev", list()).object;
+        object["spec"]["template"]["metadata"]["name"] = json!(name);
+        create(all, &ApplicationSet::read(object).unwrap())
+    };
+    refused(
+        named("{{ if eq (now | date \"2006\") \"2001\" }}b{{ else }}a{{ end }}"),
+        "`now` gives another name each time",
+    );
+    assert!(named("{{ if eq .p \"x\" }}b{{ else }}a{{ end }}").is_ok());
+}
+
+#[test]
+fn a_change_is_judged_as_a_set_that_is_new() {
+    let existing = stored("dev", vec![application("a", "dev")]);
+    let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
+    for operation in [Operation::Upsert, Operation::Update] {
+        let judge = |set: &ApplicationSet| world.judge(operation, set, &existing, vec![application("a", "dev")]);
+        refused(
+            judge(&sent("{{ .p }}", git())),
+            "the project depends on what the generator `git` reads",
+        );
+        assert!(judge(&sent("dev", git())).is_ok());
+    }
+    // What is stored so already can be looked at and deleted.
+    let mut existing = existing;
+    existing.set = Some(sent("{{ .p }}", git()).object);
+    existing.applications.clear();
+    let rows = format!("{SETS}p, ann, applications, *, dev/*, allow");
+    assert!(
+        World::new(&rows)
+            .authorize_operation(Operation::Get, None, &existing)
+            .is_ok()
+    );
+    assert!(World::new(&rows).delete(&existing, Cascade::Background).is_ok());
+}
+
+/// A preview shows what is generated, and lists why it would not be written.
+#[test]
+fn a_preview_says_it_too() {
+    let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
+    let none = StoredState::default();
+    let review = |set: &ApplicationSet| {
+        let permit = world.authorize_operation(Operation::Preview, Some(set), &none).unwrap();
+        let plan = Plan::new(set, none.clone(), vec![application("a", "dev")]);
+        world
+            .authorizer(&world.caller("ann"))
+            .review(&permit, plan, &mut Vec::new())
+            .unwrap()
+    };
+    let refused = review(&sent("{{ .p }}", git())).refused.unwrap();
+    assert_eq!(refused.refusals().len(), 1, "{refused}");
+    assert!(refused.to_string().contains("the project depends on"), "{refused}");
+    assert!(review(&sent("{{ .p }}", list())).refused.is_none());
+}

@@ -1,0 +1,99 @@
+//! Reads the cookie of GitLab's pages, with its agent and CSRF token, as
+//! [`PresentedCredential::Cookie`].
+//!
+//! Security: two cookies of the same name are refused, because a site in a parent domain may
+//! have planted one of them.
+
+use http::header::COOKIE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use secrecy::SecretString;
+
+use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
+use super::{MalformedAgentCredential, PresentedCredential, bounded, sole};
+use tollgate_core::agent::AgentId;
+
+/// Name of the cookie (GitLab, `lib/gitlab/kas/user_access.rb`).
+pub const COOKIE_NAME: &str = "_gitlab_kas";
+/// Field with the agent's number.
+pub const AGENT_FIELD: HeaderName = HeaderName::from_static("gitlab-agent-id");
+/// Field with the CSRF token.
+pub const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// Whether the cookie is present, any number of times and with any value.
+pub fn is_present(fields: &HeaderMap) -> bool {
+    values(fields).next().is_some()
+}
+
+/// Reads cookie, agent and CSRF token. A header field takes precedence over a query parameter.
+pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCredential> {
+    let query = head.uri.query().unwrap_or_default();
+    let cookie = cookie(&head.headers)?;
+    let agent = header_or_parameter(
+        &head.headers,
+        (AGENT_FIELD, "Gitlab-Agent-Id"),
+        (query, AGENT_PARAMETER, "the agent id"),
+    )?;
+    let csrf = header_or_parameter(
+        &head.headers,
+        (CSRF_FIELD, "X-Csrf-Token"),
+        (query, CSRF_PARAMETER, "the CSRF token"),
+    )?;
+    Ok(PresentedCredential::Cookie {
+        agent: AgentId::parse(&agent).ok_or(MalformedAgentCredential::Agent)?,
+        cookie: SecretString::from(cookie),
+        csrf: SecretString::from(csrf),
+    })
+}
+
+/// The cookie's value, form-decoded once, as Rack escapes it.
+fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
+    let part = "the value of cookie `_gitlab_kas`";
+    let mut found = values(fields);
+    let value = found.next().unwrap_or_default();
+    match found.count() {
+        0 => {}
+        more => {
+            return Err(MalformedAgentCredential::Repeated {
+                name: COOKIE_NAME,
+                observed: more.saturating_add(1),
+            });
+        }
+    }
+    let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding { part })?;
+    let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding { part })?;
+    bounded(&value, part)?;
+    Ok(value)
+}
+
+/// Raw values of the cookie; one without `=` has an empty one.
+fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let pairs = fields
+        .get_all(COOKIE)
+        .into_iter()
+        .flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+    pairs.filter_map(|pair| {
+        let rest = pair.trim_ascii().strip_prefix(COOKIE_NAME.as_bytes())?;
+        if rest.is_empty() {
+            return Some(rest);
+        }
+        rest.strip_prefix(b"=")
+    })
+}
+
+/// The only value of a field, else of a query parameter.
+fn header_or_parameter(
+    fields: &HeaderMap,
+    (field, shown): (HeaderName, &'static str),
+    (query, parameter, part): (&str, &'static str, &'static str),
+) -> Result<String, MalformedAgentCredential> {
+    let value = match sole(fields, field.as_str(), shown)? {
+        Some(field) => field
+            .to_str()
+            .map_err(|_| MalformedAgentCredential::Encoding { part })?
+            .to_owned(),
+        None => query::sole(query, parameter)?.ok_or(MalformedAgentCredential::Missing { part })?,
+    };
+    bounded(&value, part)?;
+    Ok(value)
+}

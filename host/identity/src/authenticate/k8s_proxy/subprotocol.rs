@@ -1,0 +1,91 @@
+//! Takes a bearer token from the subprotocols of a WebSocket upgrade.
+//!
+//! Browsers cannot set `Authorization` on a WebSocket, so kube-apiserver takes
+//! the token from here (`pkg/authentication/request/websocket/protocol.go`).
+//!
+//! Security: the token is removed from the subprotocols that are sent to the cluster.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use zeroize::Zeroizing;
+
+use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential};
+
+/// Prefix of the subprotocol with the token.
+const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
+/// Prefix of subprotocols with a token for any server.
+const ANY_PREFIX: &[u8] = b"base64url.bearer.authorization.";
+/// Most bytes of the encoded token.
+const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
+
+/// Returns the decoded token; only WebSocket requests have one.
+pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, MalformedAgentCredential> {
+    let part = "the token in `Sec-WebSocket-Protocol`";
+    if !is_websocket(fields) {
+        return Ok(None);
+    }
+    let mut tokens = offered(fields).filter_map(|offer| offer.strip_prefix(PREFIX));
+    let Some(encoded) = tokens.next() else { return Ok(None) };
+    match tokens.count() {
+        0 => {}
+        more => {
+            return Err(MalformedAgentCredential::Repeated {
+                name: "base64url.bearer.authorization.k8s.io",
+                observed: more.saturating_add(1),
+            });
+        }
+    }
+    if encoded.is_empty() {
+        return Err(MalformedAgentCredential::Missing { part });
+    }
+    if encoded.len() > MAX_ENCODED_BYTES {
+        return Err(MalformedAgentCredential::TooLong {
+            part,
+            observed: encoded.len(),
+            allowed: MAX_ENCODED_BYTES,
+        });
+    }
+    let bytes = URL_SAFE_NO_PAD
+        .decode(encoded)
+        .map(Zeroizing::new)
+        .map_err(|_| MalformedAgentCredential::Encoding { part })?;
+    let token = std::str::from_utf8(&bytes).map_err(|_| MalformedAgentCredential::Encoding { part })?;
+    if offered(fields).all(|offer| offer.starts_with(PREFIX)) {
+        return Err(MalformedAgentCredential::OnlySubprotocol);
+    }
+    Ok(Some(Zeroizing::new(token.to_owned())))
+}
+
+/// Removes every subprotocol with a token, whatever the request.
+pub(super) fn strip(fields: &mut HeaderMap) {
+    if !offered(fields).any(|offer| offer.starts_with(ANY_PREFIX)) {
+        return;
+    }
+    let kept: Vec<&[u8]> = offered(fields).filter(|offer| !offer.starts_with(ANY_PREFIX)).collect();
+    let line = HeaderValue::from_bytes(&kept.join(b", ".as_slice()));
+    fields.remove(SEC_WEBSOCKET_PROTOCOL);
+    // Parts of valid values joined by commas make a valid value.
+    if let Some(line) = line.ok().filter(|line| !line.is_empty()) {
+        fields.insert(SEC_WEBSOCKET_PROTOCOL, line);
+    }
+}
+
+/// Whether a request asks for an upgrade to WebSocket, possibly among others.
+pub fn is_websocket(fields: &HeaderMap) -> bool {
+    list(fields, UPGRADE.as_str()).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+}
+
+fn offered(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    list(fields, SEC_WEBSOCKET_PROTOCOL.as_str())
+}
+
+/// Members of a list field, over all its lines, without blanks and empty ones.
+fn list<'a>(fields: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let members = fields
+        .get_all(name)
+        .into_iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}

@@ -1,0 +1,140 @@
+//! Finds the token a request carries, and how it was sent.
+//!
+//! Security: a request with two different tokens is refused, never resolved by choosing one.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE};
+
+use super::error::{Error, MalformedCredential};
+use super::principal::CredentialTransport;
+
+/// Name of Argo CD's session cookie; chunks after the first are `argocd.token-1`…
+const COOKIE_NAME: &str = "argocd.token";
+/// Chunks a token may come in (Argo CD's default for `ARGOCD_MAX_COOKIE_NUMBER`).
+const MAX_CHUNKS: usize = 20;
+/// Most bytes of one token, with its chunks joined.
+pub(super) const MAX_TOKEN_BYTES: usize = MAX_CHUNKS * 4093;
+
+/// A token as sent, unverified. No `Debug`: it is a secret.
+pub(super) struct PresentedToken<'a> {
+    pub(super) token: Cow<'a, str>,
+    pub(super) transport: CredentialTransport,
+}
+
+/// Finds the only token of a request.
+///
+/// If the cookie has the same token as `Authorization`, the request counts as bearer: no browser
+/// adds that field by itself.
+pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Error> {
+    let bearer = bearer(headers)?;
+    let cookie = cookie(headers)?;
+    let credential = match (bearer, cookie) {
+        (None, None) => return Ok(None),
+        (Some(bearer), None) => PresentedToken {
+            token: Cow::Borrowed(bearer),
+            transport: CredentialTransport::Bearer,
+        },
+        (None, Some(token)) => PresentedToken {
+            token,
+            transport: CredentialTransport::Cookie,
+        },
+        (Some(bearer), Some(cookie)) if bearer == cookie => PresentedToken {
+            token: Cow::Borrowed(bearer),
+            transport: CredentialTransport::Bearer,
+        },
+        (Some(_), Some(_)) => return Err(MalformedCredential::Conflict.into()),
+    };
+    let observed = credential.token.len();
+    if observed > MAX_TOKEN_BYTES {
+        return Err(MalformedCredential::TooLong {
+            observed,
+            allowed: MAX_TOKEN_BYTES,
+        }
+        .into());
+    }
+    Ok(Some(credential))
+}
+
+/// The token of the only `Authorization` field (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, MalformedCredential> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let Some(field) = fields.next() else { return Ok(None) };
+    let more = fields.count();
+    if more > 0 {
+        return Err(MalformedCredential::SeveralAuthorizations {
+            observed: more.saturating_add(1),
+        });
+    }
+    let text = std::str::from_utf8(field.as_bytes()).map_err(|_| MalformedCredential::NotBearer)?;
+    let (scheme, token) = text.split_once(' ').ok_or(MalformedCredential::NotBearer)?;
+    let token = token.trim_matches(' ');
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
+        return Err(MalformedCredential::NotBearer);
+    }
+    Ok(Some(token))
+}
+
+/// The token of the session cookie, its chunks joined (Argo CD, `util/http` `JoinCookies`).
+/// Chunks beyond the announced count are leftovers of a longer token and are ignored.
+fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, MalformedCredential> {
+    let Some(first) = sole(headers, COOKIE_NAME)? else {
+        return Ok(None);
+    };
+    let Some((count, part)) = first.split_once(':') else {
+        return Ok(Some(Cow::Borrowed(first)));
+    };
+    let count = chunk_count(count)?;
+    if count == 1 {
+        return Ok(Some(Cow::Borrowed(part)));
+    }
+    let mut token = part.to_owned();
+    for index in 1..count {
+        let part =
+            sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(MalformedCredential::MissingChunk { index })?;
+        let observed = token.len().saturating_add(part.len());
+        if observed > MAX_TOKEN_BYTES {
+            return Err(MalformedCredential::TooLong {
+                observed,
+                allowed: MAX_TOKEN_BYTES,
+            });
+        }
+        token.push_str(part);
+    }
+    Ok(Some(Cow::Owned(token)))
+}
+
+fn chunk_count(text: &str) -> Result<usize, MalformedCredential> {
+    let canonical = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse()
+        .ok()
+        .filter(|count| canonical && (1..=MAX_CHUNKS).contains(count))
+        .ok_or(MalformedCredential::ChunkCount { allowed: MAX_CHUNKS })
+}
+
+/// The value of the cookie `name`, which must not occur twice. Other cookies are ignored,
+/// whatever their bytes.
+fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, MalformedCredential> {
+    let mut found = None;
+    for field in headers.get_all(COOKIE) {
+        let mut rest = field.as_bytes();
+        while !rest.is_empty() {
+            let end = memchr::memchr(b';', rest).unwrap_or(rest.len());
+            let (pair, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
+            rest = after.get(1..).unwrap_or_default();
+            let Some(value) = pair
+                .trim_ascii()
+                .strip_prefix(name.as_bytes())
+                .and_then(|rest| rest.strip_prefix(b"="))
+            else {
+                continue;
+            };
+            let value = std::str::from_utf8(value).map_err(|_| MalformedCredential::NotJwt)?;
+            if found.replace(value).is_some() {
+                return Err(MalformedCredential::DuplicateCookie { name: name.to_owned() });
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,263 @@
+//! Keeps compiled guests on disk between starts, found by the component's digest. A failure of the
+//! cache never fails a load.
+//!
+//! SECURITY: wasmtime hardly checks the compiled code that it loads, so whoever can write to the
+//! folder can run code in the gateway. Therefore the folder is private, a keyed hash of our own
+//! covers every file, and no file is mapped that could change after the check: the bytes that were
+//! hashed are the bytes that are loaded.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{Hash as _, Hasher};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest as _, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+/// Bytes of the hash in front of each file.
+const TAG_BYTES: usize = 32;
+/// Bytes of a compiled guest that are read; a 64 MiB guest stays well below.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// Why the compilation cache cannot be used. The gateway works without it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("cannot use `{}`", path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("`{}` is not a folder", path.display())]
+    NotAFolder { path: PathBuf },
+    #[error("`{}` has mode `{mode:o}`; only its owner may have access (`700`)", path.display())]
+    TooPermissive { path: PathBuf, mode: u32 },
+    #[error("`{}` belongs to user `{owner}`; the gateway runs as user `{user}`", path.display())]
+    WrongOwner { path: PathBuf, owner: u32, user: u32 },
+    #[error("no randomness for a key")]
+    Random,
+}
+
+/// Where a compiled guest came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodeOrigin {
+    /// Compiled now.
+    Compiled,
+    /// Loaded from the folder of compiled guests.
+    Cached,
+}
+
+/// The compilation cache: a private folder of compiled guests.
+#[derive(Debug)]
+pub(super) struct CompilationCache {
+    folder: PathBuf,
+    key: zeroize::Zeroizing<Vec<u8>>,
+}
+
+impl CompilationCache {
+    /// Opens the folder, or makes it.
+    pub(super) fn open(folder: &Path) -> Result<Self, Error> {
+        let io = |source| Error::Io {
+            path: folder.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(io)?;
+        // Links are not followed: a link could be redirected after the check.
+        let metadata = fs::symlink_metadata(folder).map_err(io)?;
+        if !metadata.is_dir() {
+            return Err(Error::NotAFolder {
+                path: folder.to_owned(),
+            });
+        }
+        let mode = metadata.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(Error::TooPermissive {
+                path: folder.to_owned(),
+                mode,
+            });
+        }
+        let key = key(folder)?;
+        // A file created here belongs to the user the gateway runs as.
+        let user = fs::symlink_metadata(folder.join(KEY_FILE)).map_err(io)?.uid();
+        if user != metadata.uid() {
+            return Err(Error::WrongOwner {
+                path: folder.to_owned(),
+                owner: metadata.uid(),
+                user,
+            });
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            key,
+        })
+    }
+
+    /// The file of one guest for one engine.
+    pub(super) fn file(&self, engine: &Engine, sha256: &str) -> PathBuf {
+        self.folder.join(name(engine, sha256))
+    }
+
+    /// The compiled guest, if the file exists and its hash matches.
+    fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
+        let path = self.file(engine, sha256);
+        let mut content = Vec::new();
+        File::open(&path)
+            .ok()?
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut content)
+            .ok()?;
+        let (tag, code) = content.split_at_checked(TAG_BYTES)?;
+        if self.mac(&name(engine, sha256), code)?.verify_slice(tag).is_err() {
+            tracing::warn!(file = %path.display(), "a compiled plugin was changed; it is compiled again");
+            return None;
+        }
+        let component = {
+            #[expect(
+                unsafe_code,
+                reason = "compiled by this engine and unchanged since, as the keyed hash shows"
+            )]
+            // SAFETY: `code` is in this process's memory, was written by
+            // `store` from `Component::serialize`, and its hash with a key
+            // only this user can read was just checked.
+            unsafe {
+                Component::deserialize(engine, code)
+            }
+        };
+        component
+            .inspect_err(|error| tracing::warn!(file = %path.display(), %error, "a compiled plugin does not load"))
+            .ok()
+    }
+
+    /// Stores a compiled guest. A failure is no error: the next start compiles again.
+    fn store(&self, engine: &Engine, sha256: &str, component: &Component) {
+        let path = self.file(engine, sha256);
+        let written = component.serialize().map_err(std::io::Error::other).and_then(|code| {
+            let mac = self
+                .mac(&name(engine, sha256), &code)
+                .ok_or_else(|| std::io::Error::other("no key"))?;
+            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
+            file.write_all(&mac.finalize().into_bytes())?;
+            file.write_all(&code)?;
+            file.as_file().sync_all()?;
+            file.persist(&path).map_err(|error| error.error)?;
+            Ok(())
+        });
+        if let Err(error) = written {
+            tracing::warn!(file = %path.display(), %error, "a compiled plugin cannot be kept");
+        }
+    }
+
+    /// The keyed hash over a file's name and content, so that a renamed file does not match.
+    fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
+        mac.update(&u64::try_from(name.len()).ok()?.to_be_bytes());
+        mac.update(name.as_bytes());
+        mac.update(code);
+        Some(mac)
+    }
+}
+
+/// The component of `wasm`, from the cache where possible.
+pub(super) fn component(
+    engine: &Engine,
+    cache: Option<&CompilationCache>,
+    sha256: &str,
+    wasm: &[u8],
+) -> wasmtime::Result<(Component, CodeOrigin)> {
+    if let Some(component) = cache.and_then(|cache| cache.load(engine, sha256)) {
+        return Ok((component, CodeOrigin::Cached));
+    }
+    let component = Component::from_binary(engine, wasm)?;
+    if let Some(cache) = cache {
+        cache.store(engine, sha256, &component);
+    }
+    Ok((component, CodeOrigin::Compiled))
+}
+
+/// File with the key of the hashes.
+const KEY_FILE: &str = "key";
+/// Bytes of that key.
+const KEY_BYTES: usize = 32;
+
+/// The folder's key; made when missing or of the wrong length.
+fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
+    use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+
+    let path = folder.join(KEY_FILE);
+    let io = |source| Error::Io {
+        path: path.clone(),
+        source,
+    };
+    if let Ok(key) = fs::read(&path)
+        && key.len() == KEY_BYTES
+    {
+        return Ok(key.into());
+    }
+    let mut key = zeroize::Zeroizing::new(vec![0; KEY_BYTES]);
+    SystemRandom::new().fill(&mut key).map_err(|_| Error::Random)?;
+    let temporary = folder.join(format!(".key-{}", std::process::id()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(io)?;
+    file.write_all(&key)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, &path))
+        .map_err(io)?;
+    Ok(key)
+}
+
+/// `<digest>-<engine>.cwasm`. Another version or setting of the engine has another file.
+fn name(engine: &Engine, sha256: &str) -> String {
+    let mut hasher = Sha256Hasher(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    let engine = hex(&hasher.0.finalize());
+    format!("{sha256}-{}.cwasm", engine.get(..16).unwrap_or(&engine))
+}
+
+/// SHA-256 as a hasher, because the standard one may change between releases.
+struct Sha256Hasher(Sha256);
+
+impl Hasher for Sha256Hasher {
+    fn finish(&self) -> u64 {
+        self.0
+            .clone()
+            .finalize()
+            .iter()
+            .take(8)
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+}
+
+/// Lower-case hex.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// SHA-256 of a guest, lower-case hex.
+pub(super) fn sha256(wasm: &[u8]) -> String {
+    hex(&Sha256::digest(wasm))
+}

@@ -1,0 +1,96 @@
+//! Computes from a credential's lifetime when to renew it and when to stop using it, which is
+//! before it expires. Reads no clock.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::clock::Moment;
+
+/// Maximum safety margin: the time before its expiry from which a credential is no longer used.
+pub const MAX_EXPIRY_SKEW: Duration = Duration::from_secs(30);
+
+/// The assumed lifetime of a credential without a known expiry.
+pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+
+/// Largest fraction by which jitter shortens the time to renewal.
+const MAX_JITTER: f64 = 0.05;
+
+/// How long a credential lives, from the start of the request that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// A known lifetime. Zero or less means that it has expired.
+    Known(SignedDuration),
+    /// Unknown; [`DEFAULT_LIFETIME`] is assumed.
+    Unknown,
+}
+
+/// When a credential is renewed and when it stops being used, relative to the start of the request
+/// that made it. `refresh` is never after `unusable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenewalWindow {
+    /// From this time, using it renews it in the background.
+    pub refresh: Duration,
+    /// From this time, it is not used.
+    pub unusable: Duration,
+}
+
+impl RenewalWindow {
+    /// The window of a lifetime. `None` if only the requests that wait now may use the credential.
+    ///
+    /// - `jitter`: 0 (renew as late as allowed) to 1 (a twentieth sooner), so
+    ///   that clusters that started together do not renew together.
+    #[must_use]
+    pub fn for_lifetime(lifetime: Lifetime, jitter: f64) -> Option<Self> {
+        let lifetime = match lifetime {
+            Lifetime::Known(known) => Duration::try_from(known).ok().filter(|known| !known.is_zero())?,
+            Lifetime::Unknown => DEFAULT_LIFETIME,
+        };
+        let unusable = lifetime.saturating_sub(MAX_EXPIRY_SKEW.min(lifetime / 4));
+        // Four fifths, divided first: lifetimes of centuries do not overflow.
+        let refresh = lifetime
+            .saturating_sub(lifetime / 5)
+            .min(unusable)
+            .min(tollgate_config::MAX_RENEW_AFTER);
+        let sooner = refresh.mul_f64(MAX_JITTER * jitter.clamp(0.0, 1.0));
+        Some(Self {
+            refresh: refresh.saturating_sub(sooner),
+            unusable,
+        })
+    }
+
+    /// The deadlines of a credential whose request started at `start`.
+    #[must_use]
+    pub fn deadlines_from(self, start: Moment) -> Deadlines {
+        Deadlines {
+            refresh: start.plus(self.refresh),
+            unusable: start.plus(self.unusable),
+        }
+    }
+}
+
+/// The moments of a [`RenewalWindow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From this time, using it renews it.
+    pub refresh: Moment,
+    /// From this time, it is not used.
+    pub unusable: Moment,
+}
+
+impl Deadlines {
+    /// Whether it may be used now: both clocks must say so.
+    #[must_use]
+    pub fn is_usable(&self, now: Moment) -> bool {
+        !now.is_at_or_after(self.unusable)
+    }
+
+    /// Whether it should be renewed: one clock is enough.
+    #[must_use]
+    pub fn is_renewal_due(&self, now: Moment) -> bool {
+        now.is_at_or_after(self.refresh)
+    }
+}
+
+#[cfg(test)]
+mod tests;

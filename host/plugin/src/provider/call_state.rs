@@ -1,0 +1,268 @@
+//! The host's state during one call of a provider: the permissions, the values of the cluster's
+//! Secret, and the handles and secrets that the call creates.
+//!
+//! Invariant: nothing outlives the call except what the guest stored through `memo`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use wasmtime::component::{Resource, ResourceTable};
+use zeroize::Zeroizing;
+
+use super::EgressLog;
+use super::ambient::{Ambient, milliseconds};
+use super::egress_scope::EgressScope;
+use super::memo::Memo;
+use super::permissions::ResolvedPermissions;
+use super::redact::Redactor;
+use super::secret::{MAX_SECRET_BYTES, Secret, encode};
+use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
+use crate::egress::{EgressAllowList, EgressClient};
+
+/// Maximum secrets of one call. Dropped ones count, because every response is searched for them
+/// until the call ends.
+const MAX_SECRETS: usize = 256;
+/// Bytes of them all.
+const MAX_SECRETS_BYTES: usize = 1 << 20;
+/// Requests of one call.
+pub(crate) const MAX_REQUESTS: u32 = 8;
+
+/// The clock guests and expiry times see.
+pub trait WallClock: Send + Sync + fmt::Debug + 'static {
+    /// Now.
+    fn now(&self) -> jiff::Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemWallClock;
+
+impl WallClock for SystemWallClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+}
+
+/// The export that runs. It decides which functions the guest may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// `check`: nothing but pure functions.
+    Check,
+    /// `mint`. [`MemoUse::Bypassed`] hides the memo entries.
+    Mint(MemoUse),
+    /// `revoke`.
+    Revoke,
+}
+
+/// Whether memo entries may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoUse {
+    /// They may.
+    Allowed,
+    /// They may not: the cluster rejected a credential made from them.
+    Bypassed,
+}
+
+/// Values of a cluster's Secret, for its provider.
+#[derive(Clone, Default)]
+pub struct SecretValues {
+    /// By name.
+    pub values: BTreeMap<String, SecretString>,
+    /// Names the cluster's configuration uses where a secret cannot be: in the
+    /// URL, or in a condition.
+    pub public: BTreeSet<String>,
+}
+
+impl fmt::Debug for SecretValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.values.keys().collect();
+        f.debug_struct("SecretValues")
+            .field("names", &names)
+            .field("public", &self.public)
+            .finish()
+    }
+}
+
+/// The network, identities and clock that the host provides to guests.
+#[derive(Clone, Debug)]
+pub(crate) struct HostServices {
+    pub(crate) allow_list: Arc<EgressAllowList>,
+    pub(crate) egress_client: Arc<EgressClient>,
+    pub(crate) ambient: Arc<dyn Ambient>,
+    pub(crate) audiences: Arc<BTreeSet<String>>,
+    pub(crate) clock: Arc<dyn WallClock>,
+}
+
+/// One request of a call, as an operator may see it. Bodies, queries and fields
+/// are not in it.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressRecord {
+    /// Method.
+    pub method: &'static str,
+    /// Host, with a port other than 443.
+    pub host: String,
+    /// Path.
+    pub path: String,
+    /// Status of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Milliseconds it took.
+    pub milliseconds: u64,
+}
+
+/// Concatenated parts, and where they may be sent: anywhere if they contain no secret.
+pub(crate) type ComposedBytes = (Zeroizing<Vec<u8>>, Option<EgressScope>);
+
+/// What the host refused in a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostRefusal {
+    /// Nothing.
+    Nothing,
+    /// A request, by manifest, grant or address: a code, `: ` and a sentence.
+    Refused(String),
+    /// More requests than a call may send.
+    OverBudget,
+}
+
+/// The host's state of one provider call.
+pub(crate) struct CallState {
+    pub(crate) phase: Phase,
+    pub(crate) permissions: Arc<ResolvedPermissions>,
+    pub(crate) secret_values: Arc<SecretValues>,
+    pub(crate) services: HostServices,
+    pub(crate) memo: Arc<Memo>,
+    pub(crate) redactor: Redactor,
+    pub(crate) egress_log: EgressLog,
+    /// What the host itself refused. It decides the class of a failure.
+    pub(crate) host_refusal: HostRefusal,
+    pub(crate) requests_left: u32,
+    /// Whether bodies reach the guest unchanged.
+    pub(crate) reveals_bodies: bool,
+    table: ResourceTable,
+    secrets_left: usize,
+    secret_bytes_left: usize,
+}
+
+impl fmt::Debug for CallState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallState")
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallState {
+    pub(crate) fn new(
+        phase: Phase,
+        (permissions, secret_values): (Arc<ResolvedPermissions>, Arc<SecretValues>),
+        memo: Arc<Memo>,
+        services: HostServices,
+    ) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_SECRETS);
+        let mut redactor = Redactor::default();
+        // A value that the guest never asks for can still come back in a response.
+        for (name, value) in &secret_values.values {
+            let public = secret_values.public.contains(name)
+                || permissions.secret(name).is_some_and(|permission| permission.public);
+            if !public {
+                redactor.add(Arc::new(Zeroizing::new(value.expose_secret().as_bytes().to_vec())));
+            }
+        }
+        Self {
+            phase,
+            permissions,
+            secret_values,
+            services,
+            memo,
+            redactor,
+            egress_log: EgressLog::default(),
+            host_refusal: HostRefusal::Nothing,
+            requests_left: MAX_REQUESTS,
+            reveals_bodies: false,
+            table,
+            secrets_left: MAX_SECRETS,
+            secret_bytes_left: MAX_SECRETS_BYTES,
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        milliseconds(self.services.clock.now()).unwrap_or_default()
+    }
+
+    /// Stores `secret` and returns its handle.
+    pub(crate) fn insert_secret(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
+        let left = (
+            self.secrets_left.checked_sub(1),
+            self.secret_bytes_left.checked_sub(secret.bytes().len()),
+        );
+        let (Some(secrets), Some(bytes)) = left else {
+            return Err(SecretError::TooLarge);
+        };
+        (self.secrets_left, self.secret_bytes_left) = (secrets, bytes);
+        self.redactor.add(secret.shared());
+        self.table.push(secret).map_err(|_| SecretError::TooLarge)
+    }
+
+    /// The secret of a handle. A handle that the guest never received traps.
+    pub(crate) fn secret(&self, handle: &Resource<Secret>) -> wasmtime::Result<&Secret> {
+        Ok(self.table.get(handle)?)
+    }
+
+    /// Removes a secret when the guest hands it over or drops it.
+    pub(crate) fn take(&mut self, handle: Resource<Secret>) -> wasmtime::Result<Secret> {
+        Ok(self.table.delete(handle)?)
+    }
+
+    /// Concatenates texts and encoded secrets, and computes where the result may be sent.
+    pub(crate) fn concatenate(&self, parts: &[Part]) -> wasmtime::Result<Result<ComposedBytes, SecretError>> {
+        // Never grows beyond the bound, so that no copy is left behind.
+        let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
+        let mut egress_scope: Option<EgressScope> = None;
+        for part in parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Secret(part) => {
+                    let secret = self.secret(&part.value)?;
+                    if let Err(error) = encode(secret.bytes(), part.encoding, &mut out) {
+                        return Ok(Err(error));
+                    }
+                    egress_scope = Some(egress_scope.map_or_else(
+                        || secret.egress_scope().clone(),
+                        |egress_scope| egress_scope.intersect(secret.egress_scope()),
+                    ));
+                }
+            }
+            if out.len() > MAX_SECRET_BYTES {
+                return Ok(Err(SecretError::TooLarge));
+            }
+        }
+        Ok(Ok((out, egress_scope)))
+    }
+
+    /// An upper bound for the length of the concatenated parts.
+    fn length(&self, parts: &[Part]) -> wasmtime::Result<usize> {
+        let mut length: usize = 0;
+        for part in parts {
+            length = length.saturating_add(match part {
+                Part::Text(text) => text.len(),
+                // `\u00xx` is the longest form of a byte.
+                Part::Secret(part) => self
+                    .secret(&part.value)?
+                    .bytes()
+                    .len()
+                    .saturating_mul(6)
+                    .saturating_add(2),
+            });
+        }
+        Ok(length.min(MAX_SECRET_BYTES.saturating_mul(7)))
+    }
+}

@@ -1,0 +1,119 @@
+//! Tells whether a caller may be allowed to do something to any object whose name begins with a
+//! prefix.
+//!
+//! Invariant: the answer is never no if some such object would be allowed. It can be yes although
+//! none would be, since each object is decided by itself afterwards.
+
+use super::identity::{Eligibility, PlanKey, RbacIdentity};
+use super::matcher::{Match, Matcher};
+use super::{Effect, Rbac, RbacRequest, Rule, VerdictReason};
+use tollgate_config::RbacSemantics;
+use tollgate_core::glob::{Pattern, quote_meta};
+
+impl Rbac {
+    /// Whether [`Rbac::decide`] may allow some object that begins with `prefix`.
+    ///
+    /// Evaluates every row once, at some rows a microsecond.
+    pub fn may_allow_prefix(&self, who: &RbacIdentity, [resource, action]: [&str; 2], prefix: &str) -> bool {
+        if !who.belongs_to(self) {
+            return false;
+        }
+        let Ok(prefix_pattern) = Pattern::compile_exact(&format!("{}*", quote_meta(prefix)), &[]) else {
+            return true;
+        };
+        let fits = |rule: &&Rule| {
+            let [of_resource, of_action, _] = rule.patterns;
+            self.pool.match_text(of_resource, resource) == Match::Yes
+                && self.pool.match_text(of_action, action) == Match::Yes
+        };
+        let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        let mut allows = allows.filter(fits);
+        allows.any(|rule| self.rule_may_allow(who, rule, ([resource, action], &prefix_pattern)))
+    }
+
+    /// Whether this row may allow an object that the pattern matches.
+    fn rule_may_allow(
+        &self,
+        who: &RbacIdentity,
+        rule: &Rule,
+        ([resource, action], prefix_pattern): ([&str; 2], &Pattern),
+    ) -> bool {
+        let [_, _, of_object] = rule.patterns;
+        match self.pool.matcher(of_object) {
+            None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
+            // Which objects a regular expression matches is not determined.
+            Some(Matcher::Regex(_)) => self.applies_to(who, rule),
+            Some(Matcher::Glob(pattern)) => {
+                let Some(object) = pattern.common_witness(prefix_pattern) else {
+                    return false;
+                };
+                let request = RbacRequest {
+                    resource,
+                    action,
+                    object: &object,
+                };
+                match self.decide(who, request).why {
+                    VerdictReason::Allowed => true,
+                    // The row matches, so it does not count for this object; it may for another.
+                    VerdictReason::NoRule => self.applies_to(who, rule),
+                    // Another object may be allowed, unless all of them are denied.
+                    VerdictReason::DeniedByRule | VerdictReason::EvaluationError => {
+                        self.applies_to(who, rule)
+                            && !self.is_denied_all((who, rule), ([resource, action], [pattern, prefix_pattern]))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether one denying row matches everything that both patterns match, wherever the allowing
+    /// row counts.
+    fn is_denied_all(
+        &self,
+        (who, allowing): (&RbacIdentity, &Rule),
+        ([resource, action], both): ([&str; 2], [&Pattern; 2]),
+    ) -> bool {
+        let covers = |rule: &Rule| {
+            let [of_resource, of_action, of_object] = rule.patterns;
+            let fields = [(of_resource, resource), (of_action, action)];
+            let fits = fields
+                .iter()
+                .all(|(id, text)| self.pool.match_text(*id, text) == Match::Yes);
+            let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
+                return false;
+            };
+            // `prefix*` matches everything that begins with the prefix.
+            let prefix = denied.literal_prefix();
+            let open = denied.source().strip_suffix('*') == Some(prefix);
+            let takes = |pattern: &&Pattern| {
+                denied.source() == pattern.source() || (open && pattern.literal_prefix().starts_with(prefix))
+            };
+            fits && (denied.is_everything() || both.iter().any(takes))
+        };
+        let denies = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
+        // Argo CD judges principals alone: what one is denied, another may be allowed.
+        let counts = |rule: &Rule| match self.semantics {
+            RbacSemantics::Strict => true,
+            RbacSemantics::Argocd => rule.subject == allowing.subject,
+        };
+        let mut denies = denies.filter(|rule| rule.project.is_none() && self.applies_to(who, rule) && counts(rule));
+        denies.any(covers)
+    }
+
+    /// Whether a row counts for the caller in any plan.
+    fn applies_to(&self, who: &RbacIdentity, rule: &Rule) -> bool {
+        let Some(subject) = self.subjects.get(&rule.subject) else {
+            return false;
+        };
+        let of_project = rule.project.as_ref().and_then(|project| self.projects.get(&**project));
+        let plans = match of_project {
+            Some(project) => vec![who.plan_key(Some(*project))],
+            None => {
+                let each = self.projects.values().map(|project| who.plan_key(Some(*project)));
+                std::iter::once(PlanKey::Base).chain(each).collect()
+            }
+        };
+        let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
+        steps.any(|step| step.eligibility == Eligibility::Eligible && step.roles.contains(subject))
+    }
+}

@@ -1,0 +1,54 @@
+//! Tells which changing parts of the input a bundle reads, and thereby whether two requests can be
+//! decided differently.
+//!
+//! A decision is a function of the input alone: no allowed built-in reads the outside world. A
+//! decision therefore holds for every request that differs only in parts that no rule reads.
+//!
+//! Security: every part that a rule could reach counts as read. A path that is not fixed counts for
+//! everything below its fixed start.
+
+/// Parts of `input.request`, besides the project, that can affect the decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestParts {
+    /// None: all requests of one caller about one thing get the same decision.
+    #[default]
+    None,
+    /// The method.
+    Method,
+    /// Path or query: each request needs its own decision.
+    All,
+}
+
+/// Which changing parts of the input a bundle reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputDependencies {
+    /// Parts of `input.request`.
+    pub request: RequestParts,
+    /// Whether `input.rbac.candidates` is read; building it is expensive.
+    pub candidates: bool,
+}
+
+impl InputDependencies {
+    /// Records that a rule names `path` below `input`. An empty path means all of it.
+    pub(super) fn record(&mut self, path: &[String]) {
+        let mut parts = path.iter().map(String::as_str);
+        let request = match (parts.next(), parts.next()) {
+            (None, _) => {
+                self.candidates = true;
+                RequestParts::All
+            }
+            (Some("request"), Some("method")) => RequestParts::Method,
+            (Some("request"), Some("project")) => RequestParts::None,
+            (Some("request"), _) => RequestParts::All,
+            (Some("rbac"), None | Some("candidates")) => {
+                self.candidates = true;
+                RequestParts::None
+            }
+            (Some(_), _) => RequestParts::None,
+        };
+        self.request = self.request.max(request);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use super::{InputDependencies, RequestParts};
+use crate::rego::{BundleSource, Front, compile};
+
+/// What a bundle reads if its decision depends on `condition`. `imports` are lines in front of the
+/// rule.
+fn dependencies(imports: &str, condition: &str) -> InputDependencies {
+    let policy = format!(
+        "package tollgate.extensions\n{imports}\n\ndefault decision := {{\"allow\": false}}\n\n\
+         decision := {{\"allow\": true}} if {{\n\t{condition}\n}}\n"
+    );
+    read_files(&[("policy.rego", &policy), ("cases.yaml", "[]")])
+}
+
+fn read_files(files: &[(&str, &str)]) -> InputDependencies {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let source = BundleSource::read(folder.path(), Front::Extensions);
+    let source = source.value.unwrap_or_else(|| panic!("{:?}", source.diagnostics));
+    compile::compile_on_large_stack(&source)
+        .map(|compiled| compiled.dependencies)
+        .unwrap()
+}
+
+#[test]
+fn a_policy_that_reads_no_request_says_so() {
+    for condition in [
+        "true",
+        "input.rbac.extensions_invoke.allow",
+        "input.application.project == input.request.project",
+        "input[\"request\"][\"project\"] == \"p\"",
+        "\"a\" in input.principal.groups",
+        "some key; input.principal[key] == \"x\"",
+        "input.destination.permitted; input.extension.scope == \"application\"",
+    ] {
+        assert_eq!(dependencies("", condition), InputDependencies::default(), "{condition}");
+    }
+}
+
+#[test]
+fn every_way_to_the_request_counts() {
+    use RequestParts::{All, Method};
+    for (condition, expected) in [
+        ("input.request.method == \"GET\"", Method),
+        ("input[\"request\"].method in {\"GET\"}", Method),
+        ("not input.request.method == \"POST\"", Method),
+        ("input.request.path == \"/\"", All),
+        ("input.request.query", All),
+        (
+            "input.request.method == \"GET\"; startswith(input.request.path, \"/api\")",
+            All,
+        ),
+        ("count(input.request) == 3", All),
+        ("some key; input.request[key] == \"/\"", All),
+        ("part := \"request\"; input[part].path == \"/\"", All),
+        ("x := input; x.request.path == \"/\"", All),
+        ("object.get(input, [\"request\", \"path\"], \"\") == \"/\"", All),
+        ("{p | p := input.request.path} == {\"/\"}", All),
+        ("every x in [1] { input.request.path == \"/\"; x == 1 }", All),
+        ("count([x | some x in input.request]) == 3", All),
+        ("{\"a\": input.request.path}.a == \"/\"", All),
+        ("input.request.path in {\"/\"}", All),
+    ] {
+        assert_eq!(dependencies("", condition).request, expected, "{condition}");
+    }
+}
+
+#[test]
+fn imports_of_the_input_are_not_followed_further() {
+    assert_eq!(
+        dependencies("import input.request as r", "r.path == \"/\"").request,
+        RequestParts::All
+    );
+    assert_eq!(
+        dependencies("import input.request.method", "method == \"GET\"").request,
+        RequestParts::Method
+    );
+    assert_eq!(
+        dependencies("import input.principal as p", "p.id == \"a\""),
+        InputDependencies::default()
+    );
+}
+
+#[test]
+fn rules_and_functions_count_like_the_decision() {
+    let called = "decide(x) if x.path == \"/\"";
+    assert_eq!(dependencies(called, "decide(input.request)").request, RequestParts::All);
+    let elsewhere = "unused contains input.request.path";
+    assert_eq!(dependencies(elsewhere, "true").request, RequestParts::All);
+}
+
+#[test]
+fn candidates_are_built_only_for_those_who_read_them() {
+    for (condition, expected) in [
+        ("input.rbac.extensions_invoke.allow", false),
+        ("input.rbac.candidates[_].effect == \"deny\"", true),
+        ("count(input.rbac) == 3", true),
+        ("some x in input[\"rbac\"][\"candidates\"]; x.effect == \"deny\"", true),
+        ("count(input) == 3", true),
+    ] {
+        assert_eq!(dependencies("", condition).candidates, expected, "{condition}");
+    }
+}
+
+#[test]
+fn a_condition_in_cel_counts_for_everything() {
+    let policy = "package tollgate.extensions\n\ndefault decision := {\"allow\": false}\n";
+    let condition = "matchConditions:\n- name: n\n  expression: input.principal.id == 'a'\n  message: no\n";
+    let found = read_files(&[
+        ("policy.rego", policy),
+        ("own.cel.yaml", condition),
+        ("cases.yaml", "[]"),
+    ]);
+    assert_eq!(
+        found,
+        InputDependencies {
+            request: RequestParts::All,
+            candidates: true
+        }
+    );
+}

@@ -1,0 +1,376 @@
+//! Finds every expression that could give a variable of one rule its value, and which index
+//! expressions iterate over a whole collection.
+//!
+//! Invariant: all possible origins of a variable count, as the engine chooses its own order of
+//! evaluation.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssign, RuleBody, RuleHead};
+
+/// An expression that could give a variable its value.
+#[derive(Clone, Copy)]
+pub(super) enum ValueOrigin<'a> {
+    /// A part of the value of an expression, this many levels inside.
+    Inside(&'a Expr, usize),
+    /// A part of a key of the value of an expression, this many levels inside the key.
+    Key(&'a Expr, usize),
+    /// A part of the argument with this index, this many levels inside.
+    Argument(usize, usize),
+}
+
+/// A variable: its name and the number of its declaration, from 1. All variables that are not
+/// declared have the number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Variable<'a> {
+    scope: usize,
+    name: &'a str,
+    pub(super) bound: BindingSite,
+}
+
+/// The variables of one rule, with the origins of their values.
+#[derive(Default)]
+pub(super) struct RuleVariables<'a> {
+    pub(super) origins: BTreeMap<Variable<'a>, Vec<ValueOrigin<'a>>>,
+    /// The variables that a name means in an expression. There is more than one in the head of a
+    /// rule with several bodies.
+    meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
+    /// Index expressions that may be unbound. Each iterates over all items of what it indexes.
+    iterating: HashSet<*const Expr>,
+    /// The names that each open query declares, from the outermost to the current one.
+    scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
+    declared: usize,
+}
+
+/// Whether the declaration of a variable also gives it its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum BindingSite {
+    /// No: `some x`, `every`, or none at all.
+    Elsewhere,
+    /// Yes: `:=`, `some … in`, an argument.
+    AtDeclaration,
+}
+
+impl<'a> RuleVariables<'a> {
+    /// Collects the variables of `rule`. `arity` returns the number of arguments of the function that
+    /// an expression names, if it is known.
+    pub(super) fn collect(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
+        let mut variables = Self::default();
+        let Rule::Spec { head, bodies, .. } = rule else {
+            return variables;
+        };
+        variables.scopes.push(BTreeMap::new());
+        if let RuleHead::Func { args, .. } = head {
+            for argument in args {
+                each_name(argument, &mut |name| {
+                    variables.declare(name, BindingSite::AtDeclaration)
+                });
+            }
+            for (at, argument) in args.iter().enumerate() {
+                variables.pattern(
+                    argument,
+                    &|levels| ValueOrigin::Argument(at, levels),
+                    (0, BindingSite::AtDeclaration),
+                );
+            }
+        }
+        let mut collector = VariableCollector { variables, arity };
+        for body in bodies {
+            collector.body(head, body);
+        }
+        if bodies.is_empty() {
+            collector.head(head);
+        }
+        collector.variables
+    }
+
+    /// Whether `index` iterates over all items.
+    pub(super) fn iterates(&self, index: &Expr) -> bool {
+        self.iterating.contains(&std::ptr::from_ref(index))
+    }
+
+    /// The variables that a name can mean in an expression.
+    pub(super) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
+        self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Declares a name from here on, in the innermost scope.
+    ///
+    /// The engine refuses a name that is used before its declaration in the same query. In nested
+    /// queries it takes such a name for another variable.
+    fn declare(&mut self, name: &'a str, bound: BindingSite) {
+        self.declared += 1;
+        let scope = self.declared;
+        if let Some(innermost) = self.scopes.last_mut() {
+            innermost.insert(name, Variable { scope, name, bound });
+        }
+    }
+
+    fn meaning(&self, name: &'a str) -> Variable<'a> {
+        let declared = self.scopes.iter().rev().find_map(|scope| scope.get(name));
+        declared.copied().unwrap_or(Variable {
+            scope: 0,
+            name,
+            bound: BindingSite::Elsewhere,
+        })
+    }
+
+    /// Records an origin of a variable.
+    ///
+    /// - `by`: whether this is the declaration. If a declaration gives a variable its value, other
+    ///   expressions only compare it and are not origins.
+    fn bind(&mut self, name: &'a str, origin: ValueOrigin<'a>, by: BindingSite) {
+        let variable = self.meaning(name);
+        if name != "_" && variable.bound == by {
+            self.origins.entry(variable).or_default().push(origin);
+        }
+    }
+
+    /// Binds the variables of a pattern to parts of what it is matched with, starting at that many
+    /// levels inside.
+    fn pattern(
+        &mut self,
+        pattern: &'a Expr,
+        origin: &dyn Fn(usize) -> ValueOrigin<'a>,
+        (levels, by): (usize, BindingSite),
+    ) {
+        match pattern {
+            Expr::Var { span, .. } => self.bind(span.text(), origin(levels), by),
+            Expr::Array { items, .. } | Expr::Set { items, .. } => {
+                items
+                    .iter()
+                    .for_each(|item| self.pattern(item, origin, (levels + 1, by)));
+            }
+            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+                self.pattern(key, origin, (levels + 1, by));
+                self.pattern(value, origin, (levels + 1, by));
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// Calls `found` for each name in a pattern.
+fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
+    match pattern {
+        Expr::Var { span, .. } => found(span.text()),
+        Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().for_each(|item| each_name(item, found)),
+        Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+            each_name(key, found);
+            each_name(value, found);
+        }),
+        _ => {}
+    }
+}
+
+struct VariableCollector<'a, 'b> {
+    variables: RuleVariables<'a>,
+    arity: &'b dyn Fn(&Expr) -> Option<usize>,
+}
+
+impl<'a> VariableCollector<'a, '_> {
+    /// Examines a body and the head that belongs to it.
+    fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
+        self.variables.scopes.push(BTreeMap::new());
+        self.statements(&body.query);
+        self.assign(body.assign.as_ref());
+        if !body.is_else {
+            self.head(head);
+        }
+        self.variables.scopes.pop();
+    }
+
+    fn head(&mut self, head: &'a RuleHead) {
+        let (refr, value) = match head {
+            RuleHead::Compr { refr, assign, .. } | RuleHead::Func { refr, assign, .. } => {
+                (refr, assign.as_ref().map(|assign| &assign.value))
+            }
+            RuleHead::Set { refr, key, .. } => (refr, key.as_ref()),
+        };
+        value.into_iter().for_each(|value| self.expr(value));
+        // The brackets of a head contain keys to create, not items to look up.
+        let mut refr: &'a Expr = refr;
+        while let Expr::RefDot { refr: inner, .. } | Expr::RefBrack { refr: inner, .. } = refr {
+            if let Expr::RefBrack { index, .. } = refr {
+                self.expr(index);
+            }
+            refr = inner;
+        }
+    }
+
+    fn assign(&mut self, assign: Option<&'a RuleAssign>) {
+        if let Some(assign) = assign {
+            self.expr(&assign.value);
+        }
+    }
+
+    fn nested(&mut self, query: &'a Query, heads: &[&'a Expr]) {
+        self.variables.scopes.push(BTreeMap::new());
+        self.statements(query);
+        heads.iter().for_each(|head| self.expr(head));
+        self.variables.scopes.pop();
+    }
+
+    fn statements(&mut self, query: &'a Query) {
+        for statement in &query.stmts {
+            match &statement.literal {
+                Literal::SomeVars { vars, .. } => {
+                    vars.iter()
+                        .for_each(|name| self.variables.declare(name.text(), BindingSite::Elsewhere));
+                }
+                Literal::SomeIn {
+                    key, value, collection, ..
+                } => {
+                    self.expr(collection);
+                    for pattern in key.iter().chain([value]) {
+                        each_name(pattern, &mut |name| {
+                            self.variables.declare(name, BindingSite::AtDeclaration)
+                        });
+                    }
+                    if let Some(key) = key {
+                        self.variables.pattern(
+                            key,
+                            &|levels| ValueOrigin::Key(collection, levels),
+                            (0, BindingSite::AtDeclaration),
+                        );
+                        self.expr(key);
+                    }
+                    self.variables.pattern(
+                        value,
+                        &|levels| ValueOrigin::Inside(collection, levels),
+                        (1, BindingSite::AtDeclaration),
+                    );
+                    self.expr(value);
+                }
+                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
+                Literal::Every {
+                    key,
+                    value,
+                    domain,
+                    query,
+                    ..
+                } => {
+                    self.expr(domain);
+                    self.variables.scopes.push(BTreeMap::new());
+                    // As an index in a nested query, the VM lets these iterate over all items.
+                    for name in key.iter().chain([value]) {
+                        self.variables.declare(name.text(), BindingSite::Elsewhere);
+                    }
+                    if let Some(key) = key {
+                        self.variables
+                            .bind(key.text(), ValueOrigin::Key(domain, 0), BindingSite::Elsewhere);
+                    }
+                    self.variables
+                        .bind(value.text(), ValueOrigin::Inside(domain, 1), BindingSite::Elsewhere);
+                    self.nested(query, &[]);
+                    self.variables.scopes.pop();
+                }
+            }
+        }
+    }
+
+    fn each(&mut self, expressions: &'a [ExprRef]) {
+        expressions.iter().for_each(|expr| self.expr(expr));
+    }
+
+    fn expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::String { .. }
+            | Expr::RawString { .. }
+            | Expr::Number { .. }
+            | Expr::Bool { .. }
+            | Expr::Null { .. } => {}
+            Expr::Var { span, .. } => self.mention(expr, span.text()),
+            Expr::Array { items, .. } | Expr::Set { items, .. } => self.each(items),
+            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+                self.expr(key);
+                self.expr(value);
+            }),
+            Expr::ArrayCompr { term, query, .. } | Expr::SetCompr { term, query, .. } => self.nested(query, &[term]),
+            Expr::ObjectCompr { key, value, query, .. } => self.nested(query, &[key, value]),
+            Expr::Call { fcn, params, .. } => self.call(expr, fcn, params),
+            Expr::UnaryExpr { expr, .. } => self.expr(expr),
+            Expr::RefDot { refr, .. } => self.expr(refr),
+            Expr::RefBrack { refr, index, .. } => {
+                self.index(refr, index);
+                self.expr(refr);
+                self.expr(index);
+            }
+            Expr::AssignExpr { op, lhs, rhs, .. } => {
+                self.expr(rhs);
+                match op {
+                    AssignOp::ColEq => {
+                        each_name(lhs, &mut |name| {
+                            self.variables.declare(name, BindingSite::AtDeclaration)
+                        });
+                        self.unify(lhs, rhs, BindingSite::AtDeclaration);
+                    }
+                    AssignOp::Eq => {
+                        self.unify(lhs, rhs, BindingSite::Elsewhere);
+                        self.unify(rhs, lhs, BindingSite::Elsewhere);
+                    }
+                }
+                self.expr(lhs);
+            }
+            Expr::BinExpr { lhs, rhs, .. } | Expr::BoolExpr { lhs, rhs, .. } | Expr::ArithExpr { lhs, rhs, .. } => {
+                self.expr(lhs);
+                self.expr(rhs);
+            }
+            Expr::Membership {
+                key, value, collection, ..
+            } => {
+                self.each(key.as_slice());
+                self.expr(value);
+                self.expr(collection);
+            }
+        }
+    }
+
+    fn mention(&mut self, expr: &'a Expr, name: &'a str) {
+        let variable = self.variables.meaning(name);
+        let meanings = self.variables.meanings.entry(std::ptr::from_ref(expr)).or_default();
+        if !meanings.contains(&variable) {
+            meanings.push(variable);
+        }
+    }
+
+    /// Matches two array literals item by item. Otherwise `[a, b] := [x, y]` would make each of
+    /// both as large as the whole.
+    fn unify(&mut self, pattern: &'a Expr, value: &'a Expr, by: BindingSite) {
+        match (pattern, value) {
+            (Expr::Array { items, .. }, Expr::Array { items: values, .. }) if items.len() == values.len() => {
+                items
+                    .iter()
+                    .zip(values)
+                    .for_each(|(item, value)| self.unify(item, value, by));
+            }
+            _ => self
+                .variables
+                .pattern(pattern, &|levels| ValueOrigin::Inside(value, levels), (0, by)),
+        }
+    }
+
+    /// `collection[index]`: a variable that is not bound yet iterates over all keys.
+    fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
+        let origin = |levels| ValueOrigin::Key(collection, levels);
+        self.variables.pattern(index, &origin, (0, BindingSite::Elsewhere));
+        let mut open = false;
+        each_name(index, &mut |name| {
+            open |= name == "_" || self.variables.meaning(name).bound == BindingSite::Elsewhere;
+        });
+        if open {
+            self.variables.iterating.insert(std::ptr::from_ref(index));
+        }
+    }
+
+    /// A call with one argument more than the function takes binds the last argument to the result.
+    fn call(&mut self, call: &'a Expr, function: &'a Expr, parameters: &'a [ExprRef]) {
+        if let Some((last, rest)) = parameters.split_last()
+            && (self.arity)(function).is_none_or(|arity| arity == rest.len())
+        {
+            let origin = |levels| ValueOrigin::Inside(call, levels);
+            self.variables.pattern(last, &origin, (0, BindingSite::Elsewhere));
+        }
+        self.each(parameters);
+    }
+}

@@ -1,0 +1,131 @@
+//! Reads JSON objects of a cluster's `config` without copying their secrets. Unknown keys,
+//! duplicate keys and wrong types are mistakes.
+//!
+//! Security: no mistake contains a value.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// How similar a key must be to be suggested, 0 to 1.
+const MIN_SIMILARITY: f64 = 0.8;
+
+/// A JSON object whose values are not parsed yet.
+pub(super) struct RawObject<'a> {
+    path: &'a str,
+    entries: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+            entries.push((entry.0.0, entry.1));
+        }
+        Ok(Entries(entries))
+    }
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> RawObject<'a> {
+    /// Opens an object; `path` is its name in mistakes, empty at the top.
+    ///
+    /// Keys that are not `known`, and duplicate keys, are mistakes. Go's reader takes the last of
+    /// two keys and ignores case and unknown keys, so there a typing error means a credential that
+    /// is not used.
+    pub(super) fn open(text: &'a str, path: &'a str, known: &[&str], mistakes: &mut Vec<String>) -> Option<Self> {
+        let Ok(Entries(entries)) = serde_json::from_str(text) else {
+            // The parser's own message may quote a value.
+            let what = if path.is_empty() { "config" } else { path };
+            mistakes.push(format!("`{what}` is not a JSON object"));
+            return None;
+        };
+        let object = Self { path, entries };
+        for (at, (key, _)) in object.entries.iter().enumerate() {
+            let name = object.name(&visible(key));
+            if object.entries.iter().take(at).any(|(earlier, _)| earlier == key) {
+                mistakes.push(format!("`{name}` is there twice"));
+            } else if !known.contains(&key.as_ref()) {
+                mistakes.push(match nearest(key, known) {
+                    Some(meant) => format!("`{name}` is not known; did you mean `{meant}`?"),
+                    None => format!("`{name}` is not known; known are `{}`", known.join("`, `")),
+                });
+            }
+        }
+        Some(object)
+    }
+
+    /// The full name of a key.
+    pub(super) fn name(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// The JSON of a member, unless it is absent or null.
+    pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
+        let entry = self.entries.iter().rev().find(|(name, _)| name == key);
+        entry.map(|(_, raw)| raw.get()).filter(|raw| *raw != "null")
+    }
+
+    /// A text; absent, null and empty are `None`.
+    pub(super) fn text(&self, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
+        self.typed::<String>(key, "text", mistakes)
+            .filter(|text| !text.is_empty())
+    }
+
+    /// A boolean; absent is `false`.
+    pub(super) fn boolean(&self, key: &str, mistakes: &mut Vec<String>) -> bool {
+        self.typed(key, "true or false", mistakes).unwrap_or_default()
+    }
+
+    fn typed<T: Deserialize<'a>>(&self, key: &str, kind: &str, mistakes: &mut Vec<String>) -> Option<T> {
+        let read = serde_json::from_str(self.raw(key)?);
+        if read.is_err() {
+            mistakes.push(format!("`{}` must be {kind}", self.name(key)));
+        }
+        read.ok()
+    }
+}
+
+/// The known key most similar to `key`.
+fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let key = key.to_lowercase();
+    let score = |candidate: &&str| strsim::jaro_winkler(&key, &candidate.to_lowercase());
+    let best = known.iter().copied().max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    (score(&best) >= MIN_SIMILARITY).then_some(best)
+}
+
+/// A key as it may appear in a message: a misplaced value can look like a key.
+fn visible(key: &str) -> String {
+    const MAX_CHARACTERS: usize = 40;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if key.chars().count() <= MAX_CHARACTERS && key.chars().all(plain) {
+        key.to_owned()
+    } else {
+        "…".to_owned()
+    }
+}

@@ -1,0 +1,158 @@
+//! Tells operators why a watch does not work, and which rule or definition fixes it.
+//!
+//! Security: no text contains a value of an object.
+
+use kube::runtime::watcher;
+
+use super::error_text::describe_client_error;
+use super::kinds::WatchSpec;
+use tollgate_core::diagnostic::{Diagnostic, one_line};
+
+/// Longest part of a foreign message that is passed on, in bytes.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// Why a watch does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WatchFailure {
+    class: FailureClass,
+    message: String,
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureClass {
+    /// 404: the kind does not exist.
+    MissingKind,
+    /// 403.
+    Forbidden,
+    /// Anything else.
+    Other,
+}
+
+impl WatchFailure {
+    /// Converts an error of a watch.
+    pub(super) fn of(spec: &WatchSpec, error: &watcher::Error) -> Self {
+        let what = spec.resource();
+        let Some((code, message)) = status(error) else {
+            let message = format!("{what} cannot be watched: {}", one_line(&causes(error), MAX_TEXT_BYTES));
+            return Self::other(message);
+        };
+        match code {
+            404 => Self {
+                class: FailureClass::MissingKind,
+                message: format!("there are no {what}: their definition is not installed"),
+                hint: Some(format!("install the CustomResourceDefinition `{what}`")),
+            },
+            403 => Self {
+                class: FailureClass::Forbidden,
+                message: format!("{what} may not be watched: {}", one_line(&message, MAX_TEXT_BYTES)),
+                hint: Some(rbac_rule(spec)),
+            },
+            code => Self::other(format!(
+                "{what} cannot be watched, the API server answers {code}: {}",
+                one_line(&message, MAX_TEXT_BYTES)
+            )),
+        }
+    }
+
+    /// Whether an error only means that the watch ended and must be restarted, because the server
+    /// forgot its version.
+    pub(super) fn is_expired(error: &watcher::Error) -> bool {
+        match error {
+            watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
+                status(error).is_some_and(|(code, _)| code == 410)
+            }
+            // A list that ends while it is read means that the server cannot give it.
+            watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => false,
+        }
+    }
+
+    /// A watch that ended by a bug of the gateway.
+    pub(super) fn broken(spec: &WatchSpec) -> Self {
+        let what = spec.resource();
+        Self::other(format!(
+            "the watch of {what} ended by an error in the gateway and begins anew"
+        ))
+    }
+
+    /// A failure that is neither a missing kind nor a missing right.
+    pub(super) fn other(message: String) -> Self {
+        Self {
+            class: FailureClass::Other,
+            message,
+            hint: None,
+        }
+    }
+
+    /// Whether the kind does not exist.
+    pub(super) fn is_missing_kind(&self) -> bool {
+        self.class == FailureClass::MissingKind
+    }
+
+    /// Whether the gateway may not read the kind.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.class == FailureClass::Forbidden
+    }
+
+    /// Whether the kind does not exist or may not be read.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self.class, FailureClass::MissingKind | FailureClass::Forbidden)
+    }
+
+    /// The failure as an error, preceded by `before`, which names the consequence.
+    pub(super) fn error(&self, before: &str) -> Diagnostic {
+        self.hinted(Diagnostic::error(None, format!("{before}{}", self.message)))
+    }
+
+    /// The failure as a warning, about a kind that the gateway can do without.
+    pub(super) fn warning(&self) -> Diagnostic {
+        self.hinted(Diagnostic::warning(None, self.message.clone()))
+    }
+
+    fn hinted(&self, finding: Diagnostic) -> Diagnostic {
+        match &self.hint {
+            Some(hint) => finding.with_hint(hint.clone()),
+            None => finding,
+        }
+    }
+}
+
+/// The status the API server answered, if it did.
+fn status(error: &watcher::Error) -> Option<(u16, String)> {
+    let status = match error {
+        watcher::Error::WatchError(status) => status,
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => return None,
+    };
+    Some((status.code, status.message.clone()))
+}
+
+/// SECURITY: the library's message may quote what it read.
+fn causes(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => describe_client_error(error),
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
+/// The RBAC rule that permits a watch.
+fn rbac_rule(spec: &WatchSpec) -> String {
+    let names = spec.name.map(|name| format!(", resourceNames: [{name}]"));
+    let role = match &spec.namespace {
+        Some(namespace) => format!("a Role in namespace `{namespace}`"),
+        None => "a ClusterRole".to_owned(),
+    };
+    format!(
+        "grant it by {role} with the rule `{{apiGroups: [{:?}], resources: [{}]{}, verbs: [list, watch]}}`",
+        spec.group(),
+        spec.plural(),
+        names.unwrap_or_default(),
+    )
+}

@@ -1,0 +1,234 @@
+//! The decoded objects of one watch. An object keeps its pointer while it decodes to the same.
+//!
+//! Invariant: the old objects stay until a new list is complete.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use serde_json::{Map, Value};
+
+use super::kinds::{WatchRequirement, WatchSpec};
+use super::object::Object;
+use super::watch_failure::WatchFailure;
+use crate::ObjectName;
+use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
+use crate::fields::{Fields, SourceMap};
+use tollgate_core::yaml;
+
+/// The decoded objects of one watch, and its state.
+#[derive(Debug)]
+pub(super) struct WatchStore {
+    pub(super) spec: WatchSpec,
+    pub(super) state: WatchState,
+    objects: BTreeMap<ObjectName, Entry>,
+    /// The objects of a list that is not complete yet.
+    incoming: Option<BTreeMap<ObjectName, Entry>>,
+}
+
+/// The state of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WatchState {
+    /// No list has been complete yet; with the reason, if known.
+    Syncing(Option<WatchFailure>),
+    /// Up to date.
+    Synced,
+    /// The kind does not exist or may not be read, and the gateway can do without it.
+    Unavailable(WatchFailure),
+    /// The objects are the last known ones and may be out of date.
+    Stale(WatchFailure),
+}
+
+/// Whether an event changed what a load gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreChange {
+    Unchanged,
+    Changed,
+}
+
+/// A decoded object and its version.
+#[derive(Clone, Debug)]
+struct Entry {
+    version: Option<String>,
+    uid: Option<String>,
+    items: Arc<[DecodedItem]>,
+}
+
+impl WatchStore {
+    pub(super) fn new(spec: WatchSpec) -> Self {
+        Self {
+            spec,
+            state: WatchState::Syncing(None),
+            objects: BTreeMap::new(),
+            incoming: None,
+        }
+    }
+
+    /// The items that the objects decoded to.
+    pub(super) fn decoded_items(&self) -> impl Iterator<Item = Arc<[DecodedItem]>> {
+        self.objects.values().map(|entry| Arc::clone(&entry.items))
+    }
+
+    /// Applies an event; `namespace` is the control plane's.
+    pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> StoreChange {
+        match event {
+            Event::Init => {
+                self.incoming = Some(BTreeMap::new());
+                StoreChange::Unchanged
+            }
+            Event::InitApply(object) => {
+                let (name, entry) = self.entry(&object, namespace);
+                self.incoming.get_or_insert_default().insert(name, entry);
+                StoreChange::Unchanged
+            }
+            Event::InitDone => self.replace(),
+            Event::Apply(object) => {
+                let (name, entry) = self.entry(&object, namespace);
+                let now = Arc::clone(&entry.items);
+                match self.objects.insert(name, entry) {
+                    Some(then) if Arc::ptr_eq(&then.items, &now) => self.mark_synced(StoreChange::Unchanged),
+                    Some(_) | None => self.mark_synced(StoreChange::Changed),
+                }
+            }
+            Event::Delete(object) => match self.objects.remove(&name_of(&object)) {
+                Some(_) => self.mark_synced(StoreChange::Changed),
+                None => self.mark_synced(StoreChange::Unchanged),
+            },
+        }
+    }
+
+    /// Records that the watch broke. `failure` stays until a list is complete again.
+    pub(super) fn fail(&mut self, failure: WatchFailure) -> StoreChange {
+        self.incoming = None;
+        let optional = self.spec.requirement == WatchRequirement::Optional;
+        let is_gone = failure.is_missing_kind();
+        let dispensable = match self.spec.requirement {
+            WatchRequirement::Required => false,
+            WatchRequirement::Optional => failure.is_absence(),
+            WatchRequirement::OneOfSeveral => failure.is_forbidden(),
+        };
+        let state = match &self.state {
+            WatchState::Syncing(_) if dispensable => WatchState::Unavailable(failure),
+            WatchState::Syncing(_) => WatchState::Syncing(Some(failure)),
+            // If a definition is deleted, its objects are deleted too.
+            WatchState::Synced | WatchState::Unavailable(_) | WatchState::Stale(_) if optional && is_gone => {
+                self.objects.clear();
+                WatchState::Unavailable(failure)
+            }
+            WatchState::Unavailable(_) => WatchState::Unavailable(failure),
+            WatchState::Synced | WatchState::Stale(_) => WatchState::Stale(failure),
+        };
+        if self.state == state {
+            return StoreChange::Unchanged;
+        }
+        self.state = state;
+        StoreChange::Changed
+    }
+
+    fn mark_synced(&mut self, change: StoreChange) -> StoreChange {
+        if self.state == WatchState::Synced {
+            return change;
+        }
+        self.state = WatchState::Synced;
+        StoreChange::Changed
+    }
+
+    /// Replaces the objects by those of a complete list.
+    fn replace(&mut self) -> StoreChange {
+        let new = self.incoming.take().unwrap_or_default();
+        let same = new.len() == self.objects.len()
+            && new
+                .iter()
+                .zip(&self.objects)
+                .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.items, &old.1.items));
+        self.objects = new;
+        self.mark_synced(if same {
+            StoreChange::Unchanged
+        } else {
+            StoreChange::Changed
+        })
+    }
+
+    /// Decodes an object, unless it did not change.
+    fn entry(&self, object: &Object, namespace: &str) -> (ObjectName, Entry) {
+        let name = name_of(object);
+        let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
+        let old = self.objects.get(&name);
+        let items = match old {
+            Some(old) if version.is_some() && old.version == version && old.uid == uid => Arc::clone(&old.items),
+            old => {
+                let mut items = read(self.spec.kind, object, namespace);
+                if let Some(old) = old {
+                    reuse_equal(&mut items, &old.items);
+                }
+                match old {
+                    Some(old) if is_unchanged(&items, &old.items) => Arc::clone(&old.items),
+                    Some(_) | None => items.into(),
+                }
+            }
+        };
+        let entry = Entry { version, uid, items };
+        (name, entry)
+    }
+}
+
+fn name_of(object: &Object) -> ObjectName {
+    ObjectName {
+        namespace: object.metadata.namespace.clone().unwrap_or_default(),
+        name: object.metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether an Application, an ApplicationSet or a project decoded to the same as before. Argo CD
+/// writes the status of Applications and ApplicationSets all the time, and the status does not
+/// matter here.
+fn is_unchanged(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
+    let ([DecodedItem::Object(new)], [DecodedItem::Object(old)]) = (new, old) else {
+        return false;
+    };
+    let same = match (&new.content, &old.content) {
+        (ObjectContent::Application(new), ObjectContent::Application(old)) => Arc::ptr_eq(new, old),
+        (ObjectContent::Project(new), ObjectContent::Project(old)) => Arc::ptr_eq(new, old),
+        (ObjectContent::ApplicationSet(new), ObjectContent::ApplicationSet(old)) => is_same_set(new, old),
+        (ObjectContent::Unused, ObjectContent::Unused) => true,
+        _ => false,
+    };
+    same && new.findings == old.findings
+}
+
+/// Whether two states of an ApplicationSet differ at most in what a write of its status changes.
+fn is_same_set(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
+        return new == old;
+    };
+    compared_fields(new).eq(compared_fields(old)) && compared_metadata(new).eq(compared_metadata(old))
+}
+
+fn compared_fields(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    set.iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
+}
+
+fn compared_metadata(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let metadata = set.get("metadata").and_then(Value::as_object);
+    let members = metadata.into_iter().flatten();
+    members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
+}
+
+/// Decodes an object.
+fn read(kind: ObjectKind, object: &Object, namespace: &str) -> Vec<DecodedItem> {
+    let name = name_of(object);
+    let file = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
+    let source = SourceMap::file(Arc::from(file.as_str()));
+    let node = yaml::from_json(&object.value);
+    let mut decoder = ObjectDecoder::new(namespace);
+    let mut findings = Vec::new();
+    match Fields::open(&node, &source, String::new(), &mut findings) {
+        Some(fields) => decoder.decode_object(fields, kind),
+        None => findings.into_iter().for_each(|finding| decoder.report(finding)),
+    }
+    decoder.finish()
+}
+
+#[cfg(test)]
+mod tests;

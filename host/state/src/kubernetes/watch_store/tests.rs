@@ -1,0 +1,358 @@
+//! Tests of watch stores: unchanged objects keep their pointers, everything stays until a new
+//! list is complete, and broken objects are left out.
+
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use super::{StoreChange, WatchState, WatchStore};
+use crate::decode::read::{DecodedItem, ObjectContent, ObjectKind};
+use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
+use crate::kubernetes::object::{Object, UnprunedObject};
+use crate::kubernetes::watch_failure::WatchFailure;
+use tollgate_config::{ApplicationNamespaces, KubernetesState};
+use tollgate_core::diagnostic::Diagnostic;
+
+fn empty_store(kind: ObjectKind) -> WatchStore {
+    let all = watch_specs(&KubernetesState::default(), "argocd");
+    WatchStore::new(all.into_iter().find(|spec| spec.kind == kind).unwrap())
+}
+
+fn object(value: &Value) -> Object {
+    serde_json::from_str(&value.to_string()).unwrap()
+}
+
+fn application(name: &str, version: &str, project: &Value) -> Object {
+    object(&json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Application",
+        "metadata": {
+            "name": name, "namespace": "argocd", "resourceVersion": version, "uid": format!("uid-{name}"),
+            "managedFields": [{"manager": "m"}],
+        },
+        "spec": {"project": project, "source": {"repoURL": "r"}, "destination": {"server": "https://s"}},
+        "status": {"sync": {"revision": version}},
+    }))
+}
+
+fn apply(store: &mut WatchStore, event: Event<Object>) -> StoreChange {
+    store.apply(event, "argocd")
+}
+
+fn listed(kind: ObjectKind, objects: Vec<Object>) -> WatchStore {
+    let mut store = empty_store(kind);
+    assert_eq!(list(&mut store, objects), StoreChange::Changed);
+    store
+}
+
+fn list(store: &mut WatchStore, objects: Vec<Object>) -> StoreChange {
+    assert_eq!(apply(store, Event::Init), StoreChange::Unchanged);
+    for object in objects {
+        assert_eq!(apply(store, Event::InitApply(object)), StoreChange::Unchanged);
+    }
+    apply(store, Event::InitDone)
+}
+
+fn names(store: &WatchStore) -> Vec<String> {
+    let name = |items: Arc<[DecodedItem]>| match &items[..] {
+        [DecodedItem::Object(decoded)] => decoded.name.name.clone(),
+        other => panic!("{other:?}"),
+    };
+    store.decoded_items().map(name).collect()
+}
+
+fn findings(store: &WatchStore) -> Vec<String> {
+    let items: Vec<Arc<[DecodedItem]>> = store.decoded_items().collect();
+    let of = |item: &DecodedItem| match item {
+        DecodedItem::Object(decoded) => decoded.findings.clone(),
+        DecodedItem::Finding(finding) => vec![finding.clone()],
+        DecodedItem::AgentConfiguration(_) => Vec::new(),
+    };
+    let all = items.iter().flat_map(|items| items.iter()).flat_map(of);
+    all.map(|finding: Diagnostic| finding.to_string()).collect()
+}
+
+fn other() -> WatchFailure {
+    WatchFailure::other("the line is dead".to_owned())
+}
+
+#[test]
+fn what_is_not_used_is_not_kept() {
+    let kept = application("a", "1", &json!("web")).value;
+    let expected = json!({
+        "metadata": {"name": "a", "namespace": "argocd", "resourceVersion": "1", "uid": "uid-a"},
+        "spec": {"project": "web", "destination": {"server": "https://s"}},
+        "status": {},
+    });
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn a_part_of_another_type_is_kept_for_a_finding_to_name() {
+    for odd in [
+        json!(1),
+        json!(-1),
+        json!(1.5),
+        json!(true),
+        json!(null),
+        json!("text"),
+        json!([]),
+    ] {
+        let object = object(&json!({"metadata": {"name": "a"}, "spec": odd, "status": odd}));
+        assert_eq!(object.value["spec"], odd);
+        assert_eq!(object.metadata.name.as_deref(), Some("a"));
+    }
+}
+
+#[test]
+fn a_status_that_changes_is_no_change() {
+    let mut store = listed(ObjectKind::Application, vec![application("a", "1", &json!("web"))]);
+    let before: Vec<_> = store.decoded_items().collect();
+    let same = Event::Apply(application("a", "2", &json!("web")));
+    assert_eq!(apply(&mut store, same), StoreChange::Unchanged);
+    assert!(Arc::ptr_eq(&before[0], &store.decoded_items().next().unwrap()));
+    let other = Event::Apply(application("a", "3", &json!("shop")));
+    assert_eq!(apply(&mut store, other), StoreChange::Changed);
+    assert!(!Arc::ptr_eq(&before[0], &store.decoded_items().next().unwrap()));
+}
+
+fn set(version: &str, spec: &Value, health: &str) -> Object {
+    let set = json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "ApplicationSet",
+        "metadata": {
+            "name": "web", "namespace": "argocd", "resourceVersion": version, "uid": "u",
+            "annotations": {"a": "b"}, "managedFields": [{"manager": "m"}],
+        },
+        "spec": spec,
+        "status": {"health": health},
+    });
+    serde_json::from_value::<UnprunedObject>(set).unwrap().into()
+}
+
+#[test]
+fn sets_are_kept_whole() {
+    let spec = json!({"template": {"spec": {"source": {"path": "{{ a }}"}}}, "n": [1, 1.5, true, null, "1"]});
+    let store = listed(ObjectKind::ApplicationSet, vec![set("1", &spec, "ok")]);
+    let items = store.decoded_items().next().unwrap();
+    let [DecodedItem::Object(decoded)] = &items[..] else {
+        panic!()
+    };
+    let ObjectContent::ApplicationSet(kept) = &decoded.content else {
+        panic!("{decoded:?}")
+    };
+    let expected = json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "ApplicationSet",
+        "metadata": {
+            "name": "web", "namespace": "argocd", "resourceVersion": "1", "uid": "u", "annotations": {"a": "b"},
+        },
+        "spec": spec,
+        "status": {"health": "ok"},
+    });
+    assert_eq!(**kept, expected);
+}
+
+#[test]
+fn a_status_of_a_set_is_no_change() {
+    let mut store = listed(ObjectKind::ApplicationSet, vec![set("1", &json!({}), "ok")]);
+    let before = store.decoded_items().next().unwrap();
+    for (version, health) in [("2", "bad"), ("3", "ok"), ("4", "bad")] {
+        let written = Event::Apply(set(version, &json!({}), health));
+        assert_eq!(apply(&mut store, written), StoreChange::Unchanged, "{version}");
+    }
+    assert!(Arc::ptr_eq(&before, &store.decoded_items().next().unwrap()));
+    // A new list changes nothing either.
+    assert_eq!(
+        list(&mut store, vec![set("5", &json!({}), "ok")]),
+        StoreChange::Unchanged
+    );
+    let other = Event::Apply(set("6", &json!({"goTemplate": true}), "ok"));
+    assert_eq!(apply(&mut store, other), StoreChange::Changed);
+    assert!(!Arc::ptr_eq(&before, &store.decoded_items().next().unwrap()));
+}
+
+#[test]
+fn annotations_are_kept_without_what_kubectl_applied() {
+    let kept = object(&json!({
+        "metadata": {"name": "a", "annotations": {
+            "team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "{\"token\":\"hunter2\"}",
+        }},
+    }));
+    let expected = json!({
+        "team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "",
+    });
+    assert_eq!(kept.value["metadata"]["annotations"], expected);
+}
+
+#[test]
+fn a_set_without_a_spec_is_left_out() {
+    let store = listed(ObjectKind::ApplicationSet, vec![set("1", &json!("text"), "ok")]);
+    assert_eq!(
+        findings(&store),
+        [
+            "kubernetes ApplicationSet argocd/web: warning: the object is left out: ApplicationSet `web` has no `spec` (a file cut short looks like this)"
+        ]
+    );
+}
+
+#[test]
+fn objects_stay_until_the_next_list_is_complete() {
+    let all = || {
+        vec![
+            application("a", "1", &json!("web")),
+            application("b", "1", &json!("web")),
+        ]
+    };
+    let mut store = listed(ObjectKind::Application, all());
+    let before: Vec<_> = store.decoded_items().collect();
+    assert_eq!(apply(&mut store, Event::Init), StoreChange::Unchanged);
+    assert_eq!(names(&store), ["a", "b"]);
+    let first = Event::InitApply(application("a", "1", &json!("web")));
+    assert_eq!(apply(&mut store, first), StoreChange::Unchanged);
+    assert_eq!(names(&store), ["a", "b"]);
+    // A list that breaks leaves the objects.
+    assert_eq!(store.fail(other()), StoreChange::Changed);
+    assert_eq!(names(&store), ["a", "b"]);
+    assert_eq!(store.state, WatchState::Stale(other()));
+    assert_eq!(store.fail(other()), StoreChange::Unchanged);
+    // The same list again: only the state of the watch differs.
+    assert_eq!(list(&mut store, all()), StoreChange::Changed);
+    assert_eq!(store.state, WatchState::Synced);
+    assert!(
+        before
+            .iter()
+            .zip(store.decoded_items())
+            .all(|(old, new)| Arc::ptr_eq(old, &new))
+    );
+    assert_eq!(list(&mut store, all()), StoreChange::Unchanged);
+    // Objects that the list lacks are removed.
+    let only = vec![application("b", "1", &json!("web"))];
+    assert_eq!(list(&mut store, only), StoreChange::Changed);
+    assert_eq!(names(&store), ["b"]);
+}
+
+#[test]
+fn an_object_is_deleted_and_comes_back_as_another() {
+    let mut store = listed(ObjectKind::Application, vec![application("a", "1", &json!("web"))]);
+    let gone = || Event::Delete(application("a", "2", &json!("web")));
+    assert_eq!(apply(&mut store, gone()), StoreChange::Changed);
+    assert_eq!(apply(&mut store, gone()), StoreChange::Unchanged);
+    assert_eq!(names(&store), [""; 0]);
+    assert_eq!(
+        apply(&mut store, Event::Apply(application("a", "3", &json!("web")))),
+        StoreChange::Changed
+    );
+}
+
+#[test]
+fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
+    let broken = application("a", "1", &json!({"name": "web"}));
+    let held_applications = listed(
+        ObjectKind::Application,
+        vec![broken, application("b", "1", &json!("web"))],
+    );
+    assert_eq!(
+        findings(&held_applications),
+        [
+            "kubernetes Application argocd/a: warning: the object is set aside: `spec.project` must be text, found a mapping"
+        ]
+    );
+    let usable = |items: &Arc<[DecodedItem]>| matches!(&items[..], [DecodedItem::Object(decoded)] if matches!(decoded.content, ObjectContent::Application(_)));
+    let usable: Vec<bool> = held_applications.decoded_items().map(|items| usable(&items)).collect();
+    assert_eq!(usable, [false, true]);
+    let secret = object(&json!({
+        "metadata": {"name": "s", "namespace": "argocd", "resourceVersion": "1"},
+        "data": {"key": "%%%hunter2"},
+    }));
+    let items = findings(&listed(ObjectKind::Secret, vec![secret]));
+    assert_eq!(
+        items,
+        ["kubernetes Secret argocd/s: error: `data.key` is not base64 (put plain text under `stringData`)"]
+    );
+}
+
+#[test]
+fn a_line_counts_within_its_text() {
+    let map = object(&json!({
+        "metadata": {"name": "argocd-rbac-cm", "namespace": "argocd", "resourceVersion": "1"},
+        "data": {"policy.csv": "p, a, b\np, c, d\n", "policy.default": "role:readonly"},
+    }));
+    let store = listed(ObjectKind::ConfigMap, vec![map]);
+    let items = store.decoded_items().next().unwrap();
+    let [DecodedItem::Object(decoded)] = &items[..] else {
+        panic!("{items:?}")
+    };
+    let ObjectContent::RbacCm(map) = &decoded.content else {
+        panic!("{decoded:?}")
+    };
+    let place = |key: &str| map.data[key].location.to_string();
+    assert_eq!(place("policy.csv"), "kubernetes ConfigMap argocd/argocd-rbac-cm:1");
+    assert_eq!(place("policy.default"), "kubernetes ConfigMap argocd/argocd-rbac-cm");
+}
+
+#[test]
+fn only_optional_kinds_can_be_absent() {
+    let missing = |store: &WatchStore| {
+        let status = kube::core::Status {
+            code: 404,
+            ..kube::core::Status::default()
+        };
+        let error = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+        WatchFailure::of(&store.spec, &error)
+    };
+    let mut agents = empty_store(ObjectKind::Agent);
+    assert_eq!(agents.spec.requirement, WatchRequirement::Optional);
+    let failure = missing(&agents);
+    assert_eq!(agents.fail(failure.clone()), StoreChange::Changed);
+    assert_eq!(agents.state, WatchState::Unavailable(failure));
+    let mut applications = empty_store(ObjectKind::Application);
+    let failure = missing(&applications);
+    assert_eq!(applications.fail(failure.clone()), StoreChange::Changed);
+    assert_eq!(applications.state, WatchState::Syncing(Some(failure)));
+    // A server that is down says nothing about kinds.
+    let mut agents = empty_store(ObjectKind::Agent);
+    assert_eq!(agents.fail(other()), StoreChange::Changed);
+    assert_eq!(agents.state, WatchState::Syncing(Some(other())));
+}
+
+#[test]
+fn one_of_several_namespaces_without_rights_stops_nothing() {
+    let settings = KubernetesState {
+        applications: ApplicationNamespaces::Listed(["argocd", "team"].map(str::to_owned).into()),
+        ..KubernetesState::default()
+    };
+    let of = |namespace: &str| {
+        let mut all = watch_specs(&settings, "argocd").into_iter();
+        let is =
+            |spec: &WatchSpec| spec.kind == ObjectKind::Application && spec.namespace.as_deref() == Some(namespace);
+        WatchStore::new(all.find(is).unwrap())
+    };
+    let refused = |store: &WatchStore, code| {
+        let status = kube::core::Status {
+            code,
+            ..kube::core::Status::default()
+        };
+        let error = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+        WatchFailure::of(&store.spec, &error)
+    };
+    let mut team = of("team");
+    let forbidden = refused(&team, 403);
+    assert_eq!(team.fail(forbidden.clone()), StoreChange::Changed);
+    assert_eq!(team.state, WatchState::Unavailable(forbidden));
+    assert_eq!(
+        list(&mut team, vec![application("a", "1", &json!("web"))]),
+        StoreChange::Changed
+    );
+    assert_eq!(team.state, WatchState::Synced);
+    // Neither the control plane's own namespace nor another reason counts.
+    let mut own = of("argocd");
+    let forbidden = refused(&own, 403);
+    own.fail(forbidden.clone());
+    assert_eq!(own.state, WatchState::Syncing(Some(forbidden)));
+    let mut team = of("team");
+    let missing = refused(&team, 404);
+    team.fail(missing.clone());
+    assert_eq!(team.state, WatchState::Syncing(Some(missing)));
+}
