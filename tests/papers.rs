@@ -536,3 +536,26 @@ fn every_source_file_in_the_papers_exists() {
     }
     assert!(seen > 20, "{seen}");
 }
+
+/// Paths on ARCHITECTURE's page as it gives them: below `host/`, without `src/`, and in the
+/// section on fronts relative to the gateway.
+#[test]
+fn every_short_path_in_architecture_exists() {
+    let text = read("ARCHITECTURE.md");
+    let mut seen = 0;
+    for path in quoted(&text) {
+        let is_path = path.ends_with(".rs") && !path.contains(' ') && !path.starts_with("tests/");
+        if !is_path || path.starts_with("host/") {
+            continue;
+        }
+        let full = match path.split_once('/') {
+            Some((member, rest)) => root().join("host").join(member).join("src").join(rest),
+            None => root().join("host/gateway/src").join(path),
+        };
+        // Each front has one of these.
+        let is_pattern = ["route.rs", "permit.rs"].contains(&path);
+        assert!(full.is_file() || is_pattern, "ARCHITECTURE.md: there is no `{path}`");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen}");
+}

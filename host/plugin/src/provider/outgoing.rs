@@ -48,7 +48,7 @@ impl wit::Host for HostState {
         let call = self.provider()?;
         call.record_exchange(method, &target, &sent, started);
         Ok(match sent {
-            Ok(response) => call.to_guest_response(&target, &capture, &response),
+            Ok(response) => call.convert_response(&target, &capture, &response),
             Err(error) => {
                 let error = call.to_egress_error(&error);
                 Err(call.record_refusal(error))
@@ -220,7 +220,7 @@ impl CallState {
     }
 
     /// Converts a response for the guest.
-    fn to_guest_response(
+    fn convert_response(
         &mut self,
         target: &Target,
         capture: &[SingularPath],
