@@ -1,4 +1,4 @@
-//! Tracks open exchanges, each with its [`Reauthorization`], and reauthorizes them whenever a
+//! Tracks open exchanges, each with its `Reauthorization`, and reauthorizes them whenever a
 //! snapshot comes into force. An exchange ends unless the new snapshot permits it likewise: with
 //! the same identity, to the same upstream, by the same verdict.
 //!

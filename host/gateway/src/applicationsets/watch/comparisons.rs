@@ -32,7 +32,7 @@ impl Default for ComparisonScheduler {
 impl ComparisonScheduler {
     /// Runs one comparison once it is scheduled. Returns `None` if the work panics.
     ///
-    /// - `person`: [`Principal::key`](tollgate_identity::authenticate::Principal::key).
+    /// - `person`: [`Principal::key`](tollgate_identity::authenticate::Principal::limit_key).
     pub(super) async fn run<T: Send + 'static>(
         &self,
         person: u64,
