@@ -105,7 +105,7 @@ impl Reauthorization {
 /// For which kinds of reauthorization the inputs are identical in two snapshots. Most changes of
 /// objects do not affect authorization, so nothing has to be reauthorized after them.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of question")]
+#[expect(clippy::struct_excessive_bools, reason = "one flag for each kind of reauthorization")]
 struct UnchangedInputs {
     extensions: bool,
     clusters: bool,
