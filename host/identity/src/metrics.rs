@@ -28,7 +28,7 @@ struct OperationLabel {
     operation: &'static str,
 }
 
-/// Counts of people's metrics.
+/// Counts of people's access.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// Watches, logs and tunnels open now.

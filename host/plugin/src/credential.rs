@@ -18,7 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
-pub use metrics::Metrics;
+pub use metrics::{Metrics, duration_histogram};
 use tollgate_core::diagnostic::one_line;
 
 /// Maximum bytes of a token. Go's server, and so a Kubernetes API server, accepts 1 MiB of header

@@ -22,9 +22,6 @@ mod applications;
 
 pub use applications::ApplicationGrants;
 
-/// Bounds of Argo CD's own histogram, in seconds.
-const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
-
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ForwardedLabels {
     extension: String,
@@ -109,10 +106,6 @@ impl ConfigPart {
     }
 }
 
-fn histogram() -> Histogram {
-    Histogram::new(DURATION_BUCKETS)
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -123,7 +116,8 @@ impl Metrics {
     /// Registers every metric.
     pub fn new() -> Self {
         let forwarded = Family::default();
-        let duration: Family<ExtensionLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(histogram);
+        let duration: Family<ExtensionLabel, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(credential::duration_histogram);
         let decisions = Family::default();
         let decision_lines_lost = Counter::default();
         let reloads_failed = Family::default();

@@ -16,7 +16,8 @@ use super::cache::health::{Health, Totals};
 /// Bounds of Argo CD's own histogram, in seconds.
 const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
 
-fn histogram() -> Histogram {
+/// An empty histogram of durations, in seconds, with Argo CD's buckets.
+pub fn duration_histogram() -> Histogram {
     Histogram::new(DURATION_BUCKETS)
 }
 
@@ -59,7 +60,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             mints: Family::default(),
-            duration: Family::new_with_constructor(histogram),
+            duration: Family::new_with_constructor(duration_histogram),
             expiry: Family::default(),
             last_error: Family::default(),
             entries: Family::default(),
