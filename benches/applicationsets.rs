@@ -33,9 +33,7 @@ use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
-#[expect(unreachable_pub, reason = "the tests share it")]
-#[path = "../tests/gateway/support/token.rs"]
-mod token;
+use test_support::token;
 
 const APPLICATIONS: usize = 1_000;
 const TEAMS: usize = 10;
@@ -184,7 +182,7 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
     let principal = runtime
         .block_on(snapshot.authenticator.authenticate(&head, Safety::ByMethod))
         .expect("alice");
-    snapshot.callers.of(&principal, &snapshot.rbac)
+    snapshot.policies.callers.of(&principal, &snapshot.policies.rbac)
 }
 
 /// One request, step by step.
@@ -244,8 +242,8 @@ fn applicationsets(criterion: &mut Criterion) {
     let snapshot = snapshot(folder.path(), &runtime);
     let caller = caller(&snapshot, &runtime);
     let scenario = Scenario {
-        authorizer: SetAuthorizer::new(&snapshot, &caller).expect("an open front"),
-        clusters: ClusterInput::all(&snapshot.resources),
+        authorizer: SetAuthorizer::new(&snapshot.policies, &caller).expect("an open front"),
+        clusters: ClusterInput::all(&snapshot.policies.resources),
         existing: StoredState::default(),
     };
     let mut group = criterion.benchmark_group("applicationsets");

@@ -26,16 +26,8 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
 use tollgate_identity::store::{SecretHash, Store, Token};
 
-#[expect(dead_code, unused_imports, reason = "tests need more of it")]
-#[path = "../tests/kubernetes/support.rs"]
-mod support;
-
-#[expect(dead_code, reason = "tests need more of it")]
-#[path = "../tests/kubernetes/gateway.rs"]
-mod gateway;
-
-use gateway::{Gateway, Layout, base64};
-use support::cluster::Cluster;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 
 /// Pods of the list.
 const PODS: usize = 100;

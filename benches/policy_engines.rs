@@ -11,10 +11,7 @@ use serde_json::json;
 use tollgate_policy::cel::{Expression, Variables};
 use tollgate_policy::rego::{Bundle, Checker, Front};
 
-#[path = "../tests/policies/input.rs"]
-mod shared;
-
-use shared::{ROW, input, prepared, principal, verdicts};
+use test_support::policy_input::{ROW, input, prepared, principal, verdicts};
 
 fn rego(c: &mut Criterion) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");

@@ -29,14 +29,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tollgate_cli::serve::WORKER_STACK_BYTES;
 
-#[expect(unreachable_pub, reason = "tests have it deeper")]
-#[path = "../tests/gateway/support/token.rs"]
-mod token;
-#[expect(dead_code, unreachable_pub, reason = "tests need more of it")]
-#[path = "../tests/gateway/support/world.rs"]
-mod world;
-
-use world::{Setup, World};
+use test_support::token;
+use test_support::world::{self, Setup, World};
 
 /// Connections that are kept busy for the throughput.
 const CONNECTIONS: usize = 32;

@@ -22,9 +22,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[expect(dead_code, reason = "the tests of the gateway use the rest")]
-#[path = "../gateway/clusters/api.rs"]
-mod api;
 mod applicationsets;
 mod extension_config;
 mod extension_requests;
@@ -36,9 +33,6 @@ mod project_destinations;
 mod providers;
 mod rbac;
 mod suite;
-#[expect(dead_code, reason = "the tests of the gateway use the rest")]
-#[path = "../gateway/support.rs"]
-mod support;
 
 use suite::{Case, Exceptions, Outcomes, Suite, Table};
 

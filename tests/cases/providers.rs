@@ -5,9 +5,6 @@ mod compare;
 mod exchange;
 mod stage;
 mod webapi;
-#[expect(dead_code, reason = "the tests of providers use the rest")]
-#[path = "../providers/world.rs"]
-mod world;
 
 use serde_json::Value;
 

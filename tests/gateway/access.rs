@@ -4,10 +4,10 @@
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, application, map, project};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, application, map, project};
 
 mod identity;
 mod records;

@@ -4,8 +4,8 @@ use serde_json::json;
 use tokio::time::timeout;
 use tollgate_proxy::server::ADMIN_CONNECTIONS;
 
-use crate::support::client::{Client, PATIENCE};
-use crate::support::world::{Setup, World};
+use test_support::client::{Client, PATIENCE};
+use test_support::world::{Setup, World};
 
 const READY: &[u8] = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::clusters::api::{Answer, Api};
 use crate::cross_site;
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup};
+use test_support::api_server::{Answer, Api};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup};
 
 /// Where the random numbers start; a failure names the answer's number.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::{bearer, cluster};
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, application, map, object};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, application, map, object};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Keys the shipped rules send along.

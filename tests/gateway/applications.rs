@@ -9,9 +9,9 @@ mod oracle;
 
 use serde_json::{Value, json};
 
-use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::{bearer, cluster};
-use crate::support::world::{Setup, application, map, object};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::world::{Setup, application, map, object};
 
 /// alice overrides, dave syncs and may change some of the objects, carol looks, bob is
 /// nobody; mallory may do everything elsewhere.

@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::clusters::ask;
-use crate::support::world::{CONTROL_PLANE, Setup, World, map, object};
+use test_support::world::{CONTROL_PLANE, Setup, World, map, object};
 
 /// Where the API is.
 pub(crate) const API: &str = "/api/v1/applicationsets";

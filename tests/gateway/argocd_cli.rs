@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::cache::Argocd;
-use crate::support::authority::Authority;
-use crate::support::token;
-use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
+use test_support::authority::Authority;
+use test_support::programs::Argocd;
+use test_support::token;
+use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
 /// alice may all of `shop`; carol may look at its sets and preview; bob may nothing;
 /// dave may write sets and nothing they would generate.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::attack::{Attack, attacks};
-use crate::support::backend::{Backend, Reply, Seen};
-use crate::support::client::Client;
-use crate::support::issuer::Issuer;
-use crate::support::world::{Setup, World, map};
+use test_support::attack::{Attack, attacks};
+use test_support::backend::{Backend, Reply, Seen};
+use test_support::client::Client;
+use test_support::issuer::Issuer;
+use test_support::world::{Setup, World, map};
 
 /// A gateway with the extension `metrics` and one caller who may invoke it.
 struct Target {
@@ -286,7 +286,7 @@ async fn a_service_may_list_what_clients_say_to_it() {
     assert_eq!(seen.values("argocd-username"), ["alice"]);
     assert!(!seen.head.contains("evil"), "{}", seen.head);
     // Trailers become fields at some servers.
-    let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+    let token = test_support::token::session(test_support::world::SESSION_KEY, "alice");
     let request = format!(
         "POST /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {token}\r\n\
          Argocd-Application-Name: argocd:cart\r\nArgocd-Project-Name: shop\r\nTrailer: x-anything\r\n\
@@ -363,7 +363,7 @@ async fn content_above_the_limit_is_413_also_without_a_length() {
     assert_eq!(post(1_001).send().await.unwrap().status(), 413);
     assert_eq!(backend.seen().len(), 1);
     let chunked = |length: usize| {
-        let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+        let token = test_support::token::session(test_support::world::SESSION_KEY, "alice");
         let body = "a".repeat(length);
         format!(
             "POST /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {token}\r\n\

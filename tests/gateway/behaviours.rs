@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tollgate_state::directory;
 use tollgate_state::extensions::{ErrorClass, Options, parse_with};
 
-use crate::support::backend::{Backend, Reply, Seen};
-use crate::support::client::{Answer, Client};
-use crate::support::issuer::Issuer;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, application, map, object, project};
+use test_support::backend::{Backend, Reply, Seen};
+use test_support::client::{Answer, Client};
+use test_support::issuer::Issuer;
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, application, map, object, project};
 
 async fn backend(reply: &'static str) -> Backend {
     Backend::start(move |_| Reply::ok(reply)).await

@@ -1,7 +1,6 @@
 //! Clusters by way of the gateway: who gets in, with which credential, and what
 //! the API server sees.
 
-pub(crate) mod api;
 mod commands;
 mod forward;
 mod handout;
@@ -15,9 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::token;
-use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
-use api::Api;
+use test_support::api_server::Api;
+use test_support::token;
+use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
 /// alice may do everything, carol may look into clusters, dora may see that there are
 /// some, bob may nothing.

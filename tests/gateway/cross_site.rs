@@ -3,10 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::{bearer, cluster};
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, application, map, project};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, application, map, project};
 
 /// alice may do everything.
 const POLICY: &str = "p, alice, *, *, *, allow\np, alice, *, *, */*, allow\n";

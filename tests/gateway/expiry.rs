@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::streaming::{bare_backend, ending_session};
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::world::{Setup, World};
 use crate::wire::{bare, get, read_head, reason};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::world::{Setup, World};
 
 const EVENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                      9\r\ndata: 0\n\n\r\n";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::support::world::{CONTROL_PLANE, Setup, World, object};
 use crate::wire::{get, once, put, reason, status};
+use test_support::world::{CONTROL_PLANE, Setup, World, object};
 
 /// An `ArgoCDExtension`; nobody serves that name on a machine of tests.
 fn extension(backend: &Value) -> Value {

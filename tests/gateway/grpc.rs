@@ -5,9 +5,9 @@ mod sets;
 
 use serde_json::json;
 
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, map};
 use client::{Ended, GetQuery, ListQuery, Nothing, Version, call, frame, on_tls, web};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, map};
 
 const VERSION: &str = "/version.VersionService/Version";
 const GET: &str = "/applicationset.ApplicationSetService/Get";

@@ -8,10 +8,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::{Answer, Client};
-use crate::support::world::{Setup, World};
 use crate::wire::{admin, get, once, put_argocd_cm, read_head, reason, request, status};
+use test_support::backend::{Backend, Reply};
+use test_support::client::{Answer, Client};
+use test_support::world::{Setup, World};
 
 /// Alice and bob may both call everything.
 const POLICY: &str = "p, role:dev, applications, get, shop/*, allow\np, role:dev, extensions, invoke, *, allow\n\

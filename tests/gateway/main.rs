@@ -19,9 +19,6 @@ mod applicationsets;
 mod argocd_cli;
 mod attacks;
 mod behaviours;
-#[expect(dead_code, unreachable_pub, reason = "other tests use the rest; shared with a crate")]
-#[path = "../../xtask/src/cache.rs"]
-mod cache;
 mod clusters;
 mod cross_site;
 mod expiry;
@@ -34,8 +31,6 @@ mod plugins;
 mod projects;
 mod reload;
 mod streaming;
-#[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
-mod support;
 mod terminal;
 mod unread;
 mod wire;

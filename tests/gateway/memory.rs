@@ -9,9 +9,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::client::PATIENCE;
-use crate::support::world::{Setup, World};
 use crate::wire::{read_head, request, swallow};
+use test_support::client::PATIENCE;
+use test_support::world::{Setup, World};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;

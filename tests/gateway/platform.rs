@@ -10,9 +10,9 @@ mod tokens;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::clusters::api::Api;
 use crate::clusters::{ask, bearer, cluster};
-use crate::support::world::{CONTROL_PLANE, Setup, World, map, object};
+use test_support::api_server::Api;
+use test_support::world::{CONTROL_PLANE, Setup, World, map, object};
 
 /// carol administers everything and is nobody in the directory; dora reads and
 /// ends what concerns the agent `prod`.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::world::{Setup, World};
 use crate::wire::{admin, get, install, many, once, read_head, reason, request, uninstall};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::world::{Setup, World};
 
 /// A way to misbehave, and what the caller is told.
 const HOSTILE: [(&str, u16, &str); 8] = [

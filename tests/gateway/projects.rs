@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::clusters::ask;
-use crate::support::world::{Setup, World, map, project};
+use test_support::world::{Setup, World, map, project};
 
 /// alice may change `shop`, carol may look at it; nobody else may anything.
 const POLICY: &str = "p, alice, projects, get, *, allow\np, alice, projects, update, *, allow\n\
@@ -212,7 +212,7 @@ async fn what_is_not_the_entries_cannot_be_changed() {
 async fn a_page_of_another_site_cannot_write() {
     let world = start().await;
     let (_, project) = get(&world, "alice").await;
-    let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+    let token = test_support::token::session(test_support::world::SESSION_KEY, "alice");
     let url = format!("http://{}/api/v1/projects/shop", world.address());
     let request = |origin: &str| {
         reqwest::Client::new()
@@ -231,7 +231,7 @@ async fn a_page_of_another_site_cannot_write() {
 async fn the_command_goes_through_the_gateway() {
     let world = start().await;
     let run = async |user: &str, arguments: &[&str]| {
-        let token = crate::support::token::session(crate::support::world::SESSION_KEY, user);
+        let token = test_support::token::session(test_support::world::SESSION_KEY, user);
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command
             .args(["proj"])

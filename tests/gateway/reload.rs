@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, map};
 use crate::wire::{
     admin, bare, check, findings, get, is_broken, once, put, put_argocd_cm, put_policy, put_secrets, read_head, reason,
     status, uninstall,
 };
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, map};
 
 /// Policy of the default world.
 const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n";

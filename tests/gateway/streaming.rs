@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::{Client, PATIENCE};
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World};
 use crate::wire::{admin, bare, get, many, once, read_head, reason, request, status, swallow};
+use test_support::backend::{Backend, Reply};
+use test_support::client::{Client, PATIENCE};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;

@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio_rustls::TlsAcceptor;
 
 use crate::memory::Process;
-use crate::support::world::Setup;
+use test_support::world::Setup;
 
 /// Sets a terminal's clipboard, clears its screen, turns the direction of text, ends a line.
 const HOSTILE: &str = "x\u{1b}]52;c;eA==\u{7}\u{9b}2J\u{202e}\r\u{7f}y";

@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::world::{Setup, World};
 use crate::wire::{get, reason};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::world::{Setup, World};
 
 /// An alice's request, and what is made of it.
 struct Case {

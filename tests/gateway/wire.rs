@@ -8,9 +8,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::client::{Answer, Client, PATIENCE};
-use crate::support::token;
-use crate::support::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
+use test_support::client::{Answer, Client, PATIENCE};
+use test_support::token;
+use test_support::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
 
 /// A request of `user` to `path` below `/api/v1/extensions/`, about the
 /// application `cart`. `fields` are further lines, each with CR LF.

@@ -17,11 +17,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::applications::discovery;
 use crate::clusters::cluster;
-use crate::support::client::{Answer, Client};
-use crate::support::issuer::Issuer;
-use crate::support::token;
-use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, object};
 use crate::wire::{is_broken, put};
+use test_support::client::{Answer, Client};
+use test_support::issuer::Issuer;
+use test_support::token;
+use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, object};
 
 /// Longest time between a change's effect and the end of what it withdraws.
 const AT_ONCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);

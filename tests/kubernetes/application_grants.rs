@@ -5,9 +5,9 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Layout, base64};
-use crate::support::cluster::Cluster;
-use crate::support::eventually;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 
 /// What the shipped rules send along.
 const KEYS: [&str; 2] = ["tollgate.dev/application", "tollgate.dev/user"];

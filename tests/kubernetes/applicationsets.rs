@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::applications::world::{Plan, Source, apply};
-use crate::gateway::Gateway;
+use test_support::kubernetes::gateway::Gateway;
 
 const API: &str = "/api/v1/applicationsets";
 
@@ -94,7 +94,7 @@ async fn who_is_refused_has_nothing_read() {
         let answer = client.get(url).send().await.unwrap();
         (answer.status().as_u16() == 200).then_some(())
     };
-    crate::support::eventually("the snapshot has it", seen).await;
+    test_support::kubernetes::eventually("the snapshot has it", seen).await;
     let events = world.cluster.audit().events_with(&namespace);
     let reads_application = events.iter().any(|event| {
         event["user"]["username"] == *reader

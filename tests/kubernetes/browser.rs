@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::access::world::{As, World};
-use crate::gateway::Layout;
 use chromium::{Chromium, Page};
+use test_support::kubernetes::gateway::Layout;
 
 /// What a page calls: everything gives a value, never an exception.
 const SCRIPT: &str = r#"

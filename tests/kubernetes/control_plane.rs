@@ -1,14 +1,13 @@
 //! Who is let in, what they may do, and what the audit log says of it.
 
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::authority::Authority;
-use crate::support::cache::{self, Kubernetes};
-use crate::support::cluster::{Cluster, Options};
-use crate::support::kubectl::Credential;
-use crate::support::{eventually, helm, kubernetes};
+use test_support::kubernetes::authority::Authority;
+use test_support::kubernetes::cluster::{Cluster, Options};
+use test_support::kubernetes::kubectl::Credential;
+use test_support::kubernetes::{eventually, helm, kubernetes};
+use test_support::programs::{self, Kubernetes};
 
 /// A role that may read config maps, bound to a service account.
 fn reader(namespace: &str, account: &str) -> String {
@@ -278,7 +277,7 @@ async fn helm_is_of_the_pinned_release() {
     let cluster = Cluster::shared().await;
     let helm = cluster.admin().beside(helm());
     let version = helm.succeed(&["version", "--template={{.Version}}"]).await;
-    let (_, required) = cache::helm(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (_, required) = programs::helm(test_support::checkout()).unwrap();
     assert_eq!(version, required);
     let home = cluster.namespace("helm").await;
     let listed = helm.succeed(&["list", "--output=json", "--namespace", &home]).await;

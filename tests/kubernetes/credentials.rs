@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Layout, base64, kubeconfig, session};
-use crate::support::cluster::Cluster;
-use crate::support::eventually;
-use crate::support::kubectl::Kubectl;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
+use test_support::kubernetes::kubectl::Kubectl;
 
 /// What the account `deployer` may do, and that `minter` may make its tokens.
 fn grants(namespace: &str) -> String {

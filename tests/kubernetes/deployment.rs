@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::applications::world::{apply, project};
-use crate::gateway::{Gateway, Layout, base64, kubeconfig};
-use crate::support::cluster::Cluster;
-use crate::support::eventually;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig};
 
 /// A kustomization of one's own: all of `deploy/kubernetes`, in another namespace.
 struct Overlay {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::cluster::Cluster;
-use crate::support::kubectl::{Credential, Kubectl, Protocol};
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::kubectl::{Credential, Kubectl, Protocol};
 
 /// kubectl of the administrator that speaks one protocol, and a running pod.
 async fn world(protocol: Protocol) -> (&'static Cluster, Kubectl, String) {
@@ -152,7 +152,7 @@ fn both_modules_require_one_release() {
         let line = text.lines().find(|line| line.trim().starts_with(package)).unwrap();
         line.split_whitespace().nth(1).unwrap().to_owned()
     };
-    let built = requires(crate::support::cache::KUBERNETES_MODULE, "k8s.io/kubernetes ");
-    let streaming = requires(crate::support::cache::KUBELET_MODULE, "k8s.io/cri-streaming ");
+    let built = requires(test_support::programs::KUBERNETES_MODULE, "k8s.io/kubernetes ");
+    let streaming = requires(test_support::programs::KUBELET_MODULE, "k8s.io/cri-streaming ");
     assert_eq!(built.split_once('.').unwrap().1, streaming.split_once('.').unwrap().1);
 }

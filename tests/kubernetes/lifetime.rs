@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::cluster::Cluster;
-use crate::support::eventually;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
 
 /// Processes that have `word` in their command line.
 fn processes(word: &str) -> Vec<String> {

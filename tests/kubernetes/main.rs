@@ -15,24 +15,13 @@ mod application_grants;
 mod applications;
 mod applicationsets;
 mod browser;
-#[expect(dead_code, reason = "tests of the gateway use the rest")]
-#[path = "../gateway/support/client.rs"]
-mod client;
 mod control_plane;
 mod credentials;
 mod deployment;
 mod escalation;
-mod gateway;
 mod kubelet;
 mod least_privilege;
 mod lifetime;
-#[expect(dead_code, reason = "tests of the store use the rest")]
-#[path = "../store/support/postgres.rs"]
-mod postgres;
 mod projects;
-#[path = "../oidc/provider.rs"]
-mod provider;
-#[path = "../store/support/relay.rs"]
-mod relay;
 mod replicas;
-mod support;
+mod state;

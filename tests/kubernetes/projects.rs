@@ -9,7 +9,7 @@ use tollgate_gateway::projects::update::change;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{Error, ObjectKey, WritableKind, Writer};
 
-use crate::support::cluster::Cluster;
+use test_support::kubernetes::cluster::Cluster;
 
 /// A namespace of a cluster, and settings whose state it is.
 struct State {

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::access::world::{As, Token, World, kubectl};
-use crate::gateway::Gateway;
-use crate::postgres::shared;
-use crate::relay::{Mode, Relay};
-use crate::support::eventually;
-use crate::support::kubectl::{Kubectl, Running};
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::Gateway;
+use test_support::kubernetes::kubectl::{Kubectl, Running};
+use test_support::postgres::shared;
+use test_support::relay::{Mode, Relay};
 
 /// From the answer of who revoked to the end of the stream elsewhere.
 const WITHIN: Duration = Duration::from_secs(1);

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::cache::{ARGOCD_MODULE, Argocd};
 use crate::go;
 use crate::kubernetes::ARGO_CD;
+use xtask::cache::{ARGOCD_MODULE, Argocd};
 
 /// What of the module has examples of ApplicationSets.
 const EXAMPLES: [&str; 2] = ["docs/operator-manual/applicationset", "applicationset/examples"];

@@ -54,26 +54,21 @@ enum Kind {
 }
 
 impl Kind {
-    /// The test binary, and the test in it.
-    fn test(self) -> (&'static str, &'static str) {
+    /// The test that compares it.
+    fn test(self) -> &'static str {
         match self {
-            Self::Rbac => ("differential", "rbac::verdicts_are_those_of_argo_cd"),
-            Self::Policy => ("differential", "policy_csv::policies_are_read_as_argo_cd_reads_them"),
-            Self::Glob => ("differential", "glob::globs_are_those_of_argo_cd"),
-            Self::Attributes => ("differential", "attributes::attributes_are_those_of_kube_apiserver"),
-            Self::TemplateFunctions => (
-                "applicationsets",
-                "differential::functions_of_judged_texts_give_what_argo_cd_s_give",
-            ),
-            Self::Templates => (
-                "applicationsets",
-                "differential::judged_texts_become_what_argo_cd_makes_of_them",
-            ),
-            Self::FastTemplates => (
-                "applicationsets",
-                "differential::texts_of_the_fast_engine_become_what_argo_cd_makes_of_them",
-            ),
-            Self::Yaml => ("differential", "yaml::documents_are_those_of_argo_cd"),
+            Self::Rbac => "differential::rbac::verdicts_are_those_of_argo_cd",
+            Self::Policy => "differential::policy_csv::policies_are_read_as_argo_cd_reads_them",
+            Self::Glob => "differential::glob::globs_are_those_of_argo_cd",
+            Self::Attributes => "differential::attributes::attributes_are_those_of_kube_apiserver",
+            Self::TemplateFunctions => {
+                "applicationsets::differential::functions_of_judged_texts_give_what_argo_cd_s_give"
+            }
+            Self::Templates => "applicationsets::differential::judged_texts_become_what_argo_cd_makes_of_them",
+            Self::FastTemplates => {
+                "applicationsets::differential::texts_of_the_fast_engine_become_what_argo_cd_makes_of_them"
+            }
+            Self::Yaml => "differential::yaml::documents_are_those_of_argo_cd",
         }
     }
 }
@@ -162,11 +157,11 @@ impl Differential {
 
     /// Runs one test: the line it printed, also if it fails.
     fn compare(&self, root: &Path, kind: Kind, seed: u64) -> (Option<Line>, Result<()>) {
-        let (binary, test) = kind.test();
+        let test = kind.test();
         eprintln!("== {test}: {} pairs, seed {seed}", self.pairs);
         // `--workspace`: libraries have other features without, and would be built once more.
         let mut command = Command::new("cargo");
-        command.args(["test", "--workspace", "--test", binary]);
+        command.args(["test", "--workspace", "--test", "parts"]);
         if self.release {
             command.arg("--release");
         }

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cache::{CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
-use crate::cache::{crds, helm, kubelet};
 use crate::go;
+use xtask::cache::{CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
+use xtask::cache::{crds, helm, kubelet};
 
 /// The module with Argo CD.
 pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";

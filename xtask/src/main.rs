@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 mod argocd;
-mod cache;
 mod compare;
 mod demo;
 mod differential;
@@ -20,7 +19,6 @@ mod kubernetes;
 mod languages;
 mod lint;
 mod plugins;
-mod postgres;
 mod setup;
 mod test;
 

@@ -10,8 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-pub use crate::cache::folder as cache;
-use crate::{argocd, execute, kubernetes, postgres, run};
+use crate::{argocd, execute, kubernetes, run};
+pub use xtask::cache::folder as cache;
+use xtask::postgres;
 
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy, Debug)]

@@ -23,8 +23,8 @@ use tower::Service as _;
 use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
-use crate::self_check::CheckResults;
 use crate::snapshot::CurrentSnapshot;
+use tollgate_cluster::self_check::CheckResults;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::sessions::SessionRegistry;
 use tollgate_plugin::credential::cache::CredentialCache;
@@ -200,7 +200,7 @@ async fn ready(State(admin): State<AdminState>) -> Response {
 
 async fn metrics(State(admin): State<AdminState>) -> Response {
     // Read here, because the thread that detects it has no access to metrics.
-    let stuck = admin.current.load().policy.is_stuck();
+    let stuck = admin.current.load().policies.extensions.is_stuck();
     admin.metrics.policy_stuck(stuck);
     let snapshot = admin.current.load_full();
     let health = snapshot.clusters.iter();
@@ -225,7 +225,7 @@ async fn configuration(State(admin): State<AdminState>) -> Response {
         generation: snapshot.generation,
         extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
         plugins: snapshot.plugins.list().collect(),
-        policy_sha256: snapshot.policy.digest().to_owned(),
+        policy_sha256: snapshot.policies.extensions.digest().to_owned(),
         findings: {
             let mut findings = admin.findings.all();
             findings.extend(snapshot.clusters.findings());

@@ -16,15 +16,15 @@ use crate::applications::permit::{
     ApplicationAccess, ApplicationPermit, access_application, authorize_application, reauthorize_application,
 };
 use crate::applications::route::ApplicationPath;
-use crate::cluster_access::ClusterAccess;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
-use crate::discovery::{Discovery, ResourceKind};
 use crate::front::{Front, RequestContext, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
-use crate::self_check::extras::ExtraGrants;
 use crate::snapshot::Snapshot;
+use tollgate_cluster::access::ClusterAccess;
+use tollgate_cluster::discovery::{Discovery, ResourceKind};
+use tollgate_cluster::self_check::extras::ExtraGrants;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
@@ -122,14 +122,17 @@ impl ApplicationsFrontState {
         if !is_same_connection || !snapshot.authenticator.is_still_valid(&permitted.principal.0) {
             return false;
         }
-        let caller = snapshot.callers.of(&permitted.principal.0, &snapshot.rbac);
+        let caller = snapshot
+            .policies
+            .callers
+            .of(&permitted.principal.0, &snapshot.policies.rbac);
         let object = (permitted.kind.as_ref(), permitted.body_name.as_ref());
         let check_object = |access: &ApplicationAccess| {
             let project_lists = self.check_lists(snapshot, access, object);
             (project_lists, recheck_ownership(snapshot, access, permitted))
         };
         let now = reauthorize_application(
-            snapshot,
+            &snapshot.policies,
             &caller,
             (&permitted.name, &permitted.attributes),
             check_object,
@@ -146,8 +149,8 @@ impl ApplicationsFrontState {
         content: (BodyFormat, Body),
         (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
     ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
-        let caller = snapshot.callers.of(principal, &snapshot.rbac);
-        let access = access_application(snapshot, &caller, (&name, &attributes), record);
+        let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+        let access = access_application(&snapshot.policies, &caller, (&name, &attributes), record);
         record.finish_stage(Stage::Authorize);
         let access = access?;
         let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
@@ -162,7 +165,7 @@ impl ApplicationsFrontState {
             project_lists: &project_lists,
             ownership: &ownership,
         };
-        let permit = authorize_application(snapshot, access, checks, record);
+        let permit = authorize_application(&snapshot.policies, access, checks, record);
         record.finish_stage(Stage::Authorize);
         let permit = permit?;
         let permitted = PermittedRequest {
@@ -190,7 +193,7 @@ impl ApplicationsFrontState {
         let restrictions = self.restrictions.get_or_compile(access.project());
         let target = restriction::TargetCluster {
             cluster: access.cluster(),
-            clusters: &snapshot.resources.clusters,
+            clusters: &snapshot.policies.resources.clusters,
         };
         let object = RequestObject {
             attributes: access.attributes(),
@@ -215,13 +218,13 @@ impl ApplicationsFrontState {
         access: &ApplicationAccess,
         (cluster, kind): (&Arc<ClusterAccess>, Option<&ResourceKind>),
     ) -> OwnershipCheck {
-        let (Some(front), true) = (&snapshot.applications, access.requires_owned_object()) else {
+        let (Some(front), true) = (&snapshot.policies.applications, access.requires_owned_object()) else {
             return OwnershipCheck::NotChecked;
         };
         let Some(kind) = kind else {
             return OwnershipCheck::Refused("it is not known what kind the object is".to_owned());
         };
-        if let Err(reason) = access.check_permission(&snapshot.rbac, front.index.inheritance, kind) {
+        if let Err(reason) = access.check_permission(&snapshot.policies.rbac, front.index.inheritance, kind) {
             return OwnershipCheck::Refused(reason);
         }
         let search = ownership::OwnerSearch {
@@ -277,7 +280,7 @@ impl Front for ApplicationPath<'_> {
             principal,
             record,
         } = context;
-        let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.applications) else {
+        let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.policies.applications) else {
             return Err(Rejection::NotFound);
         };
         let name = ObjectName {
@@ -373,6 +376,7 @@ impl RequestContext<'_> {
             ending,
         };
         let audits = snapshot
+            .policies
             .applications
             .as_ref()
             .is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
@@ -417,14 +421,18 @@ impl Gateway {
 
 /// How live objects refer to their Application.
 fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
-    let front = snapshot.applications.as_ref();
+    let front = snapshot.policies.applications.as_ref();
     front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
 }
 
 /// Checks again whether the object of a request that was permitted before belongs to the
 /// Application. The cluster gets no query.
 fn recheck_ownership(snapshot: &Snapshot, access: &ApplicationAccess, permitted: &PermittedRequest) -> OwnershipCheck {
-    let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
+    let inheritance = snapshot
+        .policies
+        .applications
+        .as_ref()
+        .map(|front| front.index.inheritance);
     let (Some(inheritance), true) = (inheritance, access.requires_owned_object()) else {
         return OwnershipCheck::NotChecked;
     };
@@ -434,7 +442,7 @@ fn recheck_ownership(snapshot: &Snapshot, access: &ApplicationAccess, permitted:
     let right = permitted
         .kind
         .as_ref()
-        .map(|kind| access.check_permission(&snapshot.rbac, inheritance, kind));
+        .map(|kind| access.check_permission(&snapshot.policies.rbac, inheritance, kind));
     match right {
         Some(Ok(())) => permitted.ownership.clone(),
         Some(Err(reason)) => OwnershipCheck::Refused(reason),

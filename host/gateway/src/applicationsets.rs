@@ -124,8 +124,8 @@ impl RequestContext<'_> {
             .write_target()
             .map_err(|error| Error::State(error.into()))?;
         let mut handler = ApplicationSetHandler {
-            caller: snapshot.callers.of(principal, &snapshot.rbac),
-            writer: Writer::for_target(write_target.clone(), &snapshot.config.control_plane_namespace),
+            caller: snapshot.policies.callers.of(principal, &snapshot.policies.rbac),
+            writer: Writer::for_target(write_target.clone(), &snapshot.policies.config.control_plane_namespace),
             checks: Vec::new(),
             reader: None,
             snapshot,
@@ -155,11 +155,11 @@ impl RequestContext<'_> {
 impl ApplicationSetHandler<'_, '_> {
     /// The authorizer of the caller.
     fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Rejection> {
-        permit::SetAuthorizer::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
+        permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller).ok_or(Rejection::NotFound)
     }
 
     fn checks(&self) -> ApplicationSetChecks {
-        let settings = self.snapshot.config.application_sets.as_ref();
+        let settings = self.snapshot.policies.config.application_sets.as_ref();
         settings.map(|settings| settings.checks).unwrap_or_default()
     }
 
@@ -167,7 +167,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// Records it.
     fn object_name(&mut self, target: &ApplicationSetRef) -> ObjectName {
         let namespace = match target.namespace.as_str() {
-            "" => self.snapshot.config.control_plane_namespace.clone(),
+            "" => self.snapshot.policies.config.control_plane_namespace.clone(),
             namespace => namespace.to_owned(),
         };
         let name = ObjectName {
@@ -187,7 +187,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Decodes the set that was sent. Its namespace is the control plane's if it names none.
     fn decode_sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
-        let control_plane = &self.snapshot.config.control_plane_namespace;
+        let control_plane = &self.snapshot.policies.config.control_plane_namespace;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
             if namespace.is_empty() {
@@ -322,7 +322,7 @@ impl ApplicationSetHandler<'_, '_> {
             namespace: name.namespace.clone(),
             name: String::new(),
         };
-        let all = self.snapshot.resources.applications.range(first..);
+        let all = self.snapshot.policies.resources.applications.range(first..);
         let here = all.take_while(|(other, _)| other.namespace == name.namespace);
         let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(name.name.as_str()));
         owned.map(|(_, one)| &**one)
@@ -330,14 +330,14 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Whether the snapshot has the sets of a namespace.
     fn is_watched(&self, namespace: &str) -> bool {
-        let StateSource::Kubernetes(settings) = &self.snapshot.config.state else {
+        let StateSource::Kubernetes(settings) = &self.snapshot.policies.config.state else {
             return true;
         };
         match &settings.applications {
             ApplicationNamespaces::All => true,
-            ApplicationNamespaces::ControlPlane => namespace == self.snapshot.config.control_plane_namespace,
+            ApplicationNamespaces::ControlPlane => namespace == self.snapshot.policies.config.control_plane_namespace,
             ApplicationNamespaces::Listed(names) => {
-                namespace == self.snapshot.config.control_plane_namespace || names.contains(namespace)
+                namespace == self.snapshot.policies.config.control_plane_namespace || names.contains(namespace)
             }
         }
     }
@@ -352,7 +352,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Longest wait for a slot to read many objects.
     fn patience(&self) -> Duration {
-        let settings = self.snapshot.config.application_sets.as_ref();
+        let settings = self.snapshot.policies.config.application_sets.as_ref();
         settings.map_or(Duration::ZERO, |settings| settings.limits.time)
     }
 
@@ -373,7 +373,7 @@ impl ApplicationSetHandler<'_, '_> {
         (name, set): (&ObjectName, Option<&ApplicationSet>),
         existing: &StoredState,
     ) -> Result<SetPermit, Rejection> {
-        let clusters = ClusterInput::all(&self.snapshot.resources);
+        let clusters = ClusterInput::all(&self.snapshot.policies.resources);
         let statics = match set {
             Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
             None => Default::default(),

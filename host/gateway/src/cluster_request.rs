@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::cluster_access::ClusterAccess;
 use crate::rejection::Rejection;
+use tollgate_cluster::access::ClusterAccess;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::sessions::EndSignal;
 use tollgate_plugin::credential::cache::Lease;

@@ -62,8 +62,8 @@ impl ClusterReauthorization {
         if !now.authenticator.is_still_valid(principal) {
             return false;
         }
-        let caller = now.callers.of(principal, &now.rbac);
-        let permit = reauthorize_cluster(now, &caller, (&self.name, self.operation));
+        let caller = now.policies.callers.of(principal, &now.policies.rbac);
+        let permit = reauthorize_cluster((&now.policies, &now.clusters), &caller, (&self.name, self.operation));
         permit.is_ok_and(|permit| {
             let access = permit.access();
             access.cluster().server == self.server && access.is_reached_by(self.connection)
@@ -90,7 +90,7 @@ impl Front for ClusterRoute<'_> {
         match self {
             Self::List => context.list_clusters(),
             Self::Credential { name } => context.hand_out(name).await,
-            Self::Forward(path) => match context.snapshot.config.clusters {
+            Self::Forward(path) => match context.snapshot.policies.config.clusters {
                 ClusterFront::Closed => Err(Rejection::NotFound),
                 ClusterFront::Open => context.enter_cluster(request, path).await,
             },
@@ -101,8 +101,12 @@ impl Front for ClusterRoute<'_> {
 impl RequestContext<'_> {
     fn list_clusters(&self) -> Result<Response<Body>, Rejection> {
         let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
-        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
-        let seen = visible(self.snapshot, &caller);
+        let caller = self
+            .snapshot
+            .policies
+            .callers
+            .of(self.principal, &self.snapshot.policies.rbac);
+        let seen = visible(&self.snapshot.policies, &self.snapshot.clusters, &caller);
         let items: Vec<ClusterView> = seen.into_iter().map(|access| ClusterView::of(access)).collect();
         Ok(json(serde_json::json!({ "items": items }).to_string()))
     }
@@ -186,8 +190,8 @@ fn permit(
     principal: &Arc<Principal>,
     record: &mut OpenRecord,
 ) -> Result<ClusterPermit, Rejection> {
-    let caller = snapshot.callers.of(principal, &snapshot.rbac);
-    let permit = authorize_cluster(snapshot, &caller, request, record);
+    let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+    let permit = authorize_cluster((&snapshot.policies, &snapshot.clusters), &caller, request, record);
     record.finish_stage(Stage::Authorize);
     Ok(permit?)
 }

@@ -50,8 +50,8 @@ impl Front for ExtensionPath<'_> {
         } = context;
         let call = Call::read(self, &head, &snapshot.extensions)?;
         record.note(|record| note_call(record, &call));
-        let caller = snapshot.callers.of(principal, &snapshot.rbac);
-        let permit = permit::authorize(snapshot, &caller, call, record);
+        let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+        let permit = permit::authorize(&snapshot.policies, &caller, call, record);
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
         let reauthorization = Reauthorization::Extension(ExtensionReauthorization::new(&permit));

@@ -80,21 +80,21 @@ pub(crate) enum FrontKind {
 impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
         let path = head.map_or("", |head| head.uri.path());
-        let sets = snapshot.config.application_sets.is_some();
+        let sets = snapshot.policies.config.application_sets.is_some();
         let transport = head
             .filter(|_| sets)
             .and_then(|head| Transport::of(&head.method, path, &head.headers));
         if let Some(transport) = transport {
             return Self::Grpc(transport);
         }
-        if snapshot.kubernetes.is_some() && kubernetes::route::is_kubernetes(path) {
+        if snapshot.policies.kubernetes.is_some() && kubernetes::route::is_kubernetes(path) {
             Self::Agents
-        } else if snapshot.config.applications.is_some() && applications::route::is_application(path) {
+        } else if snapshot.policies.config.applications.is_some() && applications::route::is_application(path) {
             Self::Applications
         } else if sets && applicationsets::route::is_application_sets(path) {
             Self::ApplicationSets
         } else {
-            Self::Other(ErrorFormat::of(snapshot.config.extensions.compatibility))
+            Self::Other(ErrorFormat::of(snapshot.policies.config.extensions.compatibility))
         }
     }
 
@@ -109,7 +109,7 @@ impl FrontKind {
 
     /// What pages of other origins may do, on the fronts that they may call.
     pub(crate) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
-        let settings = snapshot.config.kubernetes.as_ref()?;
+        let settings = snapshot.policies.config.kubernetes.as_ref()?;
         if platform::route::allows_cors(head.uri.path()) && head.headers.contains_key(ORIGIN) {
             // As everywhere in the API, a request from an origin that is not allowed gets no CORS
             // fields and is otherwise treated as usual.

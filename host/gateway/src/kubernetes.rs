@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use http::{Response, request};
 
-use crate::cluster_access::ClusterLookup;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
 use crate::open_exchanges::{OpenExchanges, PtrEqArc, Reauthorization, Withdrawn};
 use crate::pipeline::Gateway;
+use crate::policies::KubernetesFront;
 use crate::rejection::{ErrorFormat, Rejection};
-use crate::snapshot::{KubernetesFront, Snapshot};
+use crate::snapshot::Snapshot;
+use tollgate_cluster::access::ClusterLookup;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
@@ -62,7 +63,7 @@ impl KubernetesFrontState {
     /// # Errors
     /// The store failed.
     pub async fn bind_tokens(&self, snapshot: &Snapshot) -> Result<(), store::Error> {
-        let Some(front) = &snapshot.kubernetes else {
+        let Some(front) = &snapshot.policies.kubernetes else {
             return Ok(());
         };
         if !self.authorizer.is_embedded() {
@@ -87,7 +88,7 @@ impl KubernetesFrontState {
         record: &mut OpenRecord,
     ) -> Result<Response<Body>, Rejection> {
         record.note(|record| record.front = "platform");
-        let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
+        let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.policies.kubernetes) else {
             return Err(Rejection::NotFound);
         };
         let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
@@ -119,7 +120,9 @@ impl KubernetesReauthorization {
     /// Whether the same agent gives the same person access, the policy permits the request with
     /// the same identity, and its cluster is reached over the same connection.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        let Some(front) = &now.kubernetes else { return false };
+        let Some(front) = &now.policies.kubernetes else {
+            return false;
+        };
         let Some(access) = self.front_state.authorizer.reauthorize(&front.agents, &self.access.0) else {
             return false;
         };

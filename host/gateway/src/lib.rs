@@ -10,9 +10,8 @@
 //! | [`pipeline`] | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | [`open_exchanges`] | reauthorizes open exchanges after every reload |
-//! | [`cluster_access`] | holds the gateway's credential for each cluster, and its connections |
-//! | [`discovery`] | finds the kinds that clusters serve, with a [`cluster_query`] |
 //! | [`rejection`] | maps errors to responses |
+//! | [`policies`] | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
 //! | [`admin`] | shows the state of the process |
@@ -21,11 +20,8 @@ pub mod admin;
 pub mod applications;
 pub mod applicationsets;
 pub mod caller;
-pub mod cluster_access;
-pub mod cluster_query;
 mod cluster_request;
 pub mod clusters;
-pub mod discovery;
 pub mod extensions;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
@@ -34,9 +30,9 @@ pub mod kubernetes;
 pub mod open_exchanges;
 pub mod pipeline;
 pub mod platform;
+pub mod policies;
 pub mod projects;
 pub mod rejection;
 pub mod route;
 pub mod running;
-pub mod self_check;
 pub mod snapshot;

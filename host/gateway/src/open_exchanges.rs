@@ -83,7 +83,7 @@ impl Reauthorization {
             Self::Kubernetes(reauthorization) => reauthorization.is_still_allowed(now),
             Self::Application(reauthorization) => reauthorization.is_still_allowed(now),
             Self::ApplicationSets(PtrEqArc(principal)) => {
-                now.application_sets.is_some() && now.authenticator.is_still_valid(principal)
+                now.policies.application_sets.is_some() && now.authenticator.is_still_valid(principal)
             }
         };
         // SECURITY: if reauthorization panics, the exchange ends.
@@ -121,19 +121,19 @@ impl UnchangedInputs {
             (Some(_), _) | (_, Some(_)) => true,
         };
         let callers = !narrowed && Arc::ptr_eq(&before.authenticator, &now.authenticator);
-        let people = callers && Arc::ptr_eq(&before.rbac, &now.rbac);
+        let people = callers && Arc::ptr_eq(&before.policies.rbac, &now.policies.rbac);
         let clusters = Arc::ptr_eq(&before.clusters, &now.clusters);
         Self {
             callers,
             clusters: people && clusters,
             extensions: people
-                && Arc::ptr_eq(&before.resources, &now.resources)
+                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
                 && Arc::ptr_eq(&before.extensions, &now.extensions)
                 && Arc::ptr_eq(&before.plugins, &now.plugins)
-                && Arc::ptr_eq(&before.policy, &now.policy),
+                && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions),
             kubernetes: !narrowed
                 && clusters
-                && match (&before.kubernetes, &now.kubernetes) {
+                && match (&before.policies.kubernetes, &now.policies.kubernetes) {
                     (None, None) => true,
                     (Some(before), Some(now)) => {
                         Arc::ptr_eq(&before.agents, &now.agents)
@@ -144,8 +144,8 @@ impl UnchangedInputs {
                 },
             applications: people
                 && clusters
-                && Arc::ptr_eq(&before.resources, &now.resources)
-                && match (&before.applications, &now.applications) {
+                && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
+                && match (&before.policies.applications, &now.policies.applications) {
                     (None, None) => true,
                     (Some(before), Some(now)) => {
                         Arc::ptr_eq(&before.index, &now.index) && Arc::ptr_eq(&before.policy, &now.policy)

@@ -187,7 +187,7 @@ impl Gateway {
             return Ok(json(self.public_keys.clone()));
         }
         if let (Route::Kubernetes(path), Some(front), Some(front_state)) =
-            (&route, &snapshot.kubernetes, &self.kubernetes_state)
+            (&route, &snapshot.policies.kubernetes, &self.kubernetes_state)
         {
             let context = kubernetes::StageContext {
                 peer,
@@ -215,7 +215,7 @@ impl Gateway {
             }
             _ => (None, head),
         };
-        if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
+        if route == Route::Unknown && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::WrongPrefix);
         }
         let safety = safety(&route, &head.method);

@@ -105,16 +105,21 @@ impl<'a> PlatformHandler<'a> {
         front_state: &'a KubernetesFrontState,
         principal: &Arc<Principal>,
     ) -> Result<Self, Rejection> {
-        let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
-        let settings = snapshot.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let front = snapshot.policies.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let settings = snapshot
+            .policies
+            .config
+            .kubernetes
+            .as_ref()
+            .ok_or(Rejection::NotFound)?;
         Ok(Self {
             snapshot,
             agents: &front.agents,
             settings,
             front_state,
-            transport: TransportSecurity::of(snapshot.config.tls.is_some(), settings),
+            transport: TransportSecurity::of(snapshot.policies.config.tls.is_some(), settings),
             now: front_state.clock.now(),
-            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            caller: snapshot.policies.callers.of(principal, &snapshot.policies.rbac),
             user: find_user(principal, snapshot, (settings, &front.agents))?,
         })
     }
@@ -207,7 +212,7 @@ impl<'a> PlatformHandler<'a> {
 
     /// Looks up a permission.
     fn may(&self, permission: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
-        let check = check(self.snapshot, &self.caller, permission, object);
+        let check = check(&self.snapshot.policies, &self.caller, permission, object);
         let allowed = check.allowed;
         checks.push(check);
         allowed
@@ -285,7 +290,7 @@ impl<'a> PlatformHandler<'a> {
                 (readable.len() < all.len()).then_some(readable)
             }
         };
-        if !list.is_mine && !may_allow_prefix(self.snapshot, &self.caller, permission, "") {
+        if !list.is_mine && !may_allow_prefix(&self.snapshot.policies, &self.caller, permission, "") {
             self.require(permission, list.object(), checks)?;
         }
         Ok(CredentialFilter {
@@ -311,7 +316,12 @@ impl<'a> PlatformHandler<'a> {
             OwnerFilter::User(name) => name.as_str(),
             OwnerFilter::Mine | OwnerFilter::All => "",
         };
-        may_allow_prefix(self.snapshot, &self.caller, permission, &self.object(agent, name))
+        may_allow_prefix(
+            &self.snapshot.policies,
+            &self.caller,
+            permission,
+            &self.object(agent, name),
+        )
     }
 
     /// For each of these rows, whether the caller may see it.
@@ -325,7 +335,7 @@ impl<'a> PlatformHandler<'a> {
             return rows.map(|(_, user)| self.is_mine(user)).collect();
         }
         let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
-        check_each(self.snapshot, &self.caller, permission, &objects)
+        check_each(&self.snapshot.policies, &self.caller, permission, &objects)
     }
 
     /// Checks whether an empty list may be shown to the caller.
@@ -407,7 +417,7 @@ fn find_user(
         Kind::Anonymous | Kind::ProjectToken => return Ok(CallerUser::Unlinked),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.
-    let issuers = &snapshot.config.authentication.issuers;
+    let issuers = &snapshot.policies.config.authentication.issuers;
     let is_mapped = principal.kind() == Kind::Oidc && issuers.iter().any(|issuer| issuer.url == principal.issuer());
     let claims = if is_mapped {
         principal.claims().get("token").and_then(Value::as_object)

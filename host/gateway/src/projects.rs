@@ -40,7 +40,7 @@ impl Front for ProjectRoute<'_> {
             .source
             .write_target()
             .map_err(|error| Error::State(error.into()))?;
-        let writer = Writer::for_target(write_target, &context.snapshot.config.control_plane_namespace);
+        let writer = Writer::for_target(write_target, &context.snapshot.policies.config.control_plane_namespace);
         let document = match self {
             Self::List => context.list_projects(&writer).await,
             Self::Get { name } => context.project(&writer, name).await,
@@ -52,9 +52,13 @@ impl Front for ProjectRoute<'_> {
 
 impl RequestContext<'_> {
     async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
-        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
-        let names = self.snapshot.resources.projects.keys();
-        let shown = visible(self.snapshot, &caller, names.clone().map(String::as_str));
+        let caller = self
+            .snapshot
+            .policies
+            .callers
+            .of(self.principal, &self.snapshot.policies.rbac);
+        let names = self.snapshot.policies.resources.projects.keys();
+        let shown = visible(&self.snapshot.policies, &caller, names.clone().map(String::as_str));
         self.record.finish_stage(Stage::Authorize);
         let shown: BTreeSet<&str> = names
             .zip(shown)
@@ -65,7 +69,7 @@ impl RequestContext<'_> {
         if shown.is_empty() {
             return Ok(list_of(&[]));
         }
-        let namespace = &self.snapshot.config.control_plane_namespace;
+        let namespace = &self.snapshot.policies.config.control_plane_namespace;
         let listed = writer.list(WritableKind::AppProject, namespace).await;
         let mut all = listed.map_err(Error::State)?;
         all.retain(|stored| {
@@ -99,7 +103,7 @@ impl RequestContext<'_> {
         let expected_version = update.base_version()?;
         let key = self.project_key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
-        let semantics = self.snapshot.config.applications.unwrap_or_default().semantics;
+        let semantics = self.snapshot.policies.config.applications.unwrap_or_default().semantics;
         let updated = update.apply_to(&stored, &key, semantics)?;
         let stored = writer
             .replace(&key, updated, &expected_version)
@@ -112,17 +116,21 @@ impl RequestContext<'_> {
         ObjectKey {
             kind: WritableKind::AppProject,
             name: ObjectName {
-                namespace: self.snapshot.config.control_plane_namespace.clone(),
+                namespace: self.snapshot.policies.config.control_plane_namespace.clone(),
                 name: name.to_owned(),
             },
         }
     }
 
     fn require_project(&mut self, permissions: &[ProjectPermission], name: &str) -> Result<(), Error> {
-        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
+        let caller = self
+            .snapshot
+            .policies
+            .callers
+            .of(self.principal, &self.snapshot.policies.rbac);
         let checks = permissions
             .iter()
-            .map(|permission| check(self.snapshot, &caller, *permission, name));
+            .map(|permission| check(&self.snapshot.policies, &caller, *permission, name));
         let checks: Vec<_> = checks.collect();
         let missing = checks.iter().zip(permissions).find(|(check, _)| !check.allowed);
         let action = missing.map(|(_, permission)| permission.action());

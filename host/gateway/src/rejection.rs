@@ -20,9 +20,9 @@ use crate::extensions::call;
 use crate::extensions::permit;
 use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::status;
+use crate::open_exchanges;
 use crate::platform::api;
 use crate::projects::update;
-use crate::{discovery, open_exchanges};
 use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
@@ -73,7 +73,7 @@ pub enum Rejection {
     Forward(#[from] forward::Error),
     /// There is no credential for the cluster.
     #[error(transparent)]
-    Credential(#[from] crate::cluster_access::Error),
+    Credential(#[from] tollgate_cluster::access::Error),
     /// The credential's certificate cannot be used for a connection.
     #[error("the cluster's certificate cannot be used")]
     UnusableCertificate(#[source] forward::BuildError),
@@ -119,7 +119,7 @@ pub enum Rejection {
     Application(#[from] crate::applications::permit::Error),
     /// The resource's kind is not known.
     #[error(transparent)]
-    Discovery(#[from] discovery::Error),
+    Discovery(#[from] tollgate_cluster::discovery::Error),
     /// The API for tokens, sessions and audit refuses.
     #[error(transparent)]
     Platform(#[from] api::Error),
@@ -470,7 +470,7 @@ fn headers_error(error: &headers::Error) -> ErrorResponse {
 
 /// Only permitted callers get this error, so they may see the code. The provider's text is for
 /// operators.
-fn credential_error(error: &crate::cluster_access::Error) -> ErrorResponse {
+fn credential_error(error: &tollgate_cluster::access::Error) -> ErrorResponse {
     let class = error.class().as_str();
     let message = format!(
         "the cluster's credential is not available ({class}, `{}`)",

@@ -22,8 +22,8 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
 use crate::pipeline::Gateway;
-use crate::self_check;
-use crate::snapshot::{CurrentSnapshot, Loader};
+use crate::snapshot::{CheckedConfiguration, CurrentSnapshot, Loader};
+use tollgate_cluster::self_check;
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::access::Authorizer;
@@ -107,7 +107,8 @@ impl RunningGateway {
             services.bind_tokens(&current.load()).await?;
         }
         let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
-        let checks = self_check::spawn(&mut helpers, &current, &metrics);
+        let checked: Arc<dyn self_check::Configuration> = Arc::new(CheckedConfiguration(Arc::clone(&current)));
+        let checks = self_check::spawn(&mut helpers, (&config, &checked), &metrics);
         let applications = config.applications.map(|_| {
             let extras = checks.extras.clone();
             Arc::new(ApplicationsFrontState::new(clock.clone(), extras))

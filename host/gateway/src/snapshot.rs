@@ -9,15 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
+use crate::applications::permit::ApplicationsPolicy;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::caller::CallerCache;
-use crate::cluster_access::Clusters;
-use crate::extensions::CallTarget;
-use crate::extensions::ExtensionEvaluationCache;
-use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::registry::Registry;
 use crate::kubernetes::permit::KubernetesPolicy;
+use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
+use tollgate_cluster::access::Clusters;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
@@ -27,82 +24,37 @@ use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::source::CredentialSourceFactory;
 use tollgate_policy::applications::ApplicationIndex;
-use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_state::Resources;
 use tollgate_state::source::{self, Source};
 
+mod checked;
 mod state;
 
+pub(crate) use checked::CheckedConfiguration;
 use state::{StateLoad, StateLoader, StateParts, narrowed_rbac, same_pointers};
 
-/// All configuration by which requests are decided. A request takes one snapshot and keeps it.
+/// All configuration by which requests are decided and carried out. A request takes one snapshot
+/// and keeps it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Counts up from 1 with every change that took effect.
     pub generation: u64,
-    /// Settings of the process.
-    pub config: Arc<Config>,
-    /// Kubernetes objects.
-    pub resources: Arc<Resources>,
-    /// Argo CD's policy, compiled.
-    pub rbac: Arc<Rbac>,
+    /// What requests are decided by.
+    pub policies: Policies,
     /// Verifies callers.
     pub authenticator: Arc<Authenticator>,
     /// Extensions and their backends.
     pub extensions: Arc<Registry>,
-    /// Bundle of the extension front.
-    pub policy: Arc<Bundle>,
-    /// Its digest, for records.
-    pub policy_digest: Arc<str>,
     /// Loaded plugins.
     pub plugins: Arc<tollgate_plugin::PluginSet>,
     /// Clusters, and the credentials to enter each.
     pub clusters: Arc<Clusters>,
-    /// The Kubernetes front, if it is open.
-    pub kubernetes: Option<KubernetesFront>,
-    /// The Applications front, if it is open.
-    pub applications: Option<ApplicationsFront>,
-    /// Bundle of the ApplicationSet front, if it is open.
-    pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
-    /// Cached callers with their roles.
-    pub callers: CallerCache,
-    /// Cached Applications and projects that calls of extensions name.
-    pub call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
-    /// Cached evaluations of callers and the calls they make.
-    pub extension_evaluations: ExtensionEvaluationCache,
-    /// Cached evaluations of callers and the Applications they name.
-    pub application_evaluations: ApplicationEvaluationCache,
     /// The snapshot of a refused load. A request passes only if this snapshot permits it in the
     /// same way.
     pub narrowed_by: Option<Arc<Self>>,
 }
-
-/// The configuration by which the Applications front decides.
-#[derive(Clone, Debug)]
-pub struct ApplicationsFront {
-    /// Every Application with the objects that govern it.
-    pub index: Arc<ApplicationIndex>,
-    /// Bundle and rules of impersonation.
-    pub policy: Arc<ApplicationsPolicy>,
-}
-
-/// The configuration by which the Kubernetes front decides.
-#[derive(Clone, Debug)]
-pub struct KubernetesFront {
-    /// Agents, people, and who may use which agent.
-    pub agents: Arc<Agents>,
-    /// Verifies ID tokens of the configured issuers.
-    pub id_tokens: Arc<IdTokenVerifier>,
-    /// Bundle and identity mapping.
-    pub policy: Arc<KubernetesPolicy>,
-}
-
-/// Capacity of the cache of targets, in list entries of some 300 bytes. Callers choose what they
-/// name, so a bound on the number of targets would let them fill the memory with copies of one
-/// large project.
-const TARGET_CACHE_CAPACITY: u64 = 200_000;
 
 /// Loads configuration and makes snapshots of it.
 #[derive(Debug)]
@@ -124,16 +76,13 @@ pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
 /// The parts of a snapshot besides [`StateParts`].
 struct OtherParts {
-    policy: Arc<Bundle>,
-    kubernetes: Option<KubernetesFront>,
-    applications: Option<ApplicationsFront>,
-    application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    fronts: FrontPolicies,
     plugins: Arc<tollgate_plugin::PluginSet>,
     clusters: Arc<Clusters>,
 }
 
 /// The bundles of all fronts, loaded together or not at all.
-struct Policies {
+struct Bundles {
     extensions: Arc<Bundle>,
     kubernetes: Option<Arc<KubernetesPolicy>>,
     applications: Option<Arc<ApplicationsPolicy>>,
@@ -143,10 +92,7 @@ struct Policies {
 impl OtherParts {
     fn of(snapshot: &Snapshot) -> Self {
         Self {
-            policy: Arc::clone(&snapshot.policy),
-            kubernetes: snapshot.kubernetes.clone(),
-            applications: snapshot.applications.clone(),
-            application_sets: snapshot.application_sets.clone(),
+            fronts: snapshot.policies.fronts(),
             plugins: Arc::clone(&snapshot.plugins),
             clusters: Arc::clone(&snapshot.clusters),
         }
@@ -206,15 +152,15 @@ impl Loader {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
         };
-        let policies = self.policies(&mut findings);
+        let bundles = self.bundles(&mut findings);
         let id_tokens = self.id_tokens(&mut findings);
         let (plugins, mut found) = self.runtime.load(None);
         findings.append(&mut found);
-        let (Some(state), Some(policies)) = (state, policies) else {
+        let (Some(state), Some(bundles)) = (state, bundles) else {
             return Loaded::refused(findings);
         };
         findings.extend(self.unknown_extensions(&state));
-        let kubernetes = match (policies.kubernetes, id_tokens) {
+        let kubernetes = match (bundles.kubernetes, id_tokens) {
             (Some(policy), Some(id_tokens)) => Some(KubernetesFront {
                 agents: Agents::build(&state.resources, None),
                 id_tokens,
@@ -222,7 +168,7 @@ impl Loader {
             }),
             (None, _) | (_, None) => None,
         };
-        let applications = match policies.applications {
+        let applications = match bundles.applications {
             None => None,
             Some(policy) => {
                 let front = self.applications((&state.resources, &policy), None, &mut findings);
@@ -239,10 +185,12 @@ impl Loader {
         self.metrics.identity.configurations(agents);
         self.metrics.invalid_objects(&state.resources.invalid_objects);
         let parts = OtherParts {
-            policy: policies.extensions,
-            kubernetes,
-            applications,
-            application_sets: policies.application_sets,
+            fronts: FrontPolicies {
+                extensions: bundles.extensions,
+                kubernetes,
+                applications,
+                application_sets: bundles.application_sets,
+            },
             plugins: Arc::new(plugins),
             clusters,
         };
@@ -338,13 +286,13 @@ impl Loader {
                 let loaded = self.state.load(&self.config, earlier, &mut findings);
                 self.next_state((&old, old_state), loaded, &mut findings)
             }
-            ConfigPart::Policies => self.policies(&mut findings).and_then(|policies| {
-                parts.policy = policies.extensions;
-                parts.application_sets = policies.application_sets;
-                if let (Some(front), Some(policy)) = (&mut parts.kubernetes, policies.kubernetes) {
+            ConfigPart::Policies => self.bundles(&mut findings).and_then(|bundles| {
+                parts.fronts.extensions = bundles.extensions;
+                parts.fronts.application_sets = bundles.application_sets;
+                if let (Some(front), Some(policy)) = (&mut parts.fronts.kubernetes, bundles.kubernetes) {
                     front.policy = policy;
                 }
-                if let (Some(front), Some(policy)) = (&mut parts.applications, policies.applications) {
+                if let (Some(front), Some(policy)) = (&mut parts.fronts.applications, bundles.applications) {
                     let from = (&*old_state.resources, &policy);
                     *front = self.applications(from, Some(front), &mut findings)?;
                 }
@@ -391,7 +339,8 @@ impl Loader {
             }
             StateLoad::Refused(state) => state?,
         };
-        let is_known = was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.resources, &refused.resources));
+        let is_known =
+            was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.policies.resources, &refused.resources));
         if is_known {
             return None;
         }
@@ -410,8 +359,8 @@ impl Loader {
     /// them; otherwise the index of Applications is the previous one.
     fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (OtherParts, bool) {
         let mut parts = OtherParts::of(old);
-        self.rebuild_changed(&old.resources, resources, &mut parts);
-        let Some(front) = &mut parts.applications else {
+        self.rebuild_changed(&old.policies.resources, resources, &mut parts);
+        let Some(front) = &mut parts.fronts.applications else {
             return (parts, true);
         };
         let index = self.applications((resources, &front.policy), Some(front), findings);
@@ -428,8 +377,8 @@ impl Loader {
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
         let narrower = self.snapshot(snapshot.generation, state, parts);
         // Compiling it succeeded before, so it succeeds again.
-        if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.resources, &narrower.rbac) {
-            snapshot.rbac = rbac;
+        if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.policies.resources, &narrower.policies.rbac) {
+            snapshot.policies.rbac = rbac;
         }
         snapshot.narrowed_by = Some(Arc::new(narrower));
         snapshot
@@ -442,7 +391,7 @@ impl Loader {
             parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
         }
         let same = Arc::ptr_eq(&old.people, &new.people) && same_pointers(&old.agents, &new.agents);
-        if let Some(front) = parts.kubernetes.as_mut().filter(|_| !same) {
+        if let Some(front) = parts.fronts.kubernetes.as_mut().filter(|_| !same) {
             front.agents = Agents::build(new, Some(&front.agents));
         }
     }
@@ -457,7 +406,7 @@ impl Loader {
         (part, is_whole): (ConfigPart, bool),
     ) {
         self.metrics.generation(next.generation);
-        self.metrics.invalid_objects(&next.resources.invalid_objects);
+        self.metrics.invalid_objects(&next.policies.resources.invalid_objects);
         let (part, generation) = (part.as_str(), next.generation);
         match (next.narrowed_by.is_some(), is_whole) {
             (true, _) => tracing::warn!(
@@ -468,7 +417,13 @@ impl Loader {
             (false, true) => tracing::info!(part, generation, "configuration took effect"),
             (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
         }
-        let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::clone(&front.agents));
+        let agents = |snapshot: &Snapshot| {
+            snapshot
+                .policies
+                .kubernetes
+                .as_ref()
+                .map(|front| Arc::clone(&front.agents))
+        };
         let (before, agents) = (agents(old), agents(&next));
         self.metrics
             .identity
@@ -514,10 +469,7 @@ impl Loader {
 
     fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
         let OtherParts {
-            policy,
-            kubernetes,
-            applications,
-            application_sets,
+            fronts,
             plugins,
             clusters,
         } = parts;
@@ -529,28 +481,17 @@ impl Loader {
         } = state;
         Snapshot {
             generation,
-            config: Arc::clone(&self.config),
-            resources,
-            rbac,
+            policies: Policies::new(&self.config, (resources, rbac), fronts),
             authenticator,
             extensions,
-            policy_digest: Arc::from(policy.digest()),
-            policy,
             plugins,
             clusters,
-            kubernetes,
-            applications,
-            application_sets,
-            callers: CallerCache::default(),
-            call_targets: call_targets(),
-            extension_evaluations: ExtensionEvaluationCache::default(),
-            application_evaluations: ApplicationEvaluationCache::default(),
             narrowed_by: None,
         }
     }
 
     /// Loads all bundles or none: if one fails, all stay as they were.
-    fn policies(&self, findings: &mut Vec<Diagnostic>) -> Option<Policies> {
+    fn bundles(&self, findings: &mut Vec<Diagnostic>) -> Option<Bundles> {
         let folder = &self.config.policies_directory;
         let extensions = take(
             Bundle::load(&folder.join("extensions"), Front::Extensions, &self.checker),
@@ -579,7 +520,7 @@ impl Loader {
                 Some(Arc::new(take(loaded, findings)?))
             }
         };
-        Some(Policies {
+        Some(Bundles {
             extensions: Arc::new(extensions?),
             kubernetes,
             applications,
@@ -596,23 +537,25 @@ impl Loader {
 /// Whether two snapshots with the same policies and plugins are made of the same objects, as far
 /// as decisions depend on them.
 fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
-    let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::as_ptr(&front.agents));
-    Arc::ptr_eq(&one.rbac, &other.rbac)
+    let agents = |snapshot: &Snapshot| {
+        snapshot
+            .policies
+            .kubernetes
+            .as_ref()
+            .map(|front| Arc::as_ptr(&front.agents))
+    };
+    Arc::ptr_eq(&one.policies.rbac, &other.policies.rbac)
         && Arc::ptr_eq(&one.authenticator, &other.authenticator)
         && Arc::ptr_eq(&one.extensions, &other.extensions)
         && Arc::ptr_eq(&one.clusters, &other.clusters)
         && agents(one) == agents(other)
-        && one.resources.argocd_cm == other.resources.argocd_cm
-        && one.resources.clusters == other.resources.clusters
-        && same_pointers(&one.resources.projects, &other.resources.projects)
-        && same_pointers(&one.resources.applications, &other.resources.applications)
-}
-
-fn call_targets() -> moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>> {
-    moka::sync::Cache::builder()
-        .weigher(|_, target: &Arc<CallTarget>| target.list_entries())
-        .max_capacity(TARGET_CACHE_CAPACITY)
-        .build()
+        && one.policies.resources.argocd_cm == other.policies.resources.argocd_cm
+        && one.policies.resources.clusters == other.policies.resources.clusters
+        && same_pointers(&one.policies.resources.projects, &other.policies.resources.projects)
+        && same_pointers(
+            &one.policies.resources.applications,
+            &other.policies.resources.applications,
+        )
 }
 
 fn take<T>(loaded: Loaded<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {

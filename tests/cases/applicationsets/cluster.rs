@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Api, Seen};
-use crate::support::world::{SESSION_KEY, Setup, World, object};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::world::{SESSION_KEY, Setup, World, object};
 
 /// Starts the gateway with its state in a cluster.
 pub(super) async fn start(mut setup: Setup, events: &[Value]) -> Result<World, String> {

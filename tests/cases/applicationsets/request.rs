@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::cluster;
 use super::scene::{Answer, Checks, Scene, Set, name, send};
 use crate::suite::{Table, same};
-use crate::support::world::World;
+use test_support::world::World;
 
 const USER: &str = "alice";
 

@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, map, object};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, map, object};
 
 const GROUP: &str = "argoproj.io/v1alpha1";
 /// Where sources and destinations of generated Applications lead.

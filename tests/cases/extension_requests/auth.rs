@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::cookies;
 use crate::suite::same;
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::issuer::Issuer;
-use crate::support::world::{Setup, map};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::issuer::Issuer;
+use test_support::world::{Setup, map};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

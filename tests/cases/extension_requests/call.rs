@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::cookies;
 use crate::suite::same;
-use crate::support::backend::{Backend, Reply, Seen};
-use crate::support::client::{Answer, Client};
-use crate::support::issuer::Issuer;
-use crate::support::world::{Setup, World, map, object};
+use test_support::backend::{Backend, Reply, Seen};
+use test_support::client::{Answer, Client};
+use test_support::issuer::Issuer;
+use test_support::world::{Setup, World, map, object};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

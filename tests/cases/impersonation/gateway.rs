@@ -10,10 +10,10 @@ use tollgate_config::ServiceAccountSemantics;
 
 use super::operation::{Act, Outcome};
 use super::scene::{APPLICATION, Destination, PROJECT, Scene};
-use crate::api::{Answer, Api, Seen};
 use crate::suite::same;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World, map, object};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World, map, object};
 
 /// Path of the resource every operation is about, behind its namespace.
 const RESOURCE: &str = "configmaps/guestbook-ui";

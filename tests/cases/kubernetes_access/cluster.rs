@@ -14,7 +14,7 @@ use tokio::sync::broadcast;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::support::authority::Authority;
+use test_support::authority::Authority;
 
 /// The token of the gateway's service account.
 pub(super) const SA_TOKEN: &str = "the-gateways-service-account-token";

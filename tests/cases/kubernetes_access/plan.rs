@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::case::{Authentication, ConfigChoice, Credential, Inline, Policy, PolicyKind, Question, UpstreamError};
 use super::cluster::{Cluster, SA_TOKEN};
 use super::table::{Head, World};
-use crate::support::world::{CONTROL_PLANE, SESSION_KEY, object};
+use test_support::world::{CONTROL_PLANE, SESSION_KEY, object};
 
 /// The account that may see and end everybody's sessions.
 pub(super) const OPERATOR: &str = "operator";

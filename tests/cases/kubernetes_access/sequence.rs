@@ -19,8 +19,8 @@ use super::single::script;
 use super::stage::Stage;
 use super::table::Head;
 use super::wire::{PATIENCE, Wire, bytes};
-use crate::support::token;
-use crate::support::world::SESSION_KEY;
+use test_support::token;
+use test_support::world::SESSION_KEY;
 
 /// How long a stream must stay that is expected to.
 const STAYS: Duration = Duration::from_millis(700);

@@ -25,7 +25,7 @@ use super::plan::{Plan, Reach};
 use super::platform::Platform;
 use super::table::World;
 use super::wire::PATIENCE;
-use crate::support::world::{checker, checkout, copy_tree};
+use test_support::world::{checker, checkout, copy_tree};
 
 /// How the store knows a token.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::world::Seen;
 use crate::suite::{Documentation, same};
+use test_support::providers::Seen;
 
 /// One request a table expects.
 #[derive(Clone, Deserialize)]
@@ -182,7 +182,7 @@ fn signed_by_rfc_key(jwt: &str) -> Result<(), String> {
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::pki_types::pem::PemObject as _;
 
-    let pem = include_bytes!("../../providers/rfc7515-a2.pem");
+    let pem = include_bytes!("../../data/rfc7515-a2.pem");
     let der = PrivatePkcs8KeyDer::from_pem_slice(pem).map_err(|error| error.to_string())?;
     let pair = KeyPair::from_pkcs8(der.secret_pkcs8_der()).map_err(|error| error.to_string())?;
     let (signed, signature) = jwt.rsplit_once('.').ok_or("not a JWT")?;

@@ -13,11 +13,11 @@ use tollgate_plugin::credential::{Credential, MintError};
 
 use super::compare::{self, ExpectedRequest};
 use super::stage::{Asked, Stage};
-use super::world::{Reply, Script};
 use crate::suite::{Case, Table, same};
+use test_support::providers::{Reply, Script};
 
 /// The key of RFC 7515, appendix A.2, which the tables name.
-const RFC_7515_A2: &str = include_str!("../../providers/rfc7515-a2.pem");
+const RFC_7515_A2: &str = include_str!("../../data/rfc7515-a2.pem");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,7 @@ use tollgate_config::EgressEntry;
 use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
 use tollgate_plugin::{EgressRecord, PluginSet, ProviderCluster, SecretValues, webapi_public_values};
 
-use super::world::{Script, World, guests};
+use test_support::providers::{Script, World, guests};
 
 /// Every provider of the repository.
 const GUESTS: [&str; 9] = [

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::stage::{Asked, RUNTIME, Stage};
-use super::world::{Reply, Script, World};
 use crate::suite::{Case, Table, same};
+use test_support::providers::{Reply, Script, World};
 
 const HOST: &str = "template.example.com";
 

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{backend, status};
-use crate::support::authority::Authority;
-use crate::support::world::Setup;
+use test_support::authority::Authority;
+use test_support::world::Setup;
 
 #[tokio::test]
 async fn assertions_are_signed_with_the_published_key() {

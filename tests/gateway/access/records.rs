@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{about, backend, refusal};
-use crate::support::backend::{Backend, Reply};
-use crate::support::client::Client;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, Setup, World};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, Setup, World};
 
 async fn records(world: &World) -> Vec<Value> {
     serde_json::from_str(&world.admin("/decisions?most=1000").await).unwrap()

@@ -4,9 +4,9 @@
 use reqwest::Method;
 
 use super::status;
-use crate::support::backend::{Backend, Reply};
-use crate::support::world::{Setup, World, application};
 use crate::wire::put;
+use test_support::backend::{Backend, Reply};
+use test_support::world::{Setup, World, application};
 
 /// Two applications; alice may see one of them.
 async fn world(backend: &Backend) -> World {

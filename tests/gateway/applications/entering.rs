@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{CART, api, asked, good, setup, shop, told};
-use crate::clusters::api::Api;
 use crate::clusters::ask;
+use test_support::api_server::Api;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/cart/deployments";
 

@@ -4,9 +4,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{CART, api, asked, good, setup, shop, told};
-use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::ask;
-use crate::support::world::{Setup, World};
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::world::{Setup, World};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/cart/configmaps";
 

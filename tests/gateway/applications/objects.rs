@@ -5,9 +5,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{CART, api, asked, setup, shop, told};
-use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::ask;
-use crate::support::world::World;
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::world::World;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/cart/deployments";
 const CONFIGMAPS: &str = "/api/v1/namespaces/cart/configmaps";

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{CART, api, good, setup, shop};
 use crate::clusters::{ask, bearer, cluster};
-use crate::support::world::World;
+use test_support::world::World;
 
 fn rewrite(world: &World, name: &str, from: &str, to: &str) {
     let file = world.path("state").join(name);
@@ -16,7 +16,7 @@ fn rewrite(world: &World, name: &str, from: &str, to: &str) {
 }
 
 /// A body that never ends.
-fn endless(seen: &crate::clusters::api::Seen) -> crate::clusters::api::Answer {
+fn endless(seen: &test_support::api_server::Seen) -> test_support::api_server::Answer {
     match seen.target.contains("watch") {
         // Longer than what is ever read: the cluster is still sending.
         true => (

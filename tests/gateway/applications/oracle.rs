@@ -24,8 +24,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{CART, api, asked, setup, shop};
-use crate::clusters::api::{Answer, Seen};
 use crate::clusters::ask;
+use test_support::api_server::{Answer, Seen};
 
 const USERS: [&str; 3] = ["alice", "bob", "carol"];
 /// Resource and action of rows.

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::{API, names, post, set, setup, stored};
-use crate::support::world::World;
+use test_support::world::World;
 
 /// How long others may wait for an answer while the worst is going on. Ten times as
 /// long as they need on a busy machine.

@@ -9,9 +9,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{API, about, actions, get, made, names, post, refused, send, set, start, stored};
 use crate::clusters::ask;
-use crate::support::client::Client;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, World};
+use test_support::client::Client;
+use test_support::token;
+use test_support::world::{SESSION_KEY, World};
 
 async fn put(world: &World, user: &str, name: &str, set: &Value) -> (u16, Value) {
     send(ask(world, Method::PUT, user, &format!("{API}/{name}")).json(set)).await

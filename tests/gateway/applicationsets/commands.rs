@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{names, set, start, stored};
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, World};
+use test_support::token;
+use test_support::world::{SESSION_KEY, World};
 
 async fn run(world: &World, user: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{API, actions, made, names, post, send, set, setup, start, stored};
 use crate::clusters::ask;
-use crate::support::world::Setup;
+use test_support::world::Setup;
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing() {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{API, about, made, post, refused, send, set, setup, start, stored};
 use crate::clusters::ask;
-use crate::support::token;
-use crate::support::world::SESSION_KEY;
+use test_support::token;
+use test_support::world::SESSION_KEY;
 
 /// Everything of an answer that is not another for each request.
 async fn whole(request: reqwest::RequestBuilder) -> (u16, Vec<(String, String)>, String) {
@@ -197,7 +197,7 @@ async fn a_name_that_is_taken_elsewhere_is_not_told() {
          p, alice, applications, *, prod/*, allow\n",
         super::POLICY
     );
-    setup.rbac_cm = crate::support::world::map(&[("policy.csv", &both)]);
+    setup.rbac_cm = test_support::world::map(&[("policy.csv", &both)]);
     let world = setup.start().await;
     made(&world, &set("hidden", "prod", &["cart", "x-cart"])).await;
     let ask = async |name: &str| post(&world, "frank", "", &set("mine", "dev", &[name])).await;
@@ -268,7 +268,7 @@ async fn a_page_of_another_site_cannot_write() {
 
 #[tokio::test]
 async fn closed_fronts_are_not_there() {
-    let closed = crate::support::world::Setup {
+    let closed = test_support::world::Setup {
         settings: json!({}),
         ..setup()
     };

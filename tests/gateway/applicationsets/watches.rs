@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{API, POLICY, made, send, set, start};
 use crate::clusters::ask;
-use crate::support::world::{CONTROL_PLANE, World, object};
+use test_support::world::{CONTROL_PLANE, World, object};
 
 const STREAM: &str = "/api/v1/stream/applicationsets";
 

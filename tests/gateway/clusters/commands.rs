@@ -7,8 +7,8 @@ use tokio::process::Command;
 
 use super::cluster;
 use super::minted::{ROBOT, cluster_of, issuer, world};
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, World};
+use test_support::token;
+use test_support::world::{SESSION_KEY, World};
 
 /// Runs the built command line in an environment of its own.
 async fn tollgate(arguments: &[&str], environment: &[(&str, &str)]) -> Output {

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api, Seen};
 use super::{ask, bearer, cluster, get, refusal, setup};
-use crate::support::authority::Authority;
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::authority::Authority;
 
 fn pods(_: &Seen) -> Answer {
     (

@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api, Seen};
 use super::{ask, cluster, get, refusal, setup};
-use crate::support::world::{Setup, World};
 use crate::wire::put;
+use test_support::api_server::{Answer, Api, Seen};
+use test_support::world::{Setup, World};
 
 /// The robot's token, which only the identity provider may see.
 pub(super) const ROBOT: &str = "r0bot-t0ken";

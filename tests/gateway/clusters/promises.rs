@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::api::Api;
 use super::get;
 use super::minted::{cluster_of, world};
+use test_support::api_server::Api;
 
 const PATH: &str = "/clusters/prod/k8s/api";
 

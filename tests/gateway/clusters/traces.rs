@@ -14,12 +14,12 @@ use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::api::Api;
 use super::{cluster, setup};
 use crate::memory::Process;
-use crate::support::client::PATIENCE;
-use crate::support::token;
-use crate::support::world::{SESSION_KEY, World};
+use test_support::api_server::Api;
+use test_support::client::PATIENCE;
+use test_support::token;
+use test_support::world::{SESSION_KEY, World};
 
 /// Issuers, each with a cluster: one host is asked ten times a second at most.
 const ISSUERS: usize = 10;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::{ListQuery, call, frame};
 use super::{GET, LIST, get, session, setup};
-use crate::support::world::{CONTROL_PLANE, World, map, object};
+use test_support::world::{CONTROL_PLANE, World, map, object};
 
 /// `ApplicationSet`, in part.
 #[derive(Clone, PartialEq, Message)]

@@ -8,9 +8,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::{Place, place, place_with};
-use crate::support::client::PATIENCE;
-use crate::support::token;
-use crate::support::world::SESSION_KEY;
+use test_support::client::PATIENCE;
+use test_support::token;
+use test_support::world::SESSION_KEY;
 
 /// The built command line as `user`, in an environment of its own.
 fn command(place: &Place, user: &str, arguments: &[&str]) -> Command {

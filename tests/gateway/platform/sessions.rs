@@ -15,8 +15,8 @@ use tollgate_identity::store::ActiveSession;
 use uuid::Uuid;
 
 use super::{ORIGIN, Place, no, place, place_with, refused};
-use crate::support::token;
-use crate::support::world::SESSION_KEY;
+use test_support::token;
+use test_support::world::SESSION_KEY;
 
 /// A browser session: the cookie, the CSRF token, the id.
 struct Browser {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::support::backend::{Backend, Reply};
-use crate::support::world::{Setup, World, application, map, project};
 use crate::wire::{check, findings, is_broken, put, put_argocd_cm, put_policy, status};
+use test_support::backend::{Backend, Reply};
+use test_support::world::{Setup, World, application, map, project};
 
 /// An object of operators that refuses every load.
 pub(super) const REFUSED: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: broken, namespace: argocd}\ndata: 5\n";
@@ -157,7 +157,7 @@ async fn what_needs_an_object_that_is_set_aside_is_denied_and_its_neighbor_is_no
     .await;
     let web = || async {
         let url = world.echo("/");
-        let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+        let token = test_support::token::session(test_support::world::SESSION_KEY, "alice");
         let request = reqwest::Client::new().get(url).bearer_auth(token);
         let request = request.header("Argocd-Application-Name", "argocd:web");
         request

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::{As, With, World};
 use crate::kubelet::{enter, spoken};
-use crate::support::kubectl::{Kubectl, Protocol};
+use test_support::kubernetes::kubectl::{Kubectl, Protocol};
 
 /// Everything, with one credential through one agent.
 async fn day(with: With, agent: As) {

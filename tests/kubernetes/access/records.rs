@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::world::{As, World};
-use crate::support::kubectl::Kubectl;
+use test_support::kubernetes::kubectl::Kubectl;
 
 /// Rows of the audit log that are alice's own, newest first.
 async fn rows(world: &World, is: impl Fn(&Value) -> bool) -> Vec<Value> {
@@ -61,7 +61,7 @@ async fn each_shell_change_and_refusal_is_a_row_and_reads_are_counted() {
     assert!(refused.len() >= 2, "{refused:?}");
     assert!(refused.iter().all(|row| row["count"] == 1), "{refused:?}");
     // Nothing waits for rows of reads: they come when they come.
-    let listed = crate::support::eventually("the reads are counted", async || {
+    let listed = test_support::kubernetes::eventually("the reads are counted", async || {
         let rows = rows(&world, |row| about(row, "list", "configmaps")).await;
         let count: u64 = rows.iter().map(|row| row["count"].as_u64().unwrap()).sum();
         (count == 50).then_some(rows)

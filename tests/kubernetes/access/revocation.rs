@@ -7,8 +7,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::world::{As, With, World};
-use crate::support::eventually;
-use crate::support::kubectl::{Kubectl, Protocol, Running};
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::kubectl::{Kubectl, Protocol, Running};
 
 /// From the answer of who revoked to the end of the last stream.
 const WITHIN: Duration = Duration::from_secs(1);

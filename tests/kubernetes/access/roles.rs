@@ -2,9 +2,9 @@
 
 use super::world::{As, World};
 use crate::kubelet::enter;
-use crate::support::cluster::Cluster;
-use crate::support::eventually;
-use crate::support::kubectl::Protocol;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::kubectl::Protocol;
 
 /// KEP-5284 knows a WebSocket's `get` and its `create`: both are in the role.
 #[tokio::test]

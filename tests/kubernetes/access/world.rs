@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Layout, base64, kubeconfig, session};
-use crate::provider::Provider;
-use crate::support::cluster::Cluster;
-use crate::support::kubectl::Kubectl;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
+use test_support::kubernetes::kubectl::Kubectl;
+use test_support::oidc::Provider;
 
 /// Whom the cluster sees through agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::world::{Plan, Source, World, role, user};
-use crate::gateway::session;
-use crate::support::eventually;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::session;
 
 /// A world with a project that has no accounts, which the gateway may change.
 async fn start(source: Source) -> World {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::world::{Plan, SOURCES, Source, World, account, guestbook, role, run_apply, user};
-use crate::gateway::base64;
-use crate::support::cluster::Cluster;
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::gateway::base64;
 
 /// The gateway's own identity can do nothing by itself: neither look nor write, not
 /// even where the account it acts as can.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::world::{Plan, Source, World, role, user};
-use crate::support::eventually;
-use crate::support::kubectl::Kubectl;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::kubectl::Kubectl;
 
 /// A world where the gateway's own account may make config maps, the Application's
 /// may not, and nobody acts for the Application `nobody`.

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::world::{Plan, Source, Started, World, role, run_apply, user};
-use crate::gateway::Gateway;
-use crate::support::eventually;
-use crate::support::kubectl::Run;
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::gateway::Gateway;
+use test_support::kubernetes::kubectl::Run;
 
 /// Objects of the sync; enough that a gateway dies in the midst of it.
 const OBJECTS: usize = 40;

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::world::{Plan, Source, World, account, project, role, user};
-use crate::support::eventually;
-use crate::support::kubectl::{Kubectl, Run};
+use test_support::kubernetes::eventually;
+use test_support::kubernetes::kubectl::{Kubectl, Run};
 
 /// Lets an account do everything in a namespace, and make and remove namespaces and
 /// priority classes.

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::world::{Plan, Source, World, guestbook, role, run_apply, user};
-use crate::gateway::session;
 use crate::kubelet::{enter, spoken};
-use crate::support::kubectl::{Kubectl, Protocol};
-use crate::support::{eventually, helm};
+use test_support::kubernetes::gateway::session;
+use test_support::kubernetes::kubectl::{Kubectl, Protocol};
+use test_support::kubernetes::{eventually, helm};
 
 /// Rights of the account, for all a tool does.
 fn rules() -> Value {

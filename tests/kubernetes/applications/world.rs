@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Layout, base64, kubeconfig, session};
-use crate::support::cluster::Cluster;
-use crate::support::kubectl::{Kubectl, Run};
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::gateway::{Gateway, Layout, base64, kubeconfig, session};
+use test_support::kubernetes::kubectl::{Kubectl, Run};
 
 /// Key of `argocd-cm` that says whether accounts act.
 pub(crate) const MODE: &str = "application.sync.impersonation.enabled";

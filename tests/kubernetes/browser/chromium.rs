@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::support::daemon::Daemon;
-use crate::support::{PATIENCE, eventually};
+use test_support::kubernetes::daemon::Daemon;
+use test_support::kubernetes::{PATIENCE, eventually};
 
 /// A browser with a profile nobody used before; it ends with the value.
 pub(crate) struct Chromium {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 
 use crate::access::world::{As, Token, World};
-use crate::client::{Answer, Client};
-use crate::gateway::Layout;
+use test_support::client::{Answer, Client};
+use test_support::kubernetes::gateway::Layout;
 
 /// The gateway, with a token of alice.
 pub(super) struct Target {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::local::LocalClusters;
 use super::{Failure, print_error};
 use crate::format::Format;
-use tollgate_gateway::cluster_access::ClusterAccess;
+use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
 use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};

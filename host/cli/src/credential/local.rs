@@ -10,9 +10,9 @@ use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use super::{ExecCredentialVersion, Failure, runtime};
+use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_config::raw;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_gateway::cluster_access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;

@@ -12,12 +12,12 @@ use clap::{Args, ValueEnum};
 
 use super::Error;
 use crate::format::Format;
-use tollgate_config::raw;
-use tollgate_core::diagnostic::Loaded;
-use tollgate_gateway::self_check::grants::{ImpersonationGrants, NameSources};
-use tollgate_gateway::self_check::manifest::{
+use tollgate_cluster::self_check::grants::{ImpersonationGrants, NameSources};
+use tollgate_cluster::self_check::manifest::{
     ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
 };
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Loaded;
 use tollgate_policy::impersonate::ImpersonationMapping;
 use tollgate_state::agent::{AgentBinding, AgentObject};
 use tollgate_state::{Resources, source};

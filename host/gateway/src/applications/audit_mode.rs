@@ -11,9 +11,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::cluster_access::ClusterAccess;
-use crate::cluster_query::review::ReviewStatus;
-use crate::cluster_query::{ClusterClient, ClusterQuery, Error};
+use tollgate_cluster::access::ClusterAccess;
+use tollgate_cluster::query::review::ReviewStatus;
+use tollgate_cluster::query::{ClusterClient, ClusterQuery, Error};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::applications::IndexedApplication;

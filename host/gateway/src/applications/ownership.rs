@@ -18,9 +18,9 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::applications::permit::{ApplicationAccess, restriction};
-use crate::cluster_access::ClusterAccess;
-use crate::cluster_query::{ClusterClient, ClusterQuery, Error};
-use crate::discovery::{Discovery, ResourceKind, ResourceScope};
+use tollgate_cluster::access::ClusterAccess;
+use tollgate_cluster::discovery::{Discovery, ResourceKind, ResourceScope};
+use tollgate_cluster::query::{ClusterClient, ClusterQuery, Error};
 use tollgate_policy::application_request::{ActingIdentity, OwnershipCheck};
 use tollgate_policy::applications::{ResourceKey, Tracking};
 use tollgate_policy::impersonate::Impersonation;

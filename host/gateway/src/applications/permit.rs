@@ -20,9 +20,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::discovery::{ResourceKind, ResourceScope};
 use crate::kubernetes::permit::status_message;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
+use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Loaded, one_line};
@@ -225,15 +225,15 @@ pub enum Error {
 /// [`Error::SyncDenied`], [`Error::PermissionDenied`], [`Error::Project`], [`Error::Destination`],
 /// [`Error::Identity`], [`Error::GatewayIdentityRefused`], [`Error::Extra`].
 pub fn access_application(
-    snapshot: &Snapshot,
+    policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
     record: &mut OpenRecord,
 ) -> Result<ApplicationAccess, Error> {
-    let Some(front) = &snapshot.applications else {
+    let Some(front) = &policies.applications else {
         return Err(not_visible(caller, request.1));
     };
-    let evaluation = Evaluator::of(snapshot, front).evaluation(caller, request.0);
+    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
     if let Some(evaluation) = &evaluation {
         record.note(|record| record.checks = evaluation.checks(request.1));
     }
@@ -247,13 +247,13 @@ pub fn access_application(
 ///
 /// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
 pub fn reauthorize_application(
-    snapshot: &Snapshot,
+    policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
     check_object: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
 ) -> Option<(ActingIdentity, Arc<Cluster>)> {
-    let front = snapshot.applications.as_ref()?;
-    let evaluation = Evaluator::of(snapshot, front).evaluation(caller, request.0);
+    let front = policies.applications.as_ref()?;
+    let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
     let access = check_access(evaluation, caller, request.1).ok()?;
     let (project_lists, ownership) = check_object(&access);
     let checks = ObjectChecks {
@@ -271,12 +271,12 @@ pub fn reauthorize_application(
 /// # Errors
 /// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
 pub fn authorize_application(
-    snapshot: &Snapshot,
+    policies: &Policies,
     access: ApplicationAccess,
     checks: ObjectChecks<'_>,
     record: &mut OpenRecord,
 ) -> Result<ApplicationPermit, Error> {
-    let Some(front) = &snapshot.applications else {
+    let Some(front) = &policies.applications else {
         return Err(not_visible(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));

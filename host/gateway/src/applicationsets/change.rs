@@ -266,7 +266,7 @@ impl ApplicationSetHandler<'_, '_> {
         approved: ApprovedPlan,
         deletions: Option<u64>,
     ) -> Result<apply::ApplyOutcome, Rejection> {
-        let settings = self.snapshot.config.application_sets.as_ref();
+        let settings = self.snapshot.policies.config.application_sets.as_ref();
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
             confirmed: deletions,
@@ -278,7 +278,7 @@ impl ApplicationSetHandler<'_, '_> {
         let mut record = self.record.lend();
         let (writer, front_state, reader) = (self.writer.clone(), Arc::clone(self.front_state), self.reader.take());
         let name = approved.plan().set.name.clone();
-        let was = self.snapshot.resources.application_sets.get(&name).cloned();
+        let was = self.snapshot.policies.resources.application_sets.get(&name).cloned();
         let written = tokio::spawn(async move {
             let _held = (write_permit, reader);
             let projects = approved.projects().to_vec();

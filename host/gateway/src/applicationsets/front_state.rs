@@ -151,7 +151,7 @@ impl ApplicationSetsFrontState {
     /// The latest known state of a set: as it was written here recently, or else as the snapshot
     /// has it.
     pub(super) fn latest_known(&self, name: &ObjectName, snapshot: &Snapshot) -> CachedSet {
-        let has = snapshot.resources.application_sets.get(name);
+        let has = snapshot.policies.resources.application_sets.get(name);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.retain(|one| one.at.elapsed() < RECENT_WRITE_TTL);
         let latest = written.iter().rev().find(|one| one.name == *name);
@@ -244,7 +244,7 @@ impl ApplicationSetsFrontState {
         person: u64,
         work: impl FnOnce(&GenerationContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
-        let settings = snapshot.config.application_sets.as_ref();
+        let settings = snapshot.policies.config.application_sets.as_ref();
         let limits = settings.map(|settings| settings.limits).unwrap_or_default();
         let held = self.persons.acquire(person)?;
         let slot = GenerationSlot::new(&self.running);
@@ -264,7 +264,7 @@ impl ApplicationSetsFrontState {
             // Held until the work ends, even if its caller stops waiting.
             let _held: (LimitPermit, _) = (held, started);
             let _release = ReleaseOnDrop(slot);
-            let authorizer = permit::SetAuthorizer::new(&snapshot, &caller).ok_or(Error::Broken)?;
+            let authorizer = permit::SetAuthorizer::new(&snapshot.policies, &caller).ok_or(Error::Broken)?;
             work(&GenerationContext {
                 front_state: &front_state,
                 snapshot: &snapshot,
@@ -282,7 +282,7 @@ impl GenerationContext<'_> {
     /// # Errors
     /// That of a generator or a template. [`Error::Generate`] also if a limit is exceeded.
     pub(super) fn generate(&self, set_permit: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
-        let resources = &self.snapshot.resources;
+        let resources = &self.snapshot.policies.resources;
         let clusters = ClusterInput::all(resources);
         let authorizer = self.authorizer.input_authorizer(set_permit);
         let repositories = self.front_state.store.reader(resources, project(set));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::caller::Caller;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
 use tollgate_applicationset::plan::Plan;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSets};
@@ -192,13 +192,13 @@ pub fn namespace(settings: &ApplicationSets, control_plane_namespace: &str, name
 
 impl<'a> SetAuthorizer<'a> {
     /// Makes the authorizer of a caller. `None` if the front is closed.
-    pub fn new(snapshot: &'a Snapshot, caller: &'a Arc<Caller>) -> Option<Self> {
+    pub fn new(policies: &'a Policies, caller: &'a Arc<Caller>) -> Option<Self> {
         Some(Self {
-            rbac: &snapshot.rbac,
-            resources: &snapshot.resources,
-            settings: snapshot.config.application_sets.as_ref()?,
-            policy: snapshot.application_sets.as_deref()?,
-            control_plane_namespace: &snapshot.config.control_plane_namespace,
+            rbac: &policies.rbac,
+            resources: &policies.resources,
+            settings: policies.config.application_sets.as_ref()?,
+            policy: policies.application_sets.as_deref()?,
+            control_plane_namespace: &policies.config.control_plane_namespace,
             caller,
         })
     }

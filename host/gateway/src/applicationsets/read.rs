@@ -114,8 +114,8 @@ impl ApplicationSetHandler<'_, '_> {
             let permitted = authorizer.namespace(namespace).is_ok();
             return Ok(permitted.then(|| namespace.to_owned()).into_iter().collect());
         }
-        let control_plane = self.snapshot.config.control_plane_namespace.clone();
-        let sets = self.snapshot.resources.application_sets.keys();
+        let control_plane = self.snapshot.policies.config.control_plane_namespace.clone();
+        let sets = self.snapshot.policies.resources.application_sets.keys();
         let others = sets
             .map(|name| &name.namespace)
             .filter(|one| authorizer.namespace(one).is_ok());
@@ -128,7 +128,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// the snapshot.
     fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
         match self.checks() {
-            ApplicationSetChecks::Generated => projects(&self.snapshot.resources),
+            ApplicationSetChecks::Generated => projects(&self.snapshot.policies.resources),
             ApplicationSetChecks::Argocd => BTreeMap::new(),
         }
     }
@@ -140,7 +140,7 @@ impl ApplicationSetHandler<'_, '_> {
         }
         let authorizer = self.authorizer()?;
         let none = BTreeSet::new();
-        let sets = &self.snapshot.resources.application_sets;
+        let sets = &self.snapshot.policies.resources.application_sets;
         let mut here = sets.iter().filter(|(name, _)| name.namespace == namespace);
         let sees = here.any(|(name, set)| {
             let owned = projects.get(name).unwrap_or(&none);

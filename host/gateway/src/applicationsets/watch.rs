@@ -172,18 +172,18 @@ impl Watcher {
     /// Evaluates which sets the watch shows: those that match it and that the caller may see, as
     /// in a list. Only sets whose result could have changed are evaluated.
     fn evaluate_sets(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
-        let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
-        let authorizer = permit::SetAuthorizer::new(snapshot, &caller)?;
+        let caller = snapshot.policies.callers.of(&self.principal, &snapshot.policies.rbac);
+        let authorizer = permit::SetAuthorizer::new(&snapshot.policies, &caller)?;
         let before = self.visibility_inputs.replace(VisibilityInputs {
-            rbac: Arc::clone(&snapshot.rbac),
-            policy: snapshot.application_sets.clone(),
+            rbac: Arc::clone(&snapshot.policies.rbac),
+            policy: snapshot.policies.application_sets.clone(),
         });
         let is_as_before = before.is_some_and(|before| {
-            let policies = (before.policy.as_ref(), snapshot.application_sets.as_ref());
+            let policies = (before.policy.as_ref(), snapshot.policies.application_sets.as_ref());
             let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
-            is_same && Arc::ptr_eq(&before.rbac, &snapshot.rbac)
+            is_same && Arc::ptr_eq(&before.rbac, &snapshot.policies.rbac)
         });
-        let mut projects = projects(&snapshot.resources);
+        let mut projects = projects(&snapshot.policies.resources);
         let evaluate = |(name, set): (&ObjectName, &Arc<Value>)| {
             let owned = projects.remove(name).unwrap_or_default();
             let earlier = self.watched.get(name).filter(|earlier| {
@@ -203,7 +203,15 @@ impl Watcher {
             };
             (name.clone(), watched_set)
         };
-        Some(snapshot.resources.application_sets.iter().map(evaluate).collect())
+        Some(
+            snapshot
+                .policies
+                .resources
+                .application_sets
+                .iter()
+                .map(evaluate)
+                .collect(),
+        )
     }
 
     fn is_new_enough(&self, set: &Value) -> bool {

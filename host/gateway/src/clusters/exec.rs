@@ -10,7 +10,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::cluster_access::ClusterAccess;
+use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};

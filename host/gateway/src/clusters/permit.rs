@@ -15,10 +15,10 @@ use std::sync::Arc;
 use http::Method;
 
 use crate::caller::Caller;
-use crate::cluster_access::{ClusterAccess, ClusterLookup};
 use crate::extensions::facts::Lookup;
 use crate::extensions::permit::Error;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
+use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_core::attributes::Attributes;
 use tollgate_policy::rbac::cluster_object_name;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
@@ -88,13 +88,13 @@ impl ClusterPermit {
 /// [`Error::ClusterDenied`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
 /// for those who may see such clusters.
 pub fn authorize_cluster(
-    snapshot: &Snapshot,
+    (policies, clusters): (&Policies, &Clusters),
     caller: &Caller,
     (name, operation): (&str, ClusterOperation),
     record: &mut OpenRecord,
 ) -> Result<ClusterPermit, Error> {
     let mut checks = Vec::new();
-    let found = judge(snapshot, caller, (name, operation), &mut checks);
+    let found = judge((policies, clusters), caller, (name, operation), &mut checks);
     let access = found.as_ref().ok();
     record.note(|record| {
         record.checks = checks.into();
@@ -109,21 +109,21 @@ pub fn authorize_cluster(
 /// # Errors
 /// As [`authorize_cluster`].
 pub fn reauthorize_cluster(
-    snapshot: &Snapshot,
+    from: (&Policies, &Clusters),
     caller: &Caller,
     request: (&str, ClusterOperation),
 ) -> Result<ClusterPermit, Error> {
     let (_, operation) = request;
-    let access = judge(snapshot, caller, request, &mut Vec::new())?;
+    let access = judge(from, caller, request, &mut Vec::new())?;
     Ok(ClusterPermit { access, operation })
 }
 
 /// The clusters the caller may see, in the order of servers.
-pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
-    let all: Vec<_> = snapshot.clusters.iter().collect();
+pub fn visible<'a>(policies: &Policies, clusters: &'a Clusters, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
+    let all: Vec<_> = clusters.iter().collect();
     let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
     let texts = objects.iter().map(String::as_str);
-    let verdicts = snapshot.rbac.decide_each(&caller.roles, "clusters", "get", texts);
+    let verdicts = policies.rbac.decide_each(&caller.roles, "clusters", "get", texts);
     let seen = all
         .into_iter()
         .zip(verdicts)
@@ -132,13 +132,13 @@ pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<Clust
 }
 
 fn judge(
-    snapshot: &Snapshot,
+    (policies, clusters): (&Policies, &Clusters),
     caller: &Caller,
     (name, operation): (&str, ClusterOperation),
     checks: &mut Vec<CheckRecord>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {
-        let check = Lookup::of(&snapshot.rbac, caller, [resource, action], object).into_check();
+        let check = Lookup::of(&policies.rbac, caller, [resource, action], object).into_check();
         let allowed = check.allowed;
         checks.push(check);
         if allowed {
@@ -151,7 +151,7 @@ fn judge(
         })
     };
     let get = ["clusters", "get"];
-    match snapshot.clusters.find(name) {
+    match clusters.find(name) {
         ClusterLookup::One(access) => {
             require(get, object(access))?;
             for permission in operation.additional_permissions() {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::cluster_access::ClusterAccess;
+use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::credential::cache::health::{Health, SlotStatus};
 use tollgate_plugin::credential::source::CredentialSource;
 

@@ -12,7 +12,7 @@ use rustc_hash::FxBuildHasher;
 use crate::caller::Caller;
 use crate::extensions::call::{Call, ExtensionAttributes};
 use crate::extensions::facts::Facts;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
 use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
@@ -63,11 +63,11 @@ impl ExtensionEvaluationCache {
     /// Returns the evaluation of `caller` and the attributes of `call`.
     pub(crate) fn get_or_evaluate(
         &self,
-        snapshot: &Snapshot,
+        policies: &Policies,
         caller: &Arc<Caller>,
         call: &Call,
     ) -> Arc<ExtensionEvaluation> {
-        let method = (snapshot.policy.dependencies().request == RequestParts::Method).then_some(&call.method);
+        let method = (policies.extensions.dependencies().request == RequestParts::Method).then_some(&call.method);
         let key = self
             .hasher
             .hash_one((Arc::as_ptr(caller) as usize, &call.attributes, method));
@@ -85,7 +85,7 @@ impl ExtensionEvaluationCache {
             caller: Arc::clone(caller),
             attributes: call.attributes.clone(),
             method: method.cloned(),
-            facts: Facts::gather(snapshot, caller, &call.attributes),
+            facts: Facts::gather(policies, caller, call),
             decision: OnceLock::new(),
         });
         // Callers may invent any number of methods.
@@ -112,18 +112,18 @@ impl ExtensionEvaluation {
     /// # Errors
     /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
     /// is stuck denies, whatever it decided before.
-    pub(crate) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+    pub(crate) fn decide(&self, policies: &Policies, call: &Call) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
-            snapshot
-                .policy
+            policies
+                .extensions
                 .decide(self.facts.input(&self.caller, call))
                 .map(Arc::new)
         };
-        if snapshot.policy.dependencies().request == RequestParts::All {
+        if policies.extensions.dependencies().request == RequestParts::All {
             return decide();
         }
         if let Some(decision) = self.decision.get() {
-            snapshot.policy.check_stuck()?;
+            policies.extensions.check_stuck()?;
             return Ok(Arc::clone(decision));
         }
         let decision = decide()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
 use tollgate_config::Compatibility;
 use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
@@ -59,20 +59,21 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
-    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, attributes: &ExtensionAttributes) -> Self {
-        let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
+    pub(crate) fn gather(policies: &Policies, caller: &Caller, call: &Call) -> Self {
+        let attributes = &call.attributes;
+        let look = |resource, action, object| Lookup::of(&policies.rbac, caller, [resource, action], object);
         let read = match &attributes.object {
             CallObject::Application { application, project } => Some(look(
                 "applications",
                 "get",
-                application_object(snapshot, project, application),
+                application_object(policies, project, application),
             )),
             CallObject::Project { project } => Some(look("projects", "get", project.clone())),
             CallObject::Global => None,
         };
         let invoke = look("extensions", "invoke", attributes.name.to_string());
-        let rows = if snapshot.policy.dependencies().candidates {
-            candidates(snapshot, caller, read.iter().chain([&invoke]))
+        let rows = if policies.extensions.dependencies().candidates {
+            candidates(policies, caller, read.iter().chain([&invoke]))
         } else {
             Vec::new()
         };
@@ -95,9 +96,9 @@ impl Facts {
         Self {
             size_kib: u32::try_from(kibibytes).unwrap_or(u32::MAX),
             checks,
-            target: snapshot
+            target: policies
                 .call_targets
-                .get_with_by_ref(attributes, || Arc::new(CallTarget::of(snapshot, attributes))),
+                .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call))),
             verdicts,
         }
     }
@@ -126,16 +127,16 @@ impl Facts {
 
 /// The rows of the table that could affect `lookups`.
 fn candidates<'a, 'b>(
-    snapshot: &'a Snapshot,
+    policies: &'a Policies,
     caller: &Caller,
     lookups: impl Iterator<Item = &'b Lookup>,
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
     for lookup in lookups {
         let left = MAX_CANDIDATES.saturating_sub(rows.len());
-        rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.request(), left));
+        rows.extend(policies.rbac.candidates(&caller.roles, lookup.request(), left));
     }
-    let rules = rows.into_iter().filter_map(|id| snapshot.rbac.rule(id));
+    let rules = rows.into_iter().filter_map(|id| policies.rbac.rule(id));
     rules
         .map(|rule| RbacRow {
             subject: &rule.subject,
@@ -247,19 +248,20 @@ impl CallTarget {
         self.list_entries
     }
 
-    fn of(snapshot: &Snapshot, attributes: &ExtensionAttributes) -> Self {
-        let scope = snapshot
-            .extensions
-            .find(&attributes.name)
+    fn of(policies: &Policies, call: &Call) -> Self {
+        let attributes = &call.attributes;
+        let scope = call
+            .extension
+            .as_ref()
             .map_or(Scope::Application, |found| found.spec().scope);
         let prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
         let project = attributes
             .object
             .project()
-            .and_then(|name| snapshot.resources.projects.get(name));
+            .and_then(|name| policies.resources.projects.get(name));
         let application = project
             .zip(attributes.object.application())
-            .and_then(|(project, name)| application(snapshot, project, name));
+            .and_then(|(project, name)| application(policies, project, name));
         let prepared = match project {
             Some(project) => prepared.with_project(project),
             None => prepared,
@@ -270,11 +272,11 @@ impl CallTarget {
                 literal: None,
                 destination: None,
                 prepared,
-                headers: resource_headers(snapshot, attributes, None),
+                headers: resource_headers(policies, attributes, None),
                 list_entries,
             };
         };
-        let clusters = &snapshot.resources.clusters;
+        let clusters = &policies.resources.clusters;
         let prepared = prepared.with_application(application);
         let destination = destination::resolve(&application.destination, clusters).ok();
         let prepared = match &destination {
@@ -288,11 +290,11 @@ impl CallTarget {
         Self {
             literal: Some(application.destination.clone()),
             headers: resource_headers(
-                snapshot,
+                policies,
                 attributes,
                 destination
                     .as_ref()
-                    .map(|cluster| cluster_header_values(snapshot, cluster, &application.destination)),
+                    .map(|cluster| cluster_header_values(policies, cluster, &application.destination)),
             ),
             destination: destination.map(Arc::new),
             prepared,
@@ -302,12 +304,12 @@ impl CallTarget {
 }
 
 fn resource_headers(
-    snapshot: &Snapshot,
+    policies: &Policies,
     attributes: &ExtensionAttributes,
     cluster: Option<(&str, &str)>,
 ) -> Result<headers::ResourceHeaders, headers::Error> {
     headers::ResourceHeaders::new(&headers::ResourceNames {
-        namespace: &snapshot.config.control_plane_namespace,
+        namespace: &policies.config.control_plane_namespace,
         application: attributes
             .object
             .application()
@@ -320,11 +322,11 @@ fn resource_headers(
 /// Name and server of the cluster as the backend's headers carry them. An empty one is not sent.
 /// Argo CD sends those of the application's destination, which has one of the two.
 fn cluster_header_values<'a>(
-    snapshot: &Snapshot,
+    policies: &Policies,
     cluster: &'a Cluster,
     literal: &'a Destination,
 ) -> (&'a str, &'a str) {
-    match snapshot.config.extensions.compatibility {
+    match policies.config.extensions.compatibility {
         Compatibility::None => (&cluster.name, &cluster.server),
         Compatibility::Argocd => (&literal.name, &literal.server),
     }
@@ -341,21 +343,21 @@ fn count_list_entries(project: Option<&Arc<Project>>, application: Option<&Appli
 /// The application, if it is in the project that the caller names and the project accepts
 /// applications of its namespace. Any other counts as missing, because the caller must not learn
 /// of it.
-fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
-    let application = snapshot.resources.applications.get(name)?;
-    (application.project == project.name && is_app_namespace_permitted(snapshot, project, &name.namespace))
+fn application<'a>(policies: &'a Policies, project: &Project, name: &ObjectName) -> Option<&'a Application> {
+    let application = policies.resources.applications.get(name)?;
+    (application.project == project.name && is_app_namespace_permitted(policies, project, &name.namespace))
         .then_some(&**application)
 }
 
 /// Whether the project accepts applications of the namespace: those of the control plane's
 /// namespace always, others if `sourceNamespaces` lists the namespace. Argo CD does not check it
 /// here.
-fn is_app_namespace_permitted(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
-    match snapshot.config.extensions.compatibility {
+fn is_app_namespace_permitted(policies: &Policies, project: &Project, namespace: &str) -> bool {
+    match policies.config.extensions.compatibility {
         Compatibility::Argocd => true,
         Compatibility::None => tollgate_policy::applications::is_app_namespace_permitted(
             project,
-            &snapshot.config.control_plane_namespace,
+            &policies.config.control_plane_namespace,
             namespace,
         ),
     }
@@ -363,10 +365,10 @@ fn is_app_namespace_permitted(snapshot: &Snapshot, project: &Project, namespace:
 
 /// The RBAC object of an application. Argo CD omits the namespace from the object it checks here,
 /// so a grant on `proj/app` covers that name in every namespace.
-fn application_object(snapshot: &Snapshot, project: &str, name: &ObjectName) -> String {
-    match snapshot.config.extensions.compatibility {
+fn application_object(policies: &Policies, project: &str, name: &ObjectName) -> String {
+    match policies.config.extensions.compatibility {
         Compatibility::None => object_name(
-            &snapshot.config.control_plane_namespace,
+            &policies.config.control_plane_namespace,
             project,
             &name.namespace,
             &name.name,

@@ -1,7 +1,7 @@
 //! Decides whether the caller may make a call. The result is an [`ExtensionPermit`], which only
 //! this stage can make, or 403.
 //!
-//! Security: everything is denied by default, and only the snapshot that the request took
+//! Security: everything is denied by default, and only the policies of the snapshot that the request took
 //! decides.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tollgate_policy::rego;
 
 use crate::caller::Caller;
 use crate::extensions::call::Call;
-use crate::extensions::registry::Extension;
-use crate::snapshot::Snapshot;
+use crate::extensions::registry::{Extension, Registry};
+use crate::policies::Policies;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::OpenRecord;
@@ -93,21 +93,21 @@ pub enum Error {
 /// # Errors
 /// [`Error`]; each one means the request does not pass.
 pub fn authorize(
-    snapshot: &Snapshot,
+    policies: &Policies,
     caller: &Arc<Caller>,
     call: Call,
     record: &mut OpenRecord,
 ) -> Result<ExtensionPermit, Error> {
-    let evaluation = snapshot.extension_evaluations.get_or_evaluate(snapshot, caller, &call);
+    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, &call);
     let target = &evaluation.facts.target;
     record.note(|record| {
         record.checks = Arc::clone(&evaluation.facts.checks);
         record.destination.clone_from(&target.destination);
-        record.policy = Some(Arc::clone(&snapshot.policy_digest));
+        record.policy = Some(Arc::clone(&policies.extensions_digest));
     });
-    let decision = evaluation.decide(snapshot, &call).map_err(Error::Policy)?;
+    let decision = evaluation.decide(policies, &call).map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
-    permit(snapshot, (evaluation, decision), call)
+    permit(policies, (evaluation, decision), call)
 }
 
 /// Authorizes again a call that another snapshot permitted, without a record.
@@ -115,19 +115,19 @@ pub fn authorize(
 /// # Errors
 /// As [`authorize`].
 pub fn reauthorize(
-    snapshot: &Snapshot,
+    (policies, extensions): (&Policies, &Registry),
     caller: &Arc<Caller>,
     before: &ExtensionPermit,
 ) -> Result<ExtensionPermit, Error> {
     let mut call = before.call.clone();
-    call.extension = snapshot.extensions.find(&call.attributes.name);
-    let evaluation = snapshot.extension_evaluations.get_or_evaluate(snapshot, caller, &call);
-    let decision = evaluation.decide(snapshot, &call).map_err(Error::Policy)?;
-    permit(snapshot, (evaluation, decision), call)
+    call.extension = extensions.find(&call.attributes.name);
+    let evaluation = policies.extension_evaluations.get_or_evaluate(policies, caller, &call);
+    let decision = evaluation.decide(policies, &call).map_err(Error::Policy)?;
+    permit(policies, (evaluation, decision), call)
 }
 
 fn permit(
-    snapshot: &Snapshot,
+    policies: &Policies,
     (evaluation, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
     call: Call,
 ) -> Result<ExtensionPermit, Error> {
@@ -144,7 +144,7 @@ fn permit(
             name: call.attributes.name,
         });
     };
-    let compatibility = snapshot.config.extensions.compatibility;
+    let compatibility = policies.config.extensions.compatibility;
     let backend = extension
         .backend(target.literal.as_ref(), target.destination.as_deref(), compatibility)
         .cloned()

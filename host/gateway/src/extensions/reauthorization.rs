@@ -23,8 +23,8 @@ impl ExtensionReauthorization {
         if !now.authenticator.is_still_valid(principal) || !now.plugins.missing_required().is_empty() {
             return false;
         }
-        let caller = now.callers.of(principal, &now.rbac);
-        let again = reauthorize(now, &caller, before);
+        let caller = now.policies.callers.of(principal, &now.policies.rbac);
+        let again = reauthorize((&now.policies, &now.extensions), &caller, before);
         again.is_ok_and(|again| {
             let is_same_scope = again.extension().spec().scope == before.extension().spec().scope;
             is_same_scope && is_same_way(&again, before)

@@ -81,7 +81,7 @@ impl PlatformHandler<'_> {
             .collect();
         let mut any = vec![false; objects.len()];
         for permission in ADMINISTERS {
-            let allowed = check_each(self.snapshot, &self.caller, permission, &objects);
+            let allowed = check_each(&self.snapshot.policies, &self.caller, permission, &objects);
             for (any, allowed) in any.iter_mut().zip(allowed) {
                 *any |= allowed;
             }

@@ -62,7 +62,12 @@ impl PlatformHandler<'_> {
         if everywhere.is_ok() {
             return Ok(None);
         }
-        let allowed = check_each(self.snapshot, &self.caller, PlatformPermission::GetAudit, &objects);
+        let allowed = check_each(
+            &self.snapshot.policies,
+            &self.caller,
+            PlatformPermission::GetAudit,
+            &objects,
+        );
         let readable: Vec<AgentId> = self
             .agents
             .agents()

@@ -8,7 +8,7 @@
 
 use crate::caller::Caller;
 use crate::extensions::facts::Lookup;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
 use tollgate_proxy::record::CheckRecord;
 
 /// A permission on other people's tokens, sessions or audit events.
@@ -51,27 +51,27 @@ pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
 }
 
 /// Looks up one permission.
-pub fn check(snapshot: &Snapshot, caller: &Caller, permission: PlatformPermission, object: String) -> CheckRecord {
-    Lookup::of(&snapshot.rbac, caller, permission.resource_and_action(), object).into_check()
+pub fn check(policies: &Policies, caller: &Caller, permission: PlatformPermission, object: String) -> CheckRecord {
+    Lookup::of(&policies.rbac, caller, permission.resource_and_action(), object).into_check()
 }
 
 /// Whether the caller could have the permission on any object with this prefix. It may return true
 /// if they have none, but never false if they have one.
-pub fn may_allow_prefix(snapshot: &Snapshot, caller: &Caller, permission: PlatformPermission, prefix: &str) -> bool {
-    snapshot
+pub fn may_allow_prefix(policies: &Policies, caller: &Caller, permission: PlatformPermission, prefix: &str) -> bool {
+    policies
         .rbac
         .may_allow_prefix(&caller.roles, permission.resource_and_action(), prefix)
 }
 
 /// For each object, whether the caller has the permission.
 pub fn check_each(
-    snapshot: &Snapshot,
+    policies: &Policies,
     caller: &Caller,
     permission: PlatformPermission,
     objects: &[String],
 ) -> Vec<bool> {
     let [resource, action] = permission.resource_and_action();
     let texts = objects.iter().map(String::as_str);
-    let verdicts = snapshot.rbac.decide_each(&caller.roles, resource, action, texts);
+    let verdicts = policies.rbac.decide_each(&caller.roles, resource, action, texts);
     verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()
 }

@@ -8,7 +8,7 @@
 
 use crate::caller::Caller;
 use crate::extensions::facts::Lookup;
-use crate::snapshot::Snapshot;
+use crate::policies::Policies;
 use tollgate_proxy::record::CheckRecord;
 
 /// A permission on a project.
@@ -31,9 +31,9 @@ impl ProjectPermission {
 }
 
 /// Looks up one permission.
-pub fn check(snapshot: &Snapshot, caller: &Caller, permission: ProjectPermission, name: &str) -> CheckRecord {
+pub fn check(policies: &Policies, caller: &Caller, permission: ProjectPermission, name: &str) -> CheckRecord {
     Lookup::of(
-        &snapshot.rbac,
+        &policies.rbac,
         caller,
         ["projects", permission.action()],
         name.to_owned(),
@@ -42,7 +42,7 @@ pub fn check(snapshot: &Snapshot, caller: &Caller, permission: ProjectPermission
 }
 
 /// For each name, whether the caller may see the project.
-pub fn visible<'a>(snapshot: &Snapshot, caller: &Caller, names: impl Iterator<Item = &'a str>) -> Vec<bool> {
-    let verdicts = snapshot.rbac.decide_each(&caller.roles, "projects", "get", names);
+pub fn visible<'a>(policies: &Policies, caller: &Caller, names: impl Iterator<Item = &'a str>) -> Vec<bool> {
+    let verdicts = policies.rbac.decide_each(&caller.roles, "projects", "get", names);
     verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()
 }

@@ -5,8 +5,8 @@
 use http::StatusCode;
 
 use super::ErrorResponse;
-use crate::discovery;
 use crate::{applications, kubernetes};
+use tollgate_cluster::discovery;
 use tollgate_identity::access;
 use tollgate_identity::authenticate::k8s_proxy;
 use tollgate_identity::sessions::EndReason;

@@ -27,8 +27,8 @@ impl StateParts {
     /// Takes the parts from a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self {
-            resources: Arc::clone(&snapshot.resources),
-            rbac: Arc::clone(&snapshot.rbac),
+            resources: Arc::clone(&snapshot.policies.resources),
+            rbac: Arc::clone(&snapshot.policies.rbac),
             authenticator: Arc::clone(&snapshot.authenticator),
             extensions: Arc::clone(&snapshot.extensions),
         }

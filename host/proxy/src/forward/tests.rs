@@ -7,14 +7,6 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-#[path = "../../../../tests/gateway/support/attack.rs"]
-pub(crate) mod attack;
-#[path = "../../../../tests/gateway/support/authority.rs"]
-mod authority;
-#[path = "../../../../tests/gateway/support/backend.rs"]
-pub(crate) mod backend;
-#[path = "../../../../tests/gateway/support/client.rs"]
-pub(crate) mod client;
 mod content;
 mod ending;
 mod objects;
@@ -22,9 +14,9 @@ pub(crate) mod test_server;
 mod tls;
 mod upgrade;
 
-use backend::Reply;
-use client::{Answer, Client};
 use test_server::{Gateway, TestServer, eventually, limits, request, spec};
+use test_support::backend::{self, Reply};
+use test_support::client::{Answer, Client};
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);

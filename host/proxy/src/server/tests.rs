@@ -5,10 +5,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::forward::tests::attack::{Attack, attacks};
-use crate::forward::tests::backend::{Backend, Reply};
-use crate::forward::tests::client::Client;
 use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, spec};
+use test_support::attack::{Attack, attacks};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);

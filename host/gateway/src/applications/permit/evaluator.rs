@@ -10,7 +10,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::caller::Caller;
 use crate::extensions::facts::Lookup;
-use crate::snapshot::{ApplicationsFront, Snapshot};
+use crate::policies::{ApplicationsFront, Policies};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
@@ -109,15 +109,15 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot, front: &'a ApplicationsFront) -> Self {
+    pub(super) fn of(policies: &'a Policies, front: &'a ApplicationsFront) -> Self {
         Self {
-            rbac: &snapshot.rbac,
+            rbac: &policies.rbac,
             index: &front.index,
             rules: front.policy.rules(),
-            clusters: &snapshot.resources.clusters,
-            control_plane_namespace: &snapshot.config.control_plane_namespace,
-            gateway_identity: snapshot.config.applications.unwrap_or_default().gateway_identity,
-            cache: &snapshot.application_evaluations,
+            clusters: &policies.resources.clusters,
+            control_plane_namespace: &policies.config.control_plane_namespace,
+            gateway_identity: policies.config.applications.unwrap_or_default().gateway_identity,
+            cache: &policies.application_evaluations,
         }
     }
 

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use tollgate_policy::application_request::ReadOrWrite;
 
-use crate::discovery::{ResourceKind, ResourceScope};
+use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::application_request::ActingIdentity;
@@ -151,7 +151,7 @@ pub struct TargetCluster<'a> {
 pub struct RequestObject<'a> {
     /// The attributes of the request.
     pub attributes: &'a Attributes,
-    /// The result of [`crate::discovery::Discovery::find`] for [`resource`]. `None` if there is
+    /// The result of [`tollgate_cluster::discovery::Discovery::find`] for [`resource`]. `None` if there is
     /// none.
     pub kind: Option<&'a ResourceKind>,
     /// The name in its body. `None` unless [`Restrictions::needs_name`].

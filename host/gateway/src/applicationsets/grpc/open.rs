@@ -30,7 +30,7 @@ impl Gateway {
         (snapshot, record): (&Snapshot, &mut OpenRecord),
     ) -> Result<Opened, Rejection> {
         // A closed front responds as if it did not exist.
-        if snapshot.config.application_sets.is_none() {
+        if snapshot.policies.config.application_sets.is_none() {
             return Err(Rejection::NotFound);
         }
         record.note(|record| record.front = "applicationsets");

@@ -7,10 +7,10 @@ use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 
-use super::authority::Authority;
-use super::client::Client;
 use super::test_server::{Gateway, TestServer, limits, request, spec};
 use super::{GET, text};
+use test_support::authority::Authority;
+use test_support::client::Client;
 use tollgate_state::extensions::ExtensionSpec;
 
 /// A backend that demands a client certificate of `clients` and answers with the HTTP version of

@@ -6,9 +6,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::SHORT;
-use super::backend::{Backend, Reply};
-use super::client::Client;
 use super::test_server::{TestServer, eventually, request};
+use test_support::backend::{Backend, Reply};
+use test_support::client::Client;
 
 const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
                     X-Stream-Protocol-Version: v3.channel.k8s.io\r\nContent-Length: 0\r\n";

@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::applications::permit::restriction::pattern::Pattern;
-use crate::discovery::ResourceScope;
+use tollgate_cluster::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
 /// A list of an `AppProject`.

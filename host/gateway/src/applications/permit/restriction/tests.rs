@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http::Method;
 
 use crate::applications::permit::restriction::{BodyName, RequestObject, Restrictions, TargetCluster, resource};
-use crate::discovery::{ResourceKind, ResourceScope};
+use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::upgrade::Protocol;

@@ -1,7 +1,7 @@
 //! What RBAC and the Application's own state say.
 
 use super::*;
-use crate::discovery::{ResourceKind, ResourceScope};
+use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_policy::applications::Inheritance;
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::applications::permit::restriction::lists::{GroupKind, Lists};
-use crate::discovery::ResourceScope;
+use tollgate_cluster::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
 /// `filepath.Match` of patterns of letters, `*` and `?`, for texts without `/`.

@@ -1,0 +1,41 @@
+//! What the gateway fetches from a cluster, and what it makes of the responses.
+
+mod answers;
+mod fake_cluster;
+mod times;
+
+use std::sync::Arc;
+
+use super::{Discovery, EndpointError, Error, ResourceKind, ResourceScope};
+use crate::access::ClusterAccess;
+
+/// `group/Kind`, with `*` for a cluster-scoped kind, or the error with its causes.
+async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, gvr: &str) -> String {
+    let (gv, resource) = gvr.rsplit_once('/').unwrap();
+    let (group, version) = gv.split_once('/').unwrap_or(("", gv));
+    match discovery.find(access, group, version, resource).await {
+        Ok(ResourceKind { group, kind, scope }) => match scope {
+            ResourceScope::Namespaced => format!("{group}/{kind}"),
+            ResourceScope::Cluster => format!("{group}/{kind}*"),
+        },
+        Err(error) => tollgate_core::diagnostic::with_causes(&error),
+    }
+}
+
+fn unavailable(why: &str) -> String {
+    format!("the cluster `prod` does not say which resources it serves: {why}")
+}
+
+fn unknown(resource: &str) -> String {
+    format!("the cluster `prod` does not serve the resource `{resource}`")
+}
+
+#[test]
+fn errors_say_which_cluster_and_what_was_asked() {
+    let error = Error::Unavailable {
+        cluster: "prod".into(),
+        source: EndpointError::Answer,
+    };
+    let text = tollgate_core::diagnostic::with_causes(&error);
+    assert_eq!(text, unavailable("it answered something else than a list of resources"));
+}

@@ -1,0 +1,371 @@
+//! Checks whether each cluster lets the gateway impersonate people, and the service accounts of
+//! Applications. It logs one warning for each missing grant, and reports the results to operators.
+//! It refuses nothing: a gateway whose clusters do not answer starts and serves.
+//!
+//! This file checks the grants for people; [`applications`] checks those for service accounts.
+//!
+//! Invariant: no request waits for a check.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::access::{ClusterAccess, ClusterLookup, Clusters};
+use tollgate_config::Config;
+use tollgate_core::agent::AgentId;
+use tollgate_identity::access::{Agents, ConfigurationStatus};
+use tollgate_proxy::metrics::Metrics;
+use tollgate_state::Resources;
+
+pub mod accounts;
+pub mod applications;
+mod cluster_reviewer;
+pub mod extras;
+pub mod grants;
+pub mod manifest;
+mod review;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+pub use applications::AccountPlan;
+use extras::ExtraGrants;
+use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
+use review::{CheckError, ImpersonationVerdict, review};
+
+/// Interval between checks for changes of agents or clusters.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay until clusters that lack a grant, or did not answer, are asked again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Delay until all clusters are asked again, because roles change without notice.
+const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
+/// Clusters asked at once.
+const MAX_CONCURRENT_CLUSTERS: usize = 4;
+
+/// The latest report of each agent. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
+
+impl SharedReports {
+    /// Reports by agent number. Empty until clusters were asked for the first time.
+    pub fn reports(&self) -> Arc<[AgentReport]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, reports: Vec<AgentReport>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports.into();
+    }
+}
+
+/// The report of one agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AgentReport {
+    /// Its number.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// Name or server of its cluster, as in the agent's object.
+    pub cluster: String,
+    /// Whether its current configuration files are in force.
+    pub configuration: ConfigurationStatus,
+    /// Whether the cluster lets the gateway impersonate people.
+    pub impersonation: ImpersonationStatus,
+}
+
+/// Whether a cluster lets the gateway impersonate people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ImpersonationStatus {
+    /// The agent acts as itself, or is shared with nobody.
+    NotNeeded,
+    /// The cluster grants everything that is needed.
+    Granted {
+        /// `classic` or `constrained`.
+        mode: &'static str,
+    },
+    /// Grants are missing: requests of people will be refused.
+    Missing {
+        /// The mode in which the fewest grants are missing.
+        mode: &'static str,
+        /// Resources, such as `userextras/agent.gitlab.com/id`.
+        missing: Vec<String>,
+        /// The command that prints the required roles.
+        command: String,
+    },
+    /// The cluster did not answer.
+    Unknown {
+        /// The reason.
+        problem: String,
+    },
+}
+
+/// The configuration in force, as far as the checks read it.
+pub trait Configuration: std::fmt::Debug + Send + Sync + 'static {
+    /// Counts up with every change of the configuration.
+    fn generation(&self) -> u64;
+
+    /// What to ask clusters about agents.
+    fn agents(&self) -> AgentPlan;
+
+    /// What to ask clusters about the service accounts of Applications. Blocks for some
+    /// milliseconds when there are thousands of Applications.
+    fn accounts(&self) -> AccountPlan;
+}
+
+/// The results of the checks, for operators and for requests.
+#[derive(Clone, Debug)]
+pub struct CheckResults {
+    /// Results for agents.
+    pub agents: SharedReports,
+    /// Results for the service accounts of Applications.
+    pub applications: applications::SharedReports,
+    /// Keys of `extra` that requests of Applications may send.
+    pub extras: ExtraGrants,
+}
+
+/// Starts the tasks that check clusters: now, after each change of agents, Applications or
+/// clusters, and periodically.
+///
+/// - `helpers`: the set that owns the tasks.
+pub fn spawn(
+    helpers: &mut JoinSet<()>,
+    (config, current): (&Config, &Arc<dyn Configuration>),
+    metrics: &Arc<Metrics>,
+) -> CheckResults {
+    let (extras, forbidden) = ExtraGrants::new();
+    let checks = CheckResults {
+        agents: SharedReports::default(),
+        applications: applications::SharedReports::default(),
+        extras,
+    };
+    if config.kubernetes.is_some() {
+        helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
+    }
+    if config.applications.is_some() {
+        let results = applications::ResultSinks {
+            metrics: Arc::clone(metrics),
+            reports: checks.applications.clone(),
+            extras: checks.extras.clone(),
+        };
+        helpers.spawn(applications::run(Arc::clone(current), forbidden, results));
+    }
+    checks
+}
+
+async fn run(current: Arc<dyn Configuration>, metrics: Arc<Metrics>, reports: SharedReports) {
+    let (mut last_generation, mut last_plan, mut last_verdicts) = (0, AgentPlan::default(), BTreeMap::new());
+    let mut due = Instant::now();
+    loop {
+        let generation = current.generation();
+        let is_due = Instant::now() >= due;
+        if generation != last_generation || is_due {
+            last_generation = generation;
+            let plan = current.agents();
+            if plan != last_plan || is_due {
+                let verdicts = plan.ask().await;
+                log_changes(&plan, &verdicts, &last_verdicts);
+                metrics.set_impersonation_grants(
+                    verdicts
+                        .iter()
+                        .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
+                );
+                reports.set(plan.reports(&verdicts));
+                let good = verdicts
+                    .values()
+                    .all(|verdict| matches!(verdict, ImpersonationVerdict::Granted(_)));
+                due = after(if good { FULL_CHECK_INTERVAL } else { RETRY_INTERVAL });
+                (last_plan, last_verdicts) = (plan, verdicts);
+            }
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or(now)
+}
+
+/// Which clusters to ask about agents, and which grants each needs.
+#[derive(Debug, Default, PartialEq)]
+pub struct AgentPlan {
+    agents: Vec<PlannedAgent>,
+    /// Clusters by their name in metrics, or by the agent's text if no such cluster exists.
+    clusters: BTreeMap<Arc<str>, ClusterGrants>,
+}
+
+/// An agent, and the cluster that is asked about it.
+#[derive(Clone, Debug, PartialEq)]
+struct PlannedAgent {
+    id: AgentId,
+    name: String,
+    /// The cluster, as in the agent's object.
+    cluster: String,
+    configuration: ConfigurationStatus,
+    /// Key in [`AgentPlan::clusters`]. `None` if nobody is impersonated.
+    label: Option<Arc<str>>,
+}
+
+/// The grants that a cluster is asked about.
+#[derive(Debug)]
+struct ClusterGrants {
+    access: Option<Arc<ClusterAccess>>,
+    grants: ImpersonationGrants,
+}
+
+/// Two are equal if asking again could not give another answer. A changed credential takes effect
+/// with the next round at the latest.
+impl PartialEq for ClusterGrants {
+    fn eq(&self, other: &Self) -> bool {
+        let connection = |cluster: &Self| {
+            let access = cluster.access.as_ref()?;
+            let backend = access.backend().map(Arc::as_ptr);
+            Some((backend, Arc::clone(access.provider())))
+        };
+        self.grants == other.grants && connection(self) == connection(other)
+    }
+}
+
+impl AgentPlan {
+    /// Plans what to ask about `agents`, whose clusters are among `clusters`.
+    pub fn of(agents: &Agents, names: NameSources<'_>, (resources, clusters): (&Resources, &Clusters)) -> Self {
+        let mut plan = Self::default();
+        for agent in agents.agents() {
+            let object = resources.agents.get(&agent.name);
+            let grants = object
+                .map(|object| ImpersonationGrants::of(object, names))
+                .unwrap_or_default();
+            let label = (!grants.is_empty()).then(|| plan.add(clusters, &agent.cluster, grants));
+            plan.agents.push(PlannedAgent {
+                id: agent.id,
+                name: agent.name.clone(),
+                cluster: agent.cluster.clone(),
+                configuration: agents.configuration(agent.id),
+                label,
+            });
+        }
+        plan
+    }
+
+    fn add(&mut self, clusters: &Clusters, cluster: &str, grants: ImpersonationGrants) -> Arc<str> {
+        let access = match clusters.find(cluster) {
+            ClusterLookup::One(access) => Some(Arc::clone(access)),
+            ClusterLookup::Several(_) | ClusterLookup::None => None,
+        };
+        let label = access
+            .as_ref()
+            .map_or_else(|| Arc::from(cluster), |access| Arc::clone(access.label()));
+        let no_grants = || ClusterGrants {
+            access,
+            grants: ImpersonationGrants::default(),
+        };
+        let needed = self.clusters.entry(Arc::clone(&label)).or_insert_with(no_grants);
+        needed.grants = std::mem::take(&mut needed.grants).union(grants);
+        label
+    }
+
+    async fn ask(&self) -> BTreeMap<Arc<str>, ImpersonationVerdict> {
+        let reviews = self
+            .clusters
+            .iter()
+            .map(|(label, cluster)| ask(Arc::clone(label), cluster.access.clone(), cluster.grants.clone()));
+        // Collected first, so that the stream does not borrow the plan.
+        let reviews: Vec<_> = reviews.collect();
+        futures_util::stream::iter(reviews)
+            .buffer_unordered(MAX_CONCURRENT_CLUSTERS)
+            .collect()
+            .await
+    }
+
+    /// The command that prints the roles missing in `label`.
+    fn command(&self, label: &str) -> String {
+        let here = |agent: &&PlannedAgent| agent.label.as_deref() == Some(label);
+        grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
+    }
+
+    fn reports(&self, verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>) -> Vec<AgentReport> {
+        let report = |agent: &PlannedAgent| AgentReport {
+            id: agent.id,
+            name: agent.name.clone(),
+            cluster: agent.cluster.clone(),
+            configuration: agent.configuration,
+            impersonation: match agent
+                .label
+                .as_ref()
+                .and_then(|label| Some((label, verdicts.get(label)?)))
+            {
+                None => ImpersonationStatus::NotNeeded,
+                Some((_, ImpersonationVerdict::Granted(mode))) => ImpersonationStatus::Granted { mode: mode.as_str() },
+                Some((label, ImpersonationVerdict::Missing { mode, grants })) => ImpersonationStatus::Missing {
+                    mode: mode.as_str(),
+                    missing: grants.iter().map(ImpersonationGrant::to_string).collect(),
+                    command: self.command(label),
+                },
+                Some((_, ImpersonationVerdict::Unknown(problem))) => ImpersonationStatus::Unknown {
+                    problem: problem.to_string(),
+                },
+            },
+        };
+        self.agents.iter().map(report).collect()
+    }
+}
+
+async fn ask(
+    label: Arc<str>,
+    access: Option<Arc<ClusterAccess>>,
+    grants: ImpersonationGrants,
+) -> (Arc<str>, ImpersonationVerdict) {
+    let verdict = match access {
+        Some(access) => review(&access, &grants).await,
+        None => ImpersonationVerdict::Unknown(CheckError::NoCluster),
+    };
+    (label, verdict)
+}
+
+impl ImpersonationVerdict {
+    /// Number of grants a cluster gives, lacks, and does not answer about.
+    fn counts(&self, plan: &AgentPlan, label: &str) -> [usize; 3] {
+        let all = plan
+            .clusters
+            .get(label)
+            .map_or(0, |cluster| cluster.grants.iter().count());
+        match self {
+            Self::Granted(_) => [all, 0, 0],
+            Self::Missing { grants, .. } => [all.saturating_sub(grants.len()), grants.len(), 0],
+            Self::Unknown(_) => [0, 0, all],
+        }
+    }
+}
+
+/// Logs the verdicts that differ from those before.
+fn log_changes(
+    plan: &AgentPlan,
+    verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,
+    before: &BTreeMap<Arc<str>, ImpersonationVerdict>,
+) {
+    for (cluster, verdict) in verdicts.iter().filter(|(label, now)| before.get(*label) != Some(*now)) {
+        match verdict {
+            ImpersonationVerdict::Granted(mode) => {
+                tracing::info!(%cluster, mode = mode.as_str(), "the cluster lets the gateway act in people's names");
+            }
+            ImpersonationVerdict::Missing { mode, grants } => {
+                let command = plan.command(cluster);
+                for grant in grants {
+                    tracing::warn!(
+                        %cluster, verb = mode.verb(), resource = %grant, group = grant.api_group(*mode),
+                        "the gateway may not impersonate in this cluster, so people are refused there; \
+                         `{command}` prints the role it needs"
+                    );
+                }
+            }
+            ImpersonationVerdict::Unknown(problem) => {
+                tracing::warn!(%cluster, %problem, "the cluster does not say whether the gateway may impersonate");
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Checks whether clusters let the gateway impersonate the service accounts of Applications. It
+//! logs one warning for what is missing, and publishes [`SharedReports`] for operators and
+//! [`ExtraGrants`] for requests. Requests report a 403, after which the cluster is rechecked. It
+//! refuses nothing: a gateway whose clusters do not answer starts and serves.
+//!
+//! Invariant: clusters are asked only while Applications act as accounts, and no request waits
+//! for an answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Configuration;
+use super::cluster_reviewer::ClusterReviewer;
+use super::extras::{ClusterExtraGrants, ExtraGrants, ForbiddenExtra, GrantedAccounts};
+use super::grants::ImpersonationKind;
+use super::review::CheckError;
+use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use crate::access::ClusterAccess;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
+use tollgate_proxy::metrics::Metrics;
+
+mod plan;
+mod report;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod warnings;
+
+pub use plan::AccountPlan;
+pub use report::{
+    AccountAnswer, AccountReport, AccountsReport, ApplicationsReport, ClusterReport, Counts, ExtraReport, SharedReports,
+};
+use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
+use warnings::ClusterWarnings;
+
+/// Interval between checks for changes of Applications, accounts or clusters.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay until accounts that were left out of a round are asked about.
+const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
+/// Delay until missing rights are checked again, and those that a cluster did not answer about.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Delay until everything is checked again, because roles change without notice.
+const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
+/// Clusters asked at once.
+const MAX_CONCURRENT_CLUSTERS: usize = 4;
+/// Least time between two rechecks of one cluster.
+const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Destinations of the results.
+#[derive(Debug)]
+pub(super) struct ResultSinks {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) reports: SharedReports,
+    pub(super) extras: ExtraGrants,
+}
+
+/// Checks for as long as the process lives.
+pub(super) async fn run(
+    current: Arc<dyn Configuration>,
+    mut forbidden: mpsc::Receiver<ForbiddenExtra>,
+    results: ResultSinks,
+) {
+    let mut checker = AccountChecker::new(results);
+    let (mut last_generation, mut due) = (0, Instant::now());
+    loop {
+        let generation = current.generation();
+        if generation != last_generation || Instant::now() >= due {
+            last_generation = generation;
+            let configuration = Arc::clone(&current);
+            due = match tokio::task::spawn_blocking(move || configuration.accounts()).await {
+                Ok(plan) => after(checker.round(plan).await),
+                Err(_) => after(RETRY_INTERVAL),
+            };
+        }
+        tokio::select! {
+            () = sleep(POLL_INTERVAL) => {}
+            Some(report) = forbidden.recv() => {
+                if checker.recheck(&report).await {
+                    due = Instant::now();
+                }
+            }
+        }
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or(now)
+}
+
+/// Checks accounts round by round, and keeps the results.
+#[derive(Debug)]
+struct AccountChecker {
+    results: ResultSinks,
+    plan: AccountPlan,
+    /// The result of each cluster, by server.
+    surveys: BTreeMap<String, SurveyResult>,
+    /// The warnings logged about each cluster, by server.
+    logged: BTreeMap<String, ClusterWarnings>,
+    /// When each cluster was last rechecked, by server.
+    rechecked_at: BTreeMap<String, Instant>,
+}
+
+impl AccountChecker {
+    fn new(results: ResultSinks) -> Self {
+        Self {
+            results,
+            plan: AccountPlan::default(),
+            surveys: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            rechecked_at: BTreeMap::new(),
+        }
+    }
+
+    /// Asks about the accounts that are due, publishes the results, and returns the delay until the
+    /// next round.
+    async fn round(&mut self, plan: AccountPlan) -> Duration {
+        self.replace_plan(plan);
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .plan
+            .clusters
+            .iter()
+            .filter_map(|(server, cluster)| {
+                let accounts = cluster.due_accounts(self.surveys.get(server), &self.plan.keys, now)?;
+                Some((server, cluster, accounts, self.surveys.get(server).cloned()))
+            })
+            .collect();
+        let keys = self.plan.keys.clone();
+        let answers = due.into_iter().map(|(server, cluster, accounts, before)| {
+            let (server, access, keys) = (server.clone(), cluster.access.clone(), &keys);
+            async move { (server, ask(access, (&accounts, keys), before).await) }
+        });
+        let mut answers =
+            futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT_CLUSTERS);
+        // Publish once before any answer, so that requests do not rely on grants that are gone.
+        // Then publish as each cluster answers, so that a slow one does not delay the others.
+        self.publish();
+        while let Some((server, result)) = answers.next().await {
+            self.surveys.insert(server, result);
+            self.publish();
+        }
+        let no_survey = SurveyResult::default();
+        let mut clusters = self.plan.clusters.iter();
+        let is_incomplete = clusters.any(|(server, cluster)| {
+            let result = self.surveys.get(server).unwrap_or(&no_survey);
+            result.problem.is_none() && cluster.unasked(result) > 0
+        });
+        if is_incomplete {
+            NEXT_ROUND_DELAY
+        } else {
+            RETRY_INTERVAL
+        }
+    }
+
+    /// Takes a new plan, and drops the results about clusters that no longer exist or are accessed
+    /// differently.
+    fn replace_plan(&mut self, plan: AccountPlan) {
+        let before = std::mem::replace(&mut self.plan, plan);
+        let clusters = &self.plan.clusters;
+        let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
+            (Some(before), Some(now)) => before.has_same_connection(now),
+            (_, _) => false,
+        };
+        self.surveys.retain(|server, _| is_same(server));
+        for (server, result) in &mut self.surveys {
+            if let Some(cluster) = clusters.get(server) {
+                result
+                    .accounts
+                    .retain(|account, _| cluster.accounts.contains_key(account));
+            }
+            result.extra.retain(|key, _| self.plan.keys.contains(key));
+        }
+        self.logged.retain(|server, _| clusters.contains_key(server));
+        self.rechecked_at.retain(|server, _| clusters.contains_key(server));
+    }
+
+    /// Publishes the results to reports, metrics, log and requests.
+    fn publish(&mut self) {
+        let Self {
+            results,
+            plan,
+            surveys,
+            logged,
+            ..
+        } = self;
+        let of = |server: &str| surveys.get(server);
+        results.reports.set(AccountsReport::of(plan, of));
+        let no_survey = SurveyResult::default();
+        let counts = plan.clusters.iter().map(|(server, cluster)| {
+            let result = surveys.get(server).unwrap_or(&no_survey);
+            let counts = [
+                Counts::of_impersonation(cluster, result),
+                Counts::of_existence(cluster, result),
+                Counts::of_extra(&plan.keys, result),
+            ];
+            (&*cluster.label, counts.map(Counts::to_array))
+        });
+        results.metrics.application_grants.set(counts);
+        let grants = surveys.iter().map(|(server, result)| (server.clone(), granted(result)));
+        results.extras.set(grants);
+        for (server, cluster) in &plan.clusters {
+            let Some(result) = surveys.get(server) else { continue };
+            // An incomplete answer would be logged again with each round.
+            if result.problem.is_some() || cluster.unasked(result) == 0 {
+                let warnings = ClusterWarnings::of(cluster, result);
+                warnings.log_changes(cluster, logged.get(server));
+                logged.insert(server.clone(), warnings);
+            }
+        }
+    }
+
+    /// Rechecks a cluster that answered 403. Returns whether it no longer grants what was sent.
+    /// Then its grants are dropped, and it is asked again.
+    async fn recheck(&mut self, ForbiddenExtra { server, account }: &ForbiddenExtra) -> bool {
+        let Some(granted) = self.results.extras.of(server) else {
+            return false;
+        };
+        let last = self.rechecked_at.get(server);
+        if last.is_some_and(|last| last.elapsed() < MIN_RECHECK_INTERVAL) {
+            return false;
+        }
+        let access = self
+            .plan
+            .clusters
+            .get(server)
+            .and_then(|cluster| cluster.access.clone());
+        let Some(access) = access else { return false };
+        let verdict = timeout(
+            MIN_RECHECK_INTERVAL,
+            still_granted(&ClusterReviewer(&access), &granted, account),
+        )
+        .await;
+        self.rechecked_at.insert(server.clone(), Instant::now());
+        // If a cluster does not answer, the grants stay in force until its next round.
+        let is_withdrawn = matches!(verdict, Ok(Ok(false)));
+        if is_withdrawn {
+            self.results.extras.forget(server);
+            self.surveys.remove(server);
+        }
+        is_withdrawn
+    }
+}
+
+/// Whether a cluster still grants everything in `granted` for an account.
+async fn still_granted(
+    cluster: &impl AccessReviewer,
+    granted: &ClusterExtraGrants,
+    account: &ServiceAccountName,
+) -> Result<bool, CheckError> {
+    let impersonation = AccessCheck::Accounts(
+        AccountRight::Impersonate(ImpersonationKind::Classic),
+        AccountScope::One(account),
+    );
+    if !cluster.is_allowed(impersonation).await? {
+        return Ok(false);
+    }
+    for key in &granted.keys {
+        if !cluster.is_allowed(AccessCheck::Extra(key)).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The keys of `extra` that requests may send to a cluster.
+fn granted(result: &SurveyResult) -> ClusterExtraGrants {
+    let is_granted = |(key, status): (&String, &survey::ExtraStatus)| match status {
+        survey::ExtraStatus::Granted => Some(key.clone()),
+        survey::ExtraStatus::Missing | survey::ExtraStatus::Unknown(_) => None,
+    };
+    let classic = AccountImpersonation::Granted(ImpersonationKind::Classic);
+    let accounts = match result.all {
+        Some(ImpersonationKind::Classic) => GrantedAccounts::All,
+        Some(ImpersonationKind::Constrained) | None => {
+            let these = result
+                .accounts
+                .iter()
+                .filter(|(_, account_result)| account_result.impersonation == classic);
+            GrantedAccounts::These(these.map(|(account, _)| account.clone()).collect::<BTreeSet<_>>())
+        }
+    };
+    ClusterExtraGrants {
+        keys: result.extra.iter().filter_map(is_granted).collect(),
+        accounts,
+    }
+}
+
+async fn ask(
+    access: Option<Arc<ClusterAccess>>,
+    accounts_and_keys: (&[ServiceAccountName], &[String]),
+    before: Option<SurveyResult>,
+) -> SurveyResult {
+    let Some(access) = access else {
+        return SurveyResult::without_answers(CheckError::NoCluster);
+    };
+    survey(
+        &ClusterReviewer(&access),
+        accounts_and_keys,
+        before,
+        after(ROUND_TIMEOUT),
+    )
+    .await
+}

@@ -1,0 +1,145 @@
+//! Plans which clusters to ask, and about which accounts next.
+//!
+//! Invariant: no cluster is asked while Applications do not act as accounts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
+use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
+use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
+use crate::access::{ClusterAccess, Clusters};
+use tollgate_config::ImpersonationMode;
+use tollgate_policy::applications::ApplicationIndex;
+use tollgate_policy::impersonate::service_account::ServiceAccountName;
+use tollgate_state::Cluster;
+
+/// Which clusters to ask, and about which accounts and keys.
+#[derive(Debug, Default)]
+pub struct AccountPlan {
+    pub(super) mode: ImpersonationMode,
+    /// Clusters by server.
+    pub(super) clusters: BTreeMap<String, ClusterAccounts>,
+    /// Keys of `extra` that requests send, in order, without duplicates.
+    pub(super) keys: Vec<String>,
+}
+
+/// The accounts to ask one cluster about.
+#[derive(Debug)]
+pub(super) struct ClusterAccounts {
+    /// Its name in metrics and logs.
+    pub(super) label: Arc<str>,
+    pub(super) access: Option<Arc<ClusterAccess>>,
+    pub(super) accounts: BTreeMap<ServiceAccountName, ActingApplications>,
+}
+
+impl AccountPlan {
+    /// Plans what to ask about the accounts of `applications`.
+    ///
+    /// - `keys`: of `extra`, in any order.
+    /// - `all`: all clusters, for projects that permit only their own.
+    pub fn of(
+        applications: &ApplicationIndex,
+        keys: impl Iterator<Item = String>,
+        (clusters, all): (&Clusters, &[Cluster]),
+    ) -> Self {
+        let mode = applications.mode;
+        let needed = match mode {
+            ImpersonationMode::Off => BTreeMap::new(),
+            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, all),
+        };
+        let to_ask = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
+            let access = clusters.find_by_server(&server).cloned();
+            let name = if cluster.name.is_empty() {
+                &server
+            } else {
+                &cluster.name
+            };
+            let label = access
+                .as_ref()
+                .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
+            let cluster_accounts = ClusterAccounts {
+                label,
+                access,
+                accounts,
+            };
+            (server, cluster_accounts)
+        };
+        let mut keys: Vec<String> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            mode,
+            clusters: needed.into_iter().map(to_ask).collect(),
+            keys,
+        }
+    }
+}
+
+impl ClusterAccounts {
+    /// Whether both access the cluster in the same way, so that results of one are valid for the
+    /// other. A changed credential takes effect with the next round at the latest.
+    pub(super) fn has_same_connection(&self, other: &Self) -> bool {
+        let connection = |cluster: &Self| {
+            let access = cluster.access.as_ref()?;
+            let backend = access.backend().map(Arc::as_ptr);
+            Some((backend, Arc::clone(access.provider())))
+        };
+        connection(self) == connection(other)
+    }
+
+    /// Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts to ask about now, those asked about
+    /// longest ago first. An empty list means to ask only about the cluster. `None` if it is too
+    /// early for all.
+    pub(super) fn due_accounts(
+        &self,
+        last: Option<&SurveyResult>,
+        keys: &[String],
+        now: Instant,
+    ) -> Option<Vec<ServiceAccountName>> {
+        let no_survey = SurveyResult::default();
+        let last = last.unwrap_or(&no_survey);
+        let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
+        if last.problem.is_some() && !is_due(last.at, RETRY_INTERVAL) {
+            return None;
+        }
+        let is_stale = |result: &AccountResult| {
+            is_due(
+                Some(result.at),
+                if result.is_good() {
+                    FULL_CHECK_INTERVAL
+                } else {
+                    RETRY_INTERVAL
+                },
+            )
+        };
+        let result_of = |account: &ServiceAccountName| last.accounts.get(account);
+        let mut stale: Vec<&ServiceAccountName> = self
+            .accounts
+            .keys()
+            .filter(|account| result_of(account).is_none_or(is_stale))
+            .collect();
+        stale.sort_by_key(|account| result_of(account).map(|result| result.at));
+        stale.truncate(MAX_ACCOUNTS_PER_ROUND);
+        let has_all_keys = keys.iter().all(|key| last.extra.contains_key(key));
+        let must_ask = !stale.is_empty() || !has_all_keys || is_due(last.at, FULL_CHECK_INTERVAL);
+        must_ask.then(|| stale.into_iter().cloned().collect())
+    }
+
+    /// Number of accounts that were not asked about yet.
+    pub(super) fn unasked(&self, result: &SurveyResult) -> usize {
+        let unknown = self
+            .accounts
+            .keys()
+            .filter(|account| !result.accounts.contains_key(account));
+        unknown.count()
+    }
+
+    /// The command that prints the roles the gateway needs there.
+    pub(super) fn command(&self) -> String {
+        format!("tollgate rbac manifest --applications --cluster {}", self.label)
+    }
+}

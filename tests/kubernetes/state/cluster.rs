@@ -1,0 +1,318 @@
+//! What only a cluster does: lines that break, rights and definitions that are not
+//! there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate_config::{ApplicationNamespaces, KubernetesState};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_state::Resources;
+use tollgate_state::kubernetes::KubernetesSource;
+use tollgate_state::source::{Source, WriteTarget};
+
+use crate::state::line::Line;
+use crate::state::world::{ARGO, Namespace, Reader, World, application, fill, object, of_cluster, said};
+use test_support::kubernetes::cluster::Cluster;
+use test_support::kubernetes::kubectl::Credential;
+use test_support::kubernetes::{crds, eventually};
+use test_support::programs;
+
+/// Long enough for everything that can be there.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// The first load of a source that is given little time.
+async fn first(settings: KubernetesState, namespace: &str) -> (KubernetesSource, Loaded<Arc<Resources>>) {
+    let source = KubernetesSource::start_within(settings, namespace, BOUND);
+    tokio::task::spawn_blocking(move || {
+        let loaded = source.load();
+        (source, loaded)
+    })
+    .await
+    .unwrap()
+}
+
+/// The administrator's kubeconfig, for another address.
+fn through(cluster: &Cluster, line: &Line, folder: &std::path::Path) -> std::path::PathBuf {
+    let text = std::fs::read_to_string(cluster.admin().kubeconfig()).unwrap();
+    let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://{}", line.address));
+    let file = folder.join("kubeconfig");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn what_was_known_stays_while_the_server_is_away() {
+    let mut world = Namespace::new("away").await;
+    let line = Line::to(world.cluster.url().strip_prefix("https://").unwrap()).await;
+    let folder = tempfile::tempdir().unwrap();
+    world.kubeconfig = through(world.cluster, &line, folder.path());
+    fill(&world).await;
+    let mut reader = Reader::of(&world.config()).await;
+    let before = reader.good().await;
+    assert_eq!(said(&reader.source.health()), "");
+    reader.calm().await;
+    line.cut();
+    let all_broken = |health: &[Diagnostic]| health.len() == 9 && health.iter().all(Diagnostic::is_error);
+    reader.until_health("every watch is broken", all_broken).await;
+    let health = said(&reader.source.health());
+    assert!(
+        health.contains("error: what is known stays, and may be old: applications.argoproj.io cannot be watched"),
+        "{health}"
+    );
+    assert!(reader.is_signaled(Duration::from_secs(10)).await, "so that it is told");
+    assert!(Arc::ptr_eq(&before, &reader.good().await), "the last good state stays");
+    // Changed, gone and new meanwhile.
+    world.put(&application(&world, "guestbook", "default")).await;
+    world.delete(&application(&world, "web", "default")).await;
+    world.put(&application(&world, "fresh", "shop")).await;
+    assert!(Arc::ptr_eq(&before, &reader.good().await));
+    line.mend();
+    let names = |resources: &Resources| {
+        let named = resources.applications.iter();
+        let named = named.map(|(name, application)| format!("{} {}", name.name, application.project));
+        named.collect::<Vec<_>>()
+    };
+    let loaded = reader
+        .until("everything is caught up", |loaded| {
+            let resources = loaded.value.as_deref().expect("no load is refused");
+            // Lists are put in force whole: nothing vanishes in between.
+            assert!(resources.applications.len() >= 2 && !resources.projects.is_empty());
+            names(resources) == ["fresh shop", "guestbook default"]
+        })
+        .await;
+    let after = loaded.value.unwrap();
+    assert!(Arc::ptr_eq(&before.projects["shop"], &after.projects["shop"]));
+    reader.until_health("nothing is wrong", <[Diagnostic]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_status_is_no_change() {
+    let world = Namespace::new("status").await;
+    fill(&world).await;
+    let mut reader = Reader::of(&world.config()).await;
+    reader.good().await;
+    reader.calm().await;
+    let mut reconciled = application(&world, "guestbook", "shop");
+    reconciled["status"] = json!({"reconciledAt": "2024-01-01T00:00:00Z"});
+    world.put(&reconciled).await;
+    assert!(!reader.is_signaled(Duration::from_secs(2)).await);
+    world.put(&application(&world, "guestbook", "default")).await;
+    assert!(
+        reader.is_signaled(Duration::from_secs(10)).await,
+        "a change is signaled"
+    );
+}
+
+#[tokio::test]
+async fn a_status_of_a_set_is_no_change() {
+    let world = Namespace::new("set-status").await;
+    fill(&world).await;
+    let spec = |go: bool| {
+        json!({"goTemplate": go, "generators": [], "template": {
+            "metadata": {"name": "a"}, "spec": {"project": "shop", "destination": {}},
+        }})
+    };
+    let set = |spec: &Value| object(&world, (ARGO, "ApplicationSet", "flapping"), json!({"spec": spec}));
+    world.put(&set(&spec(true))).await;
+    let mut reader = Reader::of(&world.config()).await;
+    let before = reader.good().await;
+    reader.calm().await;
+    let namespace = format!("--namespace={}", world.namespace());
+    for status in ["True", "False", "True"] {
+        let condition = json!({"status": {"conditions": [{
+            "type": "ErrorOccurred", "status": status, "message": "m", "reason": "r",
+        }]}});
+        let condition = condition.to_string();
+        let patch = [
+            "patch",
+            "applicationset",
+            "flapping",
+            "--subresource=status",
+            "--type=merge",
+            &namespace,
+        ];
+        let patch = [&patch[..], &["--patch", &condition]].concat();
+        world.cluster.admin().succeed(&patch).await;
+    }
+    assert!(!reader.is_signaled(Duration::from_secs(2)).await);
+    assert!(Arc::ptr_eq(&before, &reader.good().await), "no other generation");
+    world.put(&set(&spec(false))).await;
+    assert!(
+        reader.is_signaled(Duration::from_secs(10)).await,
+        "a change is signaled"
+    );
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_with_its_rule() {
+    let world = Namespace::new("rights").await;
+    fill(&world).await;
+    let (cluster, namespace) = (world.cluster, world.namespace());
+    let token = cluster.service_account(namespace, "gate").await;
+    let kubectl = cluster.kubectl(Credential::Token(token));
+    let settings = KubernetesState {
+        kubeconfig: Some(kubectl.kubeconfig()),
+        ..KubernetesState::default()
+    };
+    let role = |resources: &[(&str, &str)]| {
+        let rule = |(group, resource): &(&str, &str)| json!({"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]});
+        let rules: Vec<Value> = resources.iter().map(rule).collect();
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "gate", "namespace": namespace}, "rules": rules,
+        })
+    };
+    let most = [("", "secrets"), ("", "configmaps"), ("argoproj.io", "appprojects")];
+    cluster.admin().apply(&role(&most).to_string()).await;
+    let bind = ["create", "rolebinding", "gate", "--role=gate", "--namespace", namespace];
+    let account = format!("--serviceaccount={namespace}:gate");
+    cluster.admin().succeed(&[&bind[..], &[&account]].concat()).await;
+    let (_, refused) = first(settings.clone(), namespace).await;
+    assert!(refused.value.is_none());
+    let text = said(&refused.diagnostics);
+    assert_eq!(refused.diagnostics.len(), 1, "{text}");
+    for part in [
+        "error: applications.argoproj.io may not be watched: ",
+        "is forbidden",
+        &format!("grant it by a Role in namespace `{namespace}` with the rule"),
+        "{apiGroups: [\"argoproj.io\"], resources: [applications], verbs: [list, watch]}",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    // With it, and without those that can be done without.
+    let all = [&most[..], &[("argoproj.io", "applications")]].concat();
+    cluster.admin().apply(&role(&all).to_string()).await;
+    let (source, loaded) = first(settings.clone(), namespace).await;
+    let resources = loaded.value.unwrap_or_else(|| panic!("{}", said(&loaded.diagnostics)));
+    assert_eq!(resources.applications.len(), 2);
+    assert!(resources.agents.is_empty() && resources.extensions.is_empty());
+    let health = source.health();
+    assert_eq!(health.len(), 4, "{}", said(&health));
+    assert!(health.iter().all(|finding| !finding.is_error()));
+    assert!(said(&health).contains("warning: agents.tollgate.dev may not be watched"));
+    assert!(matches!(source.write_target(), Ok(WriteTarget::Cluster(_))));
+    // Applications of all namespaces are another right.
+    let everywhere = KubernetesState {
+        applications: ApplicationNamespaces::All,
+        ..settings
+    };
+    let (_, refused) = first(everywhere, namespace).await;
+    let text = said(&refused.diagnostics);
+    assert!(
+        refused.value.is_none() && text.contains("grant it by a ClusterRole with the rule"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn applications_are_read_where_the_settings_say() {
+    let (world, other) = (Namespace::new("home").await, Namespace::new("team").await);
+    fill(&world).await;
+    other.put(&application(&other, "theirs", "shop")).await;
+    let with = |applications| KubernetesState {
+        kubeconfig: Some(world.kubeconfig.clone()),
+        applications,
+        ..KubernetesState::default()
+    };
+    let has = async |applications: ApplicationNamespaces| {
+        let (_, loaded) = first(with(applications), world.namespace()).await;
+        let resources = loaded.value.unwrap_or_else(|| panic!("{}", said(&loaded.diagnostics)));
+        let of = |name: &str| resources.applications.keys().any(|key| key.namespace == name);
+        assert!(of(world.namespace()));
+        of(other.namespace())
+    };
+    assert!(
+        !has(ApplicationNamespaces::ControlPlane).await,
+        "only the control plane's"
+    );
+    let listed = [other.namespace().to_owned()].into();
+    assert!(has(ApplicationNamespaces::Listed(listed)).await);
+    assert!(has(ApplicationNamespaces::All).await);
+}
+
+#[tokio::test]
+async fn definitions_that_are_missing_are_named_or_done_without() {
+    let cluster = Cluster::start().await;
+    cluster.admin().succeed(&["create", "namespace", "argocd"]).await;
+    let settings = || KubernetesState {
+        kubeconfig: Some(cluster.admin().kubeconfig()),
+        ..KubernetesState::default()
+    };
+    let (_, refused) = first(settings(), "argocd").await;
+    let text = said(&refused.diagnostics);
+    assert!(refused.value.is_none());
+    assert_eq!(refused.diagnostics.len(), 2, "{text}");
+    for name in ["applications.argoproj.io", "appprojects.argoproj.io"] {
+        let line = format!("error: there are no {name}: their definition is not installed");
+        assert!(text.contains(&line), "{text}");
+        assert!(
+            text.contains(&format!("install the CustomResourceDefinition `{name}`")),
+            "{text}"
+        );
+    }
+    // Argo CD's alone are enough.
+    let of_argo = |file: &&std::path::PathBuf| {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap();
+        programs::CRDS.contains(&name)
+    };
+    for file in crds::files().iter().filter(of_argo) {
+        let file = format!("--filename={}", file.display());
+        cluster.admin().succeed(&["apply", "--server-side", &file]).await;
+    }
+    let mut reader = Reader::of(&of_cluster(&cluster.admin().kubeconfig(), "argocd")).await;
+    let resources = reader.good().await;
+    assert!(resources.agents.is_empty());
+    // Argo CD's other kinds are looked for again by themselves, each at its own time.
+    reader
+        .until_health("only Tollgate's kinds and the extension are missing", |health| {
+            health.len() == 3 && health.iter().all(|finding| !finding.is_error())
+        })
+        .await;
+    for file in crds::files() {
+        let file = format!("--filename={}", file.display());
+        cluster.admin().succeed(&["apply", "--server-side", &file]).await;
+    }
+    let agent = json!({
+        "apiVersion": "tollgate.dev/v1alpha1", "kind": "Agent",
+        "metadata": {"name": "edge", "namespace": "argocd"},
+        "spec": {"id": 7, "configProject": {"id": 1}, "cluster": "in-cluster"},
+    });
+    // A definition takes a moment until its objects can be made.
+    eventually("the agent can be made", async || {
+        let apply = ["apply", "--filename=-"];
+        let run = cluster.admin().run_with(&apply, &agent.to_string()).await;
+        run.status.success().then_some(())
+    })
+    .await;
+    reader
+        .until("the agent is there", |loaded| {
+            loaded
+                .value
+                .as_deref()
+                .is_some_and(|resources| resources.agents.contains_key("edge"))
+        })
+        .await;
+    reader
+        .until_health("all kinds are there", <[Diagnostic]>::is_empty)
+        .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_in_time() {
+    let settings = KubernetesState {
+        kubeconfig: Some("/nowhere/kubeconfig".into()),
+        ..KubernetesState::default()
+    };
+    let (source, refused) = first(settings, "argocd").await;
+    let text = said(&refused.diagnostics);
+    assert!(refused.value.is_none());
+    assert!(
+        text.contains(
+            "the API server of the control plane cannot be reached: the kubeconfig `/nowhere/kubeconfig` cannot be used"
+        ),
+        "{text}"
+    );
+    assert!(source.write_target().is_err());
+}

@@ -1,0 +1,77 @@
+//! Functions of letters, for every letter there is.
+
+use serde_json::{Value, json};
+use tollgate_applicationset::MissingKey;
+
+use super::{Outcome, Pair, ask, compared};
+use test_support::judge::Judge;
+
+/// Letters of one text.
+const LETTERS: usize = 512;
+/// Texts that go to the judge at once.
+const BATCH: usize = 64;
+
+/// Each letter has text around it, so that nothing at the edges hides it.
+const TEXTS: &[&str] = &[
+    "{{ range .letters }}{{ print \"a\" . \"b\" | normalize }}|{{ end }}",
+    "{{ range .letters }}{{ print . \"b\" . | trim }}|{{ end }}",
+    "{{ range .letters }}{{ squote . }}{{ toJson . }}|{{ end }}",
+    "{{ range .letters }}{{ splitList \"\" (print . \"b\" .) | join \",\" }}|{{ end }}",
+    "{{ range .letters }}{{ printf \"%3s%-3v%.1s\" . . . }}|{{ end }}",
+];
+
+#[test]
+fn every_letter_is_the_same_to_argo_cd() {
+    let judge = Judge::start();
+    let all: Vec<char> = (char::MIN..=char::MAX).collect();
+    let mut pairs = Vec::new();
+    for letters in all.chunks(LETTERS) {
+        let letters: Vec<Value> = letters.iter().map(|letter| json!(letter.to_string())).collect();
+        let parameters = json!({"letters": letters});
+        pairs.extend(TEXTS.iter().map(|text| pair(text, &parameters)));
+    }
+    let latin: Vec<Value> = ('\0'..='\u{17f}').map(|letter| json!(letter.to_string())).collect();
+    let cases = "{{ range .letters }}{{ print \"a\" . \"b\" | upper }}{{ print \"a\" . \"b\" | lower }}|{{ end }}";
+    pairs.push(pair(cases, &json!({"letters": latin})));
+    let ascii: Vec<Value> = ('\0'..='\u{7f}').map(|letter| json!(letter.to_string())).collect();
+    for function in ["title", "untitle", "swapcase", "quote", "printf \"%q\""] {
+        let text = format!("{{{{ range .letters }}}}{{{{ print \"aB\" . \"cD\" | {function} }}}}|{{{{ end }}}}");
+        pairs.push(pair(&text, &json!({"letters": ascii})));
+    }
+    let mut wrong = Vec::new();
+    for pairs in pairs.chunks(BATCH) {
+        for (pair, theirs) in pairs.iter().zip(ask(&judge, pairs)) {
+            if compared(pair, &theirs) != Outcome::Same {
+                wrong.push(differing(pair, &judge));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} texts differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn pair(text: &str, parameters: &Value) -> Pair {
+    Pair {
+        text: text.to_owned(),
+        parameters: parameters.clone(),
+        missing_key: MissingKey::Default,
+        is_fast: false,
+    }
+}
+
+/// The first letter that makes the difference.
+fn differing(whole: &Pair, judge: &Judge) -> String {
+    let letters = whole.parameters["letters"].as_array().unwrap();
+    let single: Vec<Pair> = letters
+        .iter()
+        .map(|letter| pair(&whole.text, &json!({"letters": [letter]})))
+        .collect();
+    let answers = ask(judge, &single);
+    let outcomes = single
+        .iter()
+        .zip(answers)
+        .map(|(pair, theirs)| (pair, compared(pair, &theirs)));
+    let mut differing = outcomes.filter(|(_, outcome)| *outcome != Outcome::Same);
+    let first = differing.next();
+    let more = differing.count();
+    format!("{}: {first:?} and {more} more", whole.text)
+}

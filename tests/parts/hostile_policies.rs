@@ -1,0 +1,709 @@
+//! Policies and expressions made to harm: each is refused, or stopped within
+//! bounds and with a reason, while another bundle goes on deciding.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use regorus::Value;
+use serde_json::json;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::cel::{self, Expression};
+use tollgate_policy::rego::{
+    Bundle, Checker, DECISION_TIME_LIMIT, Error, Front, MAX_CALL_DEPTH, MAX_STACK_BYTES, WorkerLimits,
+};
+
+fn checker() -> Checker {
+    let limits = WorkerLimits {
+        time: Duration::from_secs(20),
+        cpu_seconds: 3,
+        memory_bytes: 2 * 1024 * 1024 * 1024,
+    };
+    Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate"))).with_limits(limits)
+}
+
+const CASES: &str = r#"
+base:
+  principal: {id: a, username: a, groups: [x], issuer: i, kind: oidc}
+  request: {method: GET, path: /}
+  extension: {name: e, scope: global}
+  rbac: {extensions_invoke: {allow: true, why: w}, candidates: []}
+cases:
+  - {note: get, want: {allow: true}}
+  - {note: post, input: {request: {method: POST}}, want: {allow: false}}
+"#;
+
+const HEAD: &str = "package tollgate.extensions\n\ndefault decision := {\"allow\": false, \"reason\": \"no\"}\n";
+
+/// A policy that allows GET when `condition` holds, with more rules.
+fn policy(condition: &str, rules: &str) -> String {
+    format!(
+        "{HEAD}\ndecision := {{\"allow\": true, \"reason\": \"yes\"}} if {{\n\tinput.request.method == \"GET\"\n\t{condition}\n}}\n\n{rules}\n"
+    )
+}
+
+fn load(policy: &str, more: &[(&str, &str)]) -> Loaded<Bundle> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for (name, text) in [("policy.rego", policy), ("cases.yaml", CASES)].iter().chain(more) {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    Bundle::load(folder.path(), Front::Extensions, &checker())
+}
+
+fn input(method: &str, groups: &[String]) -> Value {
+    Value::from(json!({
+        "principal": {"id": "a", "username": "a", "groups": groups, "issuer": "i", "kind": "oidc"},
+        "request": {"method": method, "path": "/"},
+        "extension": {"name": "e", "scope": "global"},
+        "rbac": {"extensions_invoke": {"allow": true, "why": "w"}, "candidates": []},
+    }))
+}
+
+/// Runs `hostile` while a good bundle decides on another thread; that one must
+/// get on, and must never be wrong.
+fn meanwhile<T>(hostile: impl FnOnce() -> T) -> T {
+    let good = load(&policy("true", ""), &[]).value.expect("the good bundle loads");
+    let (stop, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(good.decide(input("GET", &[])).unwrap().allow);
+                assert!(!good.decide(input("PUT", &[])).unwrap().allow);
+                decided.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        // Also when `hostile` panics, or the scope would wait for ever.
+        let _stop = Stop(&stop);
+        let before = decided.load(Ordering::Relaxed);
+        let result = hostile();
+        while decided.load(Ordering::Relaxed) <= before {
+            std::thread::yield_now();
+        }
+        result
+    })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[track_caller]
+fn refused(name: &str, policy: &str, more: &[(&str, &str)], because: &str) {
+    let started = Instant::now();
+    let loaded = load(policy, more);
+    let took = started.elapsed();
+    let errors: Vec<String> = loaded
+        .diagnostics
+        .iter()
+        .filter(|finding| finding.is_error())
+        .map(Diagnostic::to_string)
+        .collect();
+    assert!(loaded.value.is_none(), "{name} was accepted");
+    assert!(
+        errors.iter().any(|error| error.contains(because)),
+        "{name}: wanted `{because}`, got {errors:#?}"
+    );
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.len() < 800 && !error.contains("panicked")),
+        "{name}: {errors:#?}"
+    );
+    assert!(took < Duration::from_secs(15), "{name} took {took:?}");
+}
+
+#[test]
+fn what_a_file_shows_is_refused_before_it_is_parsed() {
+    meanwhile(|| {
+        for depth in [9, 12, 18, 32, 500] {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            let literal = policy(&format!("count({open}1{close}) == 1"), "");
+            refused("nested arrays", &literal, &[], "policy.rego:7:");
+            let (open, close) = ("{".repeat(depth), "}".repeat(depth));
+            refused(
+                "nested sets",
+                &policy(&format!("count({open}1{close}) == 1"), ""),
+                &[],
+                "nested more than 8 deep",
+            );
+            let (open, close) = ("(".repeat(depth), ")".repeat(depth));
+            refused(
+                "parentheses",
+                &policy(&format!("{open}1{close} == 1"), ""),
+                &[],
+                "nested more than 8 deep",
+            );
+        }
+        refused(
+            "a long line",
+            &policy(&format!("{} == 1", "a".repeat(2000)), ""),
+            &[],
+            "bytes, 1000 are allowed",
+        );
+        refused(
+            "many lines",
+            &policy("true", &"# x\n".repeat(6000)),
+            &[],
+            "lines, 5000 are allowed",
+        );
+        refused(
+            "a large file",
+            &policy(
+                "true",
+                &"# xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(6000),
+            ),
+            &[],
+            "more than 262144 bytes",
+        );
+        refused(
+            "deep in a second file",
+            &policy("true", ""),
+            &[("b.rego", "package b\n\nx := [[[[[[[[[1]]]]]]]]]\n")],
+            "b.rego:3:",
+        );
+    });
+}
+
+#[test]
+fn recursion_is_refused() {
+    meanwhile(|| {
+        refused(
+            "function recursion",
+            &policy("f(3) == 0", "f(n) := f(n - 1)"),
+            &[],
+            "policy.rego:10:",
+        );
+        refused(
+            "function recursion",
+            &policy("f(3) == 0", "f(n) := f(n - 1)"),
+            &[],
+            "in a circle: `tollgate.extensions.f` → `tollgate.extensions.f`",
+        );
+        refused("rule cycle", &policy("x", "x := y\n\ny := x"), &[], "in a circle");
+        refused(
+            "unused recursion",
+            &policy("true", "f(n) := f(n - 1)"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle over packages",
+            &policy("data.b.f(1)", "g(n) := data.b.f(n)"),
+            &[("b.rego", "package b\n\nf(n) := data.tollgate.extensions.g(n)\n")],
+            "in a circle",
+        );
+        refused(
+            "cycle over an import",
+            &policy("lib.f(1)", "g(n) := lib.f(n)").replace("\n\ndefault", "\n\nimport data.b as lib\n\ndefault"),
+            &[(
+                "b.rego",
+                "package b\n\nimport data.tollgate.extensions.g as other\n\nf(n) := other(n)\n",
+            )],
+            "in a circle",
+        );
+        refused(
+            "cycle over the package",
+            &policy("x", "x := count(data.tollgate)"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle over a dynamic path",
+            &policy("x", "x := data.tollgate[input.request.method]"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle in a comprehension",
+            &policy("x", "x := {y | y := x}"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle in a head",
+            &policy("p", "p contains z if some z in p"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle behind every",
+            &policy("x", "x if every y in [1] { x == y }"),
+            &[],
+            "in a circle",
+        );
+        refused(
+            "cycle behind else",
+            &policy("x", "x := 1 if false\nelse := x"),
+            &[],
+            "in a circle",
+        );
+        let chain = |length: usize| {
+            (0..length)
+                .map(|at| format!("f{at}(n) := f{}(n) + 1\n\n", at + 1))
+                .collect::<String>()
+                + &format!("f{length}(n) := n\n")
+        };
+        refused(
+            "a long chain",
+            &policy("f0(1) > 0", &chain(100)),
+            &[],
+            "a chain of more than 32 rules",
+        );
+    });
+}
+
+#[test]
+fn the_deepest_chain_there_can_be_fits_the_stack() {
+    let chain = |length: usize| {
+        (0..length)
+            .map(|at| format!("f{at}(n) := [x | some y in [n]; x := f{}(y)][0]\n\n", at + 1))
+            .collect::<String>()
+            + &format!("f{length}(n) := n\n")
+    };
+    let loaded = load(&policy("f0(1) == 1", &chain(MAX_CALL_DEPTH - 2)), &[]);
+    let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let decide = move || bundle.decide(input("GET", &[])).unwrap().allow;
+    let thread = std::thread::Builder::new()
+        .stack_size(MAX_STACK_BYTES)
+        .spawn(decide)
+        .unwrap();
+    assert!(thread.join().unwrap());
+}
+
+#[test]
+fn functions_that_reach_out_or_amplify_are_refused() {
+    meanwhile(|| {
+        for (name, call) in [
+            (
+                "http.send",
+                r#"http.send({"method": "GET", "url": "http://127.0.0.1"})"#,
+            ),
+            ("io.jwt.decode", r#"io.jwt.decode("a.b.c")"#),
+            ("crypto.sha256", r#"crypto.sha256("a")"#),
+            ("time.now_ns", "time.now_ns() > 0"),
+            ("rand.intn", r#"rand.intn("a", 5) > 0"#),
+            ("opa.runtime", "opa.runtime()"),
+            ("numbers.range", "count(numbers.range(1, 20000000)) > 0"),
+            ("numbers.range_step", "count(numbers.range_step(1, 20000000, 1)) > 0"),
+            ("regex.replace", r#"regex.replace("a", "a", "aa") != """#),
+            ("strings.replace_n", r#"strings.replace_n({"a": "aa"}, "a") != """#),
+            ("walk", "walk(input, [_, 1])"),
+            ("json.marshal", r#"json.marshal(input) != """#),
+            ("bits.lsh", "bits.lsh(1, 1000000000) > 0"),
+            ("product", "product([1]) == 1"),
+            ("print", r#"print("x")"#),
+            ("nothing.such", "nothing.such(1)"),
+        ] {
+            refused(
+                name,
+                &policy(call, ""),
+                &[],
+                &format!("error: function `{name}` cannot be used in a policy"),
+            );
+        }
+        refused(
+            "a call in line 7",
+            &policy("http.send({})", ""),
+            &[],
+            "policy.rego:7:5: error: function `http.send`",
+        );
+        let doubling =
+            "s := input.request.path\n\nt := replace(s, \"/\", \"//////////////////////////////////////////////\")";
+        refused(
+            "replace growth",
+            &policy("t != \"\"", doubling),
+            &[],
+            "grow by more than 8 times",
+        );
+        refused(
+            "replace with itself",
+            &policy("t != \"\"", "t := replace(\"aaaa\", \"a\", input.request.path)"),
+            &[],
+            "not literal texts",
+        );
+        refused(
+            "dynamic pattern",
+            &policy("regex.match(input.request.path, \"a\")", ""),
+            &[],
+            "is not a literal text",
+        );
+        refused(
+            "dynamic glob",
+            &policy("glob.match(input.request.path, [], \"a\")", ""),
+            &[],
+            "is not a literal text",
+        );
+        refused(
+            "dynamic format",
+            &policy("sprintf(input.request.path, [1]) != \"\"", ""),
+            &[],
+            "a literal format",
+        );
+        refused(
+            "wide format",
+            &policy("sprintf(\"%0999999999d\", [1]) != \"\"", ""),
+            &[],
+            "large width",
+        );
+        refused(
+            "concat of copies",
+            &policy("concat(\"\", [input.request.path | some x in data.a.b]) != \"\"", ""),
+            &[],
+            "hold one text many times",
+        );
+        refused(
+            "split to letters",
+            &policy("count(split(input.request.path, \"\")) > 0", ""),
+            &[],
+            "non-empty text",
+        );
+        refused(
+            "trim with a long set",
+            &policy("trim(input.request.path, input.request.path) != \"a\"", ""),
+            &[],
+            "is not a literal text",
+        );
+        refused(
+            "a rule that hides a function",
+            &policy("count(1)", "count(x) := x"),
+            &[],
+            "hides a built-in",
+        );
+        refused(
+            "with",
+            &policy("x with input as {}", "x := 1"),
+            &[],
+            "`with` cannot be used",
+        );
+    });
+}
+
+#[test]
+fn what_only_a_run_shows_is_found_by_the_cases() {
+    meanwhile(|| {
+        let numbers = format!(
+            "x: [{}]\n",
+            (0..208).map(|n| n.to_string()).collect::<Vec<_>>().join(", ")
+        );
+        let data = [("data/n.yaml", numbers.as_str())];
+        let nested = "count([1 | some a in data.n.x; some b in data.n.x; some c in data.n.x; a + b + c == 7]) > 0";
+        refused(
+            "9 million turns",
+            &policy(nested, ""),
+            &data,
+            "ran longer than 100000 instructions",
+        );
+        refused(
+            "conflicting rules",
+            &policy("x == 1", "x := 1\n\nx := 2"),
+            &[],
+            "the engines disagree",
+        );
+        refused(
+            "to_number",
+            &policy("to_number(\"abc\") == 1", ""),
+            &[],
+            "the engines disagree",
+        );
+        refused(
+            "regex bomb",
+            &policy("regex.match(\"(a{1000}){1000}\", \"a\")", ""),
+            &[],
+            "a pattern is too large",
+        );
+        let row = |of: &str, level: usize| {
+            format!(
+                "{of}{} := concat(\"\", [{}])\n\n",
+                level + 1,
+                vec![format!("{of}{level}"); 12].join(", ")
+            )
+        };
+        let growth = |of: &str| {
+            format!(
+                "{of}0 := \"{}\"\n\n{}",
+                "a".repeat(900),
+                (0..3).map(|level| row(of, level)).collect::<String>()
+            )
+        };
+        refused(
+            "growth by concat",
+            &policy("s3 != t3", &(growth("s") + &growth("t"))),
+            &[],
+            "bytes, 2097152 are allowed",
+        );
+    });
+}
+
+/// Cases that work for some milliseconds, so that most of a check is spent in them.
+fn working(cases: usize) -> (String, String, String) {
+    let numbers = (0..80).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let condition = "count([1 | some a in data.n.x; some b in data.n.x; a + b == 7]) > 0";
+    let mut text = CASES.to_owned();
+    for n in 0..cases {
+        text.push_str(&format!("  - {{note: get {n}, want: {{allow: true}}}}\n"));
+    }
+    (policy(condition, ""), text, format!("x: [{numbers}]\n"))
+}
+
+/// The process that checks is stopped again and again, each time for longer than a case may
+/// take: what a busy machine does to it.
+#[test]
+fn a_check_that_is_held_up_refuses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, pid) = (folder.path().join("checker"), folder.path().join("pid"));
+    let text = format!(
+        "#!/bin/sh\necho $$ > '{}.part'\n/bin/mv '{0}.part' '{0}'\nexec '{1}' \"$@\"\n",
+        pid.display(),
+        env!("CARGO_BIN_EXE_tollgate")
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(
+        &script,
+        <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755),
+    )
+    .unwrap();
+    let (policy, cases, numbers) = working(20);
+    let bundle = folder.path().join("bundle");
+    std::fs::create_dir_all(bundle.join("data")).unwrap();
+    for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
+        std::fs::write(bundle.join(name), text).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let stops = AtomicUsize::new(0);
+    let loaded = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let signal = |name: &str, pid: &str| {
+                let mut kill = std::process::Command::new("kill");
+                kill.args([name, pid]).stderr(std::process::Stdio::null());
+                kill.status().unwrap().success()
+            };
+            while !done.load(Ordering::Relaxed) {
+                let Ok(pid) = std::fs::read_to_string(&pid) else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                if signal("-STOP", pid.trim()) {
+                    stops.fetch_add(1, Ordering::Relaxed);
+                    // What is tried is time that passes.
+                    std::thread::sleep(DECISION_TIME_LIMIT * 3 / 2);
+                    signal("-CONT", pid.trim());
+                }
+            }
+        });
+        let _done = Stop(&done);
+        Bundle::load(&bundle, Front::Extensions, &Checker::new(script.clone()))
+    });
+    assert!(stops.load(Ordering::Relaxed) > 1);
+    assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
+}
+
+/// The twins: what works too long is refused, one case or all together, on any machine.
+#[test]
+fn a_policy_that_uses_its_cpu_time_is_refused() {
+    let numbers = (0..3_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let few = (0..90).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let data = [("data/n.yaml", format!("x: [{few}]\ny: [{numbers}]\n"))];
+    let data = [(data[0].0, data[0].1.as_str())];
+    let sorting = "count([1 | some a in data.n.x; some b in data.n.x; count(sort(data.n.y)) == a + b]) == 0";
+    refused("sorting", &policy(sorting, ""), &data, "ran longer than 50ms");
+
+    let (policy, cases, numbers) = working(1_900);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let limits = WorkerLimits {
+        cpu_seconds: 1,
+        ..WorkerLimits::default()
+    };
+    let loaded = Bundle::load(folder.path(), Front::Extensions, &checker().with_limits(limits));
+    assert!(
+        loaded.value.is_none()
+            && loaded.diagnostics[0]
+                .message
+                .ends_with("run out of its 1 s of CPU time"),
+        "{:?}",
+        loaded.diagnostics.first()
+    );
+    // A machine of which it has a tenth does not end it before.
+    assert!(WorkerLimits::default().time >= Duration::from_secs(10 * WorkerLimits::default().cpu_seconds));
+}
+
+#[test]
+fn hostile_data_and_cases_are_refused() {
+    meanwhile(|| {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let row = vec![format!("*a{}", level - 1); 10].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{row}]\n"));
+        }
+        refused("alias bomb", &policy("true", ""), &[("data/bomb.yaml", &bomb)], "");
+        let deep = "[".repeat(20_000) + &"]".repeat(20_000);
+        refused("deep data", &policy("true", ""), &[("data/deep.yaml", &deep)], "");
+        refused("deep cases", &policy("true", ""), &[("cases.yaml", &deep)], "");
+    });
+}
+
+/// Accepted, because its cases are small; then comes a large request.
+#[track_caller]
+fn stopped(name: &str, condition: &str, groups: &[String]) -> Error {
+    let loaded = load(&policy(condition, ""), &[]);
+    let bundle = loaded
+        .value
+        .unwrap_or_else(|| panic!("{name}: {:?}", loaded.diagnostics));
+    let large = input("GET", groups);
+    meanwhile(|| {
+        let started = Instant::now();
+        let error = bundle.decide(large).expect_err(name);
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(2), "{name} took {took:?}");
+        // The same machine goes on with the next request.
+        assert!(bundle.decide(input("GET", &["x".into()])).unwrap().allow, "{name}");
+        assert!(!bundle.decide(input("PUT", &["x".into()])).unwrap().allow, "{name}");
+        error
+    })
+}
+
+#[test]
+fn a_large_request_is_stopped() {
+    let many: Vec<String> = (0..1000).map(|n| format!("group-{n}")).collect();
+    let loops = "count([1 | some a in input.principal.groups; some b in input.principal.groups; a == b]) > 0";
+    assert_eq!(stopped("loops", loops, &many), Error::Instructions { limit: 100_000 });
+    let long = vec!["y".repeat(60_000)];
+    let text = "input.principal.groups[0]";
+    let sixteen = vec![text; 16].join(", ");
+    let growth = format!(
+        "a := concat(\"\", [{sixteen}]); b := concat(\"\", [a, a, a, a]); c := concat(\"\", [b, b, b, b]); c != \"\""
+    );
+    assert!(matches!(
+        stopped("growth", &growth, &long),
+        Error::Memory { limit: 2_097_152, .. }
+    ));
+}
+
+/// A built-in that fails makes its rule undefined, as in OPA: the default
+/// answers, and denies.
+#[test]
+fn a_failing_built_in_is_not_an_allow() {
+    let condition = "count({1 | some g in input.principal.groups; g != \"x\"; to_number(g) == 1}) >= 0";
+    let loaded = load(&policy(condition, ""), &[]);
+    let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    assert!(bundle.decide(input("GET", &["x".into()])).unwrap().allow);
+    assert!(!bundle.decide(input("GET", &["abc".into()])).unwrap().allow);
+}
+
+#[test]
+fn a_single_call_at_its_largest_is_short() {
+    let letters = "a".repeat(60_000);
+    for (condition, text) in [
+        (
+            "glob.match(\"*a*b*c*d*e*f*a*a*a*a*a*a*a*a*a\", [], input.principal.groups[0])",
+            letters.as_str(),
+        ),
+        ("regex.match(\"(a*)*(a|aa)*b\", input.principal.groups[0])", &letters),
+        ("count(split(input.principal.groups[0], \"a\")) > 0", &letters),
+        (
+            "replace(input.principal.groups[0], \"a\", \"bbbbbbbb\") != \"\"",
+            &letters,
+        ),
+        (
+            "contains(input.principal.groups[0], concat(\"\", [input.principal.groups[0], \"b\"]))",
+            &letters,
+        ),
+        (
+            "indexof(input.principal.groups[0], \"aaaaaaaaaaaaaaaaaaaab\") < 0",
+            &letters,
+        ),
+        (
+            "to_number(sprintf(\"%s\", [input.principal.groups[0]])) > 0",
+            &"9".repeat(60_000),
+        ),
+        ("to_number(input.principal.groups[0]) > 0", "1e999999999"),
+        ("time.parse_rfc3339_ns(input.principal.groups[0]) > 0", &letters),
+        ("semver.compare(input.principal.groups[0], \"1.0.0\") == 0", &letters),
+    ] {
+        let rules = format!(
+            "ok if input.principal.groups == [\"x\"]\n\nok if {{\n\tinput.principal.groups != [\"x\"]\n\t{condition}\n}}"
+        );
+        let loaded = load(&policy("ok", &rules), &[]);
+        let bundle = loaded
+            .value
+            .unwrap_or_else(|| panic!("{condition}: {:?}", loaded.diagnostics));
+        let large = input("GET", &[text.to_owned()]);
+        let started = Instant::now();
+        let result = bundle.decide(large);
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(2), "{condition} took {took:?}: {result:?}");
+        println!(
+            "{took:>12.1?} {condition}: {}",
+            result.map_or_else(|error| error.to_string(), |decision| decision.allow.to_string())
+        );
+    }
+}
+
+#[test]
+fn a_checker_that_cannot_run_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("policy.rego"), policy("true", "")).unwrap();
+    std::fs::write(folder.path().join("cases.yaml"), CASES).unwrap();
+    for (exe, because) in [
+        ("/nowhere/tollgate", "cannot be started"),
+        ("/bin/false", "failed with"),
+        ("/bin/true", "gave no answer"),
+    ] {
+        let loaded = Bundle::load(folder.path(), Front::Extensions, &Checker::new(PathBuf::from(exe)));
+        assert!(loaded.value.is_none());
+        assert!(
+            loaded
+                .diagnostics
+                .iter()
+                .any(|finding| finding.message.contains(because)),
+            "{:?}",
+            loaded.diagnostics
+        );
+    }
+    let slow = WorkerLimits {
+        time: Duration::from_millis(1),
+        ..WorkerLimits::default()
+    };
+    let checker = checker().with_limits(slow);
+    let loaded = Bundle::load(folder.path(), Front::Extensions, &checker);
+    assert!(
+        loaded.value.is_none() && loaded.diagnostics[0].message.contains("took longer than 1ms"),
+        "{:?}",
+        loaded.diagnostics
+    );
+}
+
+#[test]
+fn hostile_expressions_are_refused_or_bounded() {
+    meanwhile(|| {
+        for source in [
+            format!("1{}", "+1".repeat(50_000)),
+            format!("l{}", ".a".repeat(50_000)),
+            "(".repeat(100_000),
+            format!("l{}", ".a".repeat(2_000)),
+            "l.all(a, l.all(b, l.all(c, l.all(d, a + b + c + d < 1))))".to_owned(),
+            format!("l{} == []", ".map(x, x + x)".repeat(20)),
+            "[{[{[{[{[{[{".repeat(10),
+            "l.exists(x, x.matches(x))".to_owned(),
+        ] {
+            let started = Instant::now();
+            Expression::compile(&source, &["l"], None).expect_err(&source);
+            assert!(started.elapsed() < Duration::from_secs(3));
+        }
+        let nested = Expression::compile("l.all(a, l.all(b, a + b != 1))", &["l"], None).unwrap();
+        let long = json!(vec![7; 10_000]);
+        assert!(matches!(
+            nested.eval_bool(&[("l", &long)]),
+            Err(cel::Error::TooManyItems { .. })
+        ));
+        assert_eq!(nested.eval_bool(&[("l", &json!([7, 8]))]), Ok(true));
+    });
+}

@@ -1,0 +1,27 @@
+//! Each part of the program by itself, beside the real thing it reads or follows: git
+//! repositories, databases, an OpenID provider, guests, and the code of Argo CD and
+//! kube-apiserver.
+//!
+//! Needs `cargo xtask setup`, `cargo xtask plugins` and `cargo xtask argocd`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod applicationsets;
+mod differential;
+mod hostile_policies;
+mod oidc_provider;
+mod papers;
+mod plugins;
+mod policies;
+mod policy_growth;
+mod provider_guests;
+mod providers;
+mod repository;
+mod store;

@@ -1,0 +1,554 @@
+//! The papers say what the program does: every key is explained, every command
+//! exists, every link leads somewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use serde_json::Value;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::Front;
+use tollgate_state::directory;
+use tollgate_state::extensions;
+
+/// A key nothing has.
+const PROBE: &str = "probeOfTheTest";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Every text between single backticks.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// The keys the parser says it knows where the probe stands; none where no
+/// mapping with fixed keys is expected.
+fn known_settings(settings: &str) -> Option<Vec<String>> {
+    let loaded = raw::parse(settings, "tollgate.yaml", root());
+    let about = format!("unknown field `{PROBE}`, expected one of ");
+    let mut messages = loaded.diagnostics.iter().map(|found| &found.message);
+    let keys = messages.find_map(|message| message.strip_prefix(&about))?;
+    Some(keys.split(", ").map(str::to_owned).collect())
+}
+
+/// Settings with the probe at `path`; its parts are keys, `[]` and `<name>`.
+fn probe(path: &[String]) -> String {
+    let mut text = format!("{{{PROBE}: 0}}");
+    for part in path.iter().rev() {
+        text = match part.as_str() {
+            "[]" => format!("[{text}]"),
+            "<name>" => format!("{{any-name: {text}}}"),
+            key => format!("{{{key}: {text}}}"),
+        };
+    }
+    text
+}
+
+/// Finds every key below `path` by asking the parser what it knows there.
+fn settings_below(path: &[String], found: &mut Vec<String>) {
+    let shapes: [&[&str]; 3] = [&[], &["[]"], &["<name>"]];
+    for shape in shapes {
+        let mut at = path.to_vec();
+        at.extend(shape.iter().map(|part| (*part).to_owned()));
+        let Some(keys) = known_settings(&probe(&at)) else {
+            continue;
+        };
+        assert!(!keys.is_empty(), "the parser names no key at {path:?}");
+        for key in keys {
+            let mut below = at.clone();
+            below.push(key);
+            settings_below(&below, found);
+        }
+        return;
+    }
+    found.push(path.join(".").replace(".[]", "[]"));
+}
+
+#[test]
+fn every_setting_is_explained() {
+    let mut keys = Vec::new();
+    settings_below(&[], &mut keys);
+    // The probe finds what it should: nested keys, lists and maps.
+    for sure in [
+        "listen",
+        "limits.requestsPerPerson",
+        "authentication.jwt[].issuer.discoveryURL",
+        "plugins.grants.<name>.memoryBytes",
+    ] {
+        assert!(keys.iter().any(|key| key == sure), "`{sure}` is not found: {keys:#?}");
+    }
+    let page = read("docs/configuration.md");
+    let explained = quoted(&page);
+    // Issuers have the same keys wherever they are listed.
+    let explains = |key: &str| explained.contains(key.replace("kubernetes.jwt[]", "authentication.jwt[]").as_str());
+    let missing: Vec<_> = keys.iter().filter(|key| !explains(key)).collect();
+    assert!(missing.is_empty(), "docs/configuration.md lacks {missing:#?}");
+    // And back: what is explained there exists.
+    let tops: BTreeSet<&str> = keys.iter().filter_map(|key| key.split(['.', '[']).next()).collect();
+    for row in page.lines().skip_while(|line| *line != "## The settings file") {
+        if row.starts_with("### Environment") {
+            break;
+        }
+        let Some(key) = row.strip_prefix("| `").and_then(|row| row.split('`').next()) else {
+            continue;
+        };
+        let is_group = keys.iter().any(|known| {
+            let below = known.strip_prefix(key);
+            below.is_some_and(|below| below.starts_with("[]") || below.starts_with('.'))
+        });
+        assert!(
+            is_group || keys.iter().any(|known| known == key),
+            "docs/configuration.md explains `{key}`, which is no setting"
+        );
+        assert!(tops.contains(key.split(['.', '[']).next().unwrap()));
+    }
+}
+
+/// What the reader of extensions knows where the probe stands.
+fn known_extension_keys(value: &str) -> Vec<String> {
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "argocd-cm", "namespace": "argocd"},
+        "data": {"extension.config": value},
+    });
+    let loaded = directory::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
+    let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let findings = extensions::parse(&resources).diagnostics;
+    let about = |finding: &&Diagnostic| finding.message.contains(&format!("unknown key `{PROBE}`"));
+    let finding = findings
+        .iter()
+        .find(about)
+        .unwrap_or_else(|| panic!("{value}: {findings:?}"));
+    let keys = finding
+        .hint
+        .as_deref()
+        .and_then(|hint| hint.strip_prefix("known keys: "))
+        .unwrap();
+    keys.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_key_of_an_extension_is_explained() {
+    let page = read("docs/configuration.md");
+    let explained = quoted(&page);
+    let backend =
+        |inner: &str| format!("{{extensions: [{{name: e, backend: {{services: [{{url: 'http://e'}}], {inner}}}}}]}}");
+    let service =
+        |inner: &str| format!("{{extensions: [{{name: e, backend: {{services: [{{url: 'http://e', {inner}}}]}}}}]}}");
+    let mut places = BTreeMap::from([
+        ("", format!("{{{PROBE}: 0}}")),
+        ("extension", format!("{{extensions: [{{name: e, {PROBE}: 0}}]}}")),
+        ("backend", backend(&format!("{PROBE}: 0"))),
+        ("service", service(&format!("{PROBE}: 0"))),
+        ("cluster.", service(&format!("cluster: {{{PROBE}: 0}}"))),
+        ("headers[].", service(&format!("headers: [{{{PROBE}: 0}}]"))),
+        (
+            "limits.perPerson.",
+            backend(&format!("limits: {{perPerson: {{{PROBE}: 0}}}}")),
+        ),
+        (
+            "identity.assertion.",
+            backend(&format!("identity: {{assertion: {{{PROBE}: 0}}}}")),
+        ),
+    ]);
+    for block in ["timeouts.", "limits.", "tls.", "identity."] {
+        let name = block.trim_end_matches('.');
+        places.insert(block, backend(&format!("{name}: {{{PROBE}: 0}}")));
+    }
+    for (place, value) in places {
+        let prefix = if place.ends_with('.') { place } else { "" };
+        for key in known_extension_keys(&value) {
+            let full = format!("{prefix}{key}");
+            // A block is explained by its parts.
+            let is_explained = explained.contains(full.as_str())
+                || explained
+                    .iter()
+                    .any(|text| text.starts_with(&format!("{full}.")) || text.starts_with(&format!("{full}[")))
+                || (prefix == "limits.perPerson." && explained.contains("limits.perPerson.*"))
+                || (place.is_empty() && page.contains("extensions:"));
+            assert!(is_explained, "docs/configuration.md lacks `{full}`");
+        }
+    }
+}
+
+#[test]
+fn every_part_of_what_a_policy_is_told_is_explained() {
+    let page = read("docs/policies.md");
+    for front in Front::ALL {
+        let heading = format!("\n## The input of `{}`\n", front.as_str());
+        let (_, section) = page
+            .split_once(&heading)
+            .unwrap_or_else(|| panic!("{heading} is missing"));
+        let section = section.split("\n## ").next().unwrap();
+        let rows: Vec<BTreeSet<&str>> = section
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(quoted)
+            .collect();
+        let properties = |schema: &Value| schema["properties"].as_object().cloned().unwrap_or_default();
+        for (part, schema) in properties(front.input_schema()) {
+            let about = |row: &&BTreeSet<&str>| {
+                let below = |key: &&str| key.strip_prefix(&part).is_some_and(|rest| rest.starts_with('.'));
+                row.contains(part.as_str()) || row.iter().any(below)
+            };
+            let rows: Vec<_> = rows.iter().filter(about).collect();
+            assert!(!rows.is_empty(), "`{part}` of `{}` is not explained", front.as_str());
+            for field in properties(&schema).keys() {
+                let whole = format!("{part}.{field}");
+                let named = |row: &&&BTreeSet<&str>| row.contains(whole.as_str()) || row.contains(field.as_str());
+                assert!(
+                    rows.iter().any(|row| named(&row)),
+                    "`{whole}` of `{}` is not explained",
+                    front.as_str()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn example_settings_are_good() {
+    for name in ["deploy/tollgate.yaml", "deploy/demo/tollgate.yaml"] {
+        // The demo fills in what it knows when it starts.
+        let text = read(name).replace("$CLUSTER_PORT", "8443");
+        let loaded = raw::parse(&text, name, Path::new("/etc/tollgate"));
+        assert!(loaded.diagnostics.is_empty(), "{name}: {:?}", loaded.diagnostics);
+        assert!(loaded.value.is_some());
+    }
+    // The keys that are commented out are good too.
+    let name = "deploy/tollgate.yaml";
+    let open = |line: &str| match line.strip_prefix("# ").or_else(|| line.strip_prefix("  # ")) {
+        Some(rest) if is_setting(rest) => format!("{}{rest}\n", if line.starts_with("  #") { "  " } else { "" }),
+        _ => format!("{line}\n"),
+    };
+    let text: String = read(name).lines().map(open).collect();
+    let loaded = raw::parse(&text, name, Path::new("/etc/tollgate"));
+    assert!(loaded.diagnostics.is_empty(), "{text}\n{:?}", loaded.diagnostics);
+    let config = loaded.value.unwrap();
+    assert_eq!(config.authentication.issuers.len(), 1);
+    assert!(config.plugins.grants.contains_key("tenant-router"));
+    assert_eq!(config.limits.requests_per_person, 100);
+}
+
+/// Whether a comment is a setting that is switched off: `key:` or an item, and
+/// no sentence.
+fn is_setting(comment: &str) -> bool {
+    let text = comment.trim_start().trim_start_matches("- ");
+    text.split_once(':').is_some_and(|(key, rest)| {
+        let is_key = key
+            .chars()
+            .all(|symbol| symbol.is_ascii_alphanumeric() || symbol == '-');
+        is_key && (rest.is_empty() || rest.starts_with(' '))
+    })
+}
+
+/// Papers of the checkout.
+fn papers() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap_or_default();
+            if path.is_dir() {
+                if !name.starts_with('.') && !["target", "node_modules"].contains(&name) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() >= 8, "{found:?}");
+    found
+}
+
+/// The command lines of `text` that call the gateway's binary, without it.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let code: Vec<&str> = match fenced || line.starts_with("    ") {
+            true => vec![line],
+            false => line.split('`').skip(1).step_by(2).collect(),
+        };
+        for code in code {
+            let code = code.trim();
+            for caller in ["tollgate ", "cargo run -q -- "] {
+                if let Some(rest) = code.strip_prefix(caller) {
+                    let words = rest.split(" # ").next().unwrap_or(rest).split_whitespace();
+                    found.push(words.map(str::to_owned).collect());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with a command line, if anything.
+fn mistake(words: &[String]) -> Option<String> {
+    let cli = tollgate_cli::Cli::command();
+    let mut command = cli.clone();
+    for word in words {
+        if let Some(flag) = word.strip_prefix("--") {
+            let flag = flag.split('=').next().unwrap_or(flag).trim_end_matches([',', ')']);
+            let is_known = ["help", "version"].contains(&flag)
+                || command
+                    .get_arguments()
+                    .any(|argument| argument.get_long() == Some(flag))
+                || cli.get_subcommands().any(|top| {
+                    // Global options of a group of commands.
+                    top.get_subcommands()
+                        .any(|below| below.get_name() == command.get_name())
+                        && top
+                            .get_arguments()
+                            .any(|global| global.is_global_set() && global.get_long() == Some(flag))
+                });
+            if !is_known {
+                return Some(format!("no flag `--{flag}`"));
+            }
+        } else if command.has_subcommands() {
+            // `a | b` and `a|b` name several.
+            for one in word.split('|').filter(|one| !one.is_empty()) {
+                let Some(next) = command.find_subcommand(one) else {
+                    let is_placeholder =
+                        one.starts_with(['…', '<', '[']) || one.chars().all(|symbol| symbol.is_ascii_uppercase());
+                    return (!is_placeholder).then(|| format!("no command `{one}`"));
+                };
+                if word.contains('|') {
+                    continue;
+                }
+                command = next.clone();
+            }
+            if word.contains('|') {
+                return None;
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn every_command_in_the_papers_exists() {
+    let mut seen = 0;
+    for paper in papers() {
+        for words in commands(&std::fs::read_to_string(&paper).unwrap()) {
+            seen += 1;
+            if let Some(mistake) = mistake(&words) {
+                panic!("{}: `tollgate {}`: {mistake}", paper.display(), words.join(" "));
+            }
+        }
+    }
+    assert!(seen > 15, "only {seen} commands are found");
+    // The check can fail.
+    let line = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert!(mistake(&line("polcy test")).is_some());
+    assert!(mistake(&line("rbac can't")).is_some());
+    assert!(mistake(&line("check --confg x")).is_some());
+    assert!(mistake(&line("plugin test a --plugins-dir b --request c")).is_none());
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut seen = 0;
+    for paper in papers() {
+        let text = std::fs::read_to_string(&paper).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            seen += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() {
+                paper.clone()
+            } else {
+                paper.parent().unwrap().join(file)
+            };
+            assert!(target.exists(), "{}: `{link}` leads nowhere", paper.display());
+            if !anchor.is_empty() {
+                let there = std::fs::read_to_string(&target).unwrap();
+                let is_heading = there
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|line| slug(line) == anchor);
+                assert!(is_heading, "{}: `{link}` has no such heading", paper.display());
+            }
+        }
+    }
+    assert!(seen > 5, "only {seen} links are found");
+}
+
+/// The anchor GitHub gives a heading.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter(|symbol| symbol.is_alphanumeric() || " -_".contains(*symbol))
+        .map(|symbol| if symbol == ' ' { '-' } else { symbol })
+        .collect()
+}
+
+/// A row of ARCHITECTURE's table of crates.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    /// What it must not depend on.
+    forbidden: BTreeSet<String>,
+}
+
+/// The rows between the heading `Crates` and the next one, lowest crate first.
+fn crates_of_architecture() -> Vec<Row> {
+    let text = read("ARCHITECTURE.md");
+    let section = text
+        .split("\n## ")
+        .find(|section| section.starts_with("Crates\n"))
+        .unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        Row {
+            name: cells[1].split_whitespace().next().unwrap().trim_matches('`').to_owned(),
+            forbidden: quoted(cells[3]).into_iter().map(str::to_owned).collect(),
+        }
+    })
+    .collect()
+}
+
+/// Each package that is part of the gateway (below `host`, and the binary's), and what it
+/// depends on outside of tests.
+fn packages() -> BTreeMap<String, BTreeSet<String>> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .filter(|package| {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            manifest.starts_with(root().join("host")) || manifest == root().join("Cargo.toml")
+        })
+        .map(|package| {
+            let name = package["name"].as_str().unwrap().to_owned();
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let dependencies = dependencies
+                .filter(|dependency| dependency["kind"] != "dev")
+                .map(|dependency| dependency["name"].as_str().unwrap().to_owned());
+            (name, dependencies.collect())
+        })
+        .collect()
+}
+
+/// What is wrong with `packages` beside `rows`; nothing where arrows point upwards alone.
+fn turned_arrows(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let listed: BTreeSet<&String> = rows.iter().map(|row| &row.name).collect();
+    wrong.extend(
+        packages
+            .keys()
+            .filter(|name| !listed.contains(name))
+            .map(|name| format!("`{name}` is not in ARCHITECTURE.md")),
+    );
+    for (at, row) in rows.iter().enumerate() {
+        let Some(dependencies) = packages.get(&row.name) else {
+            wrong.push(format!("ARCHITECTURE.md has `{}`, and the workspace has not", row.name));
+            continue;
+        };
+        let below: BTreeSet<&String> = rows[..at].iter().map(|row| &row.name).collect();
+        for dependency in dependencies {
+            if listed.contains(dependency) && !below.contains(dependency) {
+                wrong.push(format!(
+                    "`{}` depends on `{dependency}`, which stands below it",
+                    row.name
+                ));
+            }
+            if row.forbidden.contains(dependency) {
+                wrong.push(format!(
+                    "`{}` depends on `{dependency}`, which it must not know",
+                    row.name
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn crates_depend_on_each_other_as_architecture_says() {
+    let (rows, packages) = (crates_of_architecture(), packages());
+    assert_eq!(turned_arrows(&rows, &packages), Vec::<String>::new());
+    // An arrow that turns, and a crate that learns what it must not know, are found.
+    let (first, last) = (&rows[0].name, &rows[rows.len() - 1].name);
+    let mut turned = packages.clone();
+    turned.get_mut(first).unwrap().insert(last.clone());
+    assert_eq!(turned_arrows(&rows, &turned).len(), 1);
+    let mut learned = packages;
+    let forbidden = rows[0].forbidden.first().unwrap().clone();
+    learned.get_mut(first).unwrap().insert(forbidden);
+    assert_eq!(turned_arrows(&rows, &learned).len(), 1);
+}
+
+/// Words of a paper that look like a source file of the gateway.
+fn sources(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || "/_.-".contains(c)))
+        .filter(|word| word.starts_with("host/") && word.ends_with(".rs"))
+        .collect()
+}
+
+#[test]
+fn every_source_file_in_the_papers_exists() {
+    let mut seen = 0;
+    for paper in papers() {
+        // The changelog speaks of its day.
+        if paper.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&paper).unwrap();
+        for source in sources(&text) {
+            assert!(
+                root().join(source).is_file(),
+                "{}: there is no `{source}`",
+                paper.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+/// Paths on ARCHITECTURE's page as it gives them: below `host/`, without `src/`, and in the
+/// section on fronts relative to the gateway.
+#[test]
+fn every_short_path_in_architecture_exists() {
+    let text = read("ARCHITECTURE.md");
+    let mut seen = 0;
+    for path in quoted(&text) {
+        let is_path = path.ends_with(".rs") && !path.contains(' ') && !path.starts_with("tests/");
+        if !is_path || path.starts_with("host/") {
+            continue;
+        }
+        let full = match path.split_once('/') {
+            Some((member, rest)) => root().join("host").join(member).join("src").join(rest),
+            None => root().join("host/gateway/src").join(path),
+        };
+        // Each front has one of these.
+        let is_pattern = ["route.rs", "permit.rs"].contains(&path);
+        assert!(full.is_file() || is_pattern, "ARCHITECTURE.md: there is no `{path}`");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen}");
+}

@@ -1,0 +1,134 @@
+//! Settings and Secrets of `docs/plugins.md` are good: each grant loads its
+//! plugin, and each Secret's configuration passes that plugin's check.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tollgate_config::{Plugins, raw};
+use tollgate_plugin::{ProviderCluster, ProviderMint, Runtime, SecretValues, webapi_public_values};
+use tollgate_state::directory;
+
+use crate::plugins::support::guests;
+
+/// Blocks of YAML, without the indentation of a list around them.
+fn blocks(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for line in page.lines() {
+        let indent = line.len() - line.trim_start().len();
+        match (&mut open, line.trim_start()) {
+            (None, "```yaml") => open = Some((indent, String::new())),
+            (Some(_), "```") => found.extend(open.take().map(|(_, text)| text)),
+            (Some((indent, text)), _) => {
+                text.push_str(line.get(*indent..).unwrap_or_default());
+                text.push('\n');
+            }
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+/// A Secret of the page: its provider's name, configuration and other values.
+struct Written {
+    provider: String,
+    config: Value,
+    cluster: ProviderCluster,
+    values: BTreeMap<String, SecretString>,
+}
+
+fn written(text: &str) -> Written {
+    let loaded = directory::load_text(text, "secret.yaml", "argocd");
+    // The page leaves out what is not about clusters.
+    let about = loaded
+        .diagnostics
+        .iter()
+        .filter(|finding| finding.message.contains("cluster"));
+    assert_eq!(about.count(), 0, "{text}\n{:?}", loaded.diagnostics);
+    // Beside the control plane's own.
+    let clusters = loaded.value.map(|resources| resources.clusters.len());
+    assert_eq!(clusters, Some(2), "{text}");
+    let object: Value = serde_saphyr::from_str(text).unwrap();
+    let own = ["name", "server", "config"];
+    let data = object["stringData"].as_object().unwrap();
+    let config: Value = serde_json::from_str(data["config"].as_str().unwrap()).unwrap();
+    let (provider, config) = match config.get("webAPIProviderConfig") {
+        Some(config) => ("webapi".to_owned(), config.clone()),
+        None => {
+            let provider = &config["provider"];
+            (
+                provider["name"].as_str().unwrap().to_owned(),
+                provider["config"].clone(),
+            )
+        }
+    };
+    let values = data.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+    Written {
+        provider,
+        config,
+        cluster: ProviderCluster {
+            name: data["name"].as_str().unwrap().to_owned(),
+            server: data["server"].as_str().unwrap().to_owned(),
+        },
+        values: values
+            .map(|(name, value)| (name.clone(), value.as_str().unwrap().into()))
+            .collect(),
+    }
+}
+
+#[tokio::test]
+async fn grants_and_secrets_of_the_page_are_good() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plugins.md")).unwrap();
+    let mut granted = BTreeMap::new();
+    let mut secrets = Vec::new();
+    for block in blocks(&page) {
+        if block.starts_with("plugins:") && !block.contains("/etc/tollgate/") {
+            let settings = format!("state: {{directory: state}}\npolicies: {{directory: policies}}\n{block}");
+            let loaded = raw::parse(&settings, "tollgate.yaml", Path::new("/etc/tollgate"));
+            assert!(loaded.diagnostics.is_empty(), "{block}\n{:?}", loaded.diagnostics);
+            granted.extend(loaded.value.unwrap().plugins.grants);
+        } else if block.contains("kind: Secret") {
+            secrets.push(written(&block));
+        }
+    }
+    // Of the walk: its plugin is not built here.
+    granted.remove("my-broker");
+    secrets.retain(|secret| secret.provider != "my-broker");
+    let names: Vec<&str> = secrets.iter().map(|secret| secret.provider.as_str()).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("plugins");
+    std::fs::create_dir(&folder).unwrap();
+    for name in granted.keys() {
+        for file in [format!("{name}.wasm"), format!("{name}.yaml")] {
+            std::fs::copy(guests().join(&file), folder.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        }
+    }
+    let plugins = Plugins {
+        directory: Some(folder),
+        cache: Some(root.path().join("cache")),
+        grants: granted,
+        ..Plugins::default()
+    };
+    let (set, findings) = Runtime::new(&plugins).unwrap().load(None);
+    for secret in secrets {
+        let Written {
+            provider: name,
+            config,
+            cluster,
+            values,
+        } = secret;
+        let provider = set.provider(&name).unwrap_or_else(|| panic!("{name}: {findings:?}"));
+        let public = match name.as_str() {
+            "webapi" => webapi_public_values(&config),
+            _ => std::collections::BTreeSet::new(),
+        };
+        let source: ProviderMint = provider.mint_for(cluster, &config, SecretValues { values, public });
+        assert_eq!(source.check().await, Ok(Vec::new()), "{name}");
+        for value in source.secret_values().values.values() {
+            assert!(!value.expose_secret().is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Policies, through the loader the gateway uses.
+
+use std::path::PathBuf;
+
+use tollgate_policy::rego::Checker;
+
+mod applications;
+mod applicationsets;
+mod bundles;
+mod commands;
+mod shell;
+mod shipped;
+
+fn checker() -> Checker {
+    Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")))
+}

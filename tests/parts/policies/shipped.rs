@@ -1,0 +1,119 @@
+//! The shipped bundles: their cases, and decisions over the input the host builds.
+
+use std::path::{Path, PathBuf};
+
+use tollgate_policy::rego::{Bundle, BundleSource, CaseOutcome, Coverage, Error, Front};
+
+use crate::policies::checker;
+use test_support::policy_input::{ROW, input, prepared, principal, verdicts};
+
+fn bundles() -> Vec<(PathBuf, Front)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies");
+    let entries = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let found: Vec<_> = entries
+        .filter(|path| path.join("cases.yaml").is_file())
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (
+                path,
+                Front::from_name(&name).unwrap_or_else(|| panic!("`{name}` is no front")),
+            )
+        })
+        .collect();
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn every_shipped_case_passes() {
+    for (directory, front) in bundles() {
+        let source = BundleSource::read(&directory, front).value.unwrap();
+        let report = checker().check(&source, Coverage::On);
+        assert_eq!(report.diagnostics, vec![], "{}", directory.display());
+        assert!(report.cases.len() > 10);
+        assert!(report.cases.iter().all(|case| case.outcome == CaseOutcome::Pass));
+        let bundle = Bundle::load(&directory, front, &checker());
+        assert!(bundle.value.is_some(), "{:?}", bundle.diagnostics);
+        assert_eq!(bundle.value.unwrap().digest().len(), 64);
+    }
+}
+
+#[test]
+fn the_input_the_host_builds_fits_the_schema_and_is_decided() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
+    let (principal, allowed, forbidden) = (principal(&["developers".into()]), prepared(true), prepared(false));
+    let rows = vec![ROW; 200];
+    let yes = input(&principal, &allowed, &verdicts(true, &rows)).to_value();
+    let json = serde_json::to_value(&yes).unwrap();
+    jsonschema::validate(Front::Extensions.input_schema(), &json).unwrap();
+    assert_eq!(json["rbac"]["candidates"].as_array().unwrap().len(), 64);
+    let decision = bundle.decide(yes).unwrap();
+    assert!(decision.allow);
+    assert_eq!(decision.reason, "allowed");
+    let no = bundle
+        .decide(input(&principal, &forbidden, &verdicts(true, &[])).to_value())
+        .unwrap();
+    assert!(!no.allow);
+    assert_eq!(no.reason, "the project does not permit the destination");
+    // An input from nowhere is not an allow.
+    for nothing in [
+        regorus::Value::Undefined,
+        regorus::Value::Null,
+        regorus::Value::new_object(),
+    ] {
+        let decision = bundle.decide(nothing);
+        assert!(
+            matches!(&decision, Ok(decision) if !decision.allow) || matches!(decision, Err(Error::Undefined)),
+            "{decision:?}"
+        );
+    }
+}
+
+#[test]
+fn many_threads_decide_at_once_on_small_stacks() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
+    let (principal, allowed) = (principal(&["developers".into()]), prepared(true));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let work = || {
+                (0..200).all(|_| {
+                    bundle
+                        .decide(input(&principal, &allowed, &verdicts(true, &[ROW])).to_value())
+                        .unwrap()
+                        .allow
+                })
+            };
+            let stack = tollgate_policy::rego::MAX_STACK_BYTES;
+            let thread = std::thread::Builder::new()
+                .stack_size(stack)
+                .spawn_scoped(scope, work)
+                .unwrap();
+            scope.spawn(move || assert!(thread.join().unwrap()));
+        }
+    });
+}
+
+/// Far above the target, which the benchmark holds: this one catches a decision
+/// that parses or copies its data.
+#[test]
+fn a_decision_does_not_prepare_anything() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
+    let (principal, allowed) = (principal(&["developers".into()]), prepared(true));
+    let decide = || {
+        assert!(
+            bundle
+                .decide(input(&principal, &allowed, &verdicts(true, &[])).to_value())
+                .unwrap()
+                .allow
+        )
+    };
+    decide();
+    let started = std::time::Instant::now();
+    (0..10_000).for_each(|_| decide());
+    let took = started.elapsed();
+    println!("{:?} a decision with its input", took / 10_000);
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+}

@@ -1,0 +1,184 @@
+//! The world `generator`: the real guest in the real host, asked for parameters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use tollgate_applicationset::GeneratorKind;
+use tollgate_plugin::credential::{MintError, MintErrorClass};
+use tollgate_plugin::{Generator, PluginSet, SecretValues};
+use tollgate_state::ObjectName;
+
+use test_support::providers::{Reply, Script, World, guests};
+
+const TOKEN: &str = "a-token-of-the-plugin-server";
+
+/// The guest with its grant, and a server that answers by a script.
+struct Stage {
+    world: World,
+    generator: Arc<Generator>,
+    _set: PluginSet,
+    _guests: tempfile::TempDir,
+}
+
+fn configured() -> Value {
+    json!({"servers": {
+        "teams": {"baseUrl": "https://teams.example/argo", "token": "teams-token"},
+        "elsewhere": {"baseUrl": "https://elsewhere.example"},
+    }})
+}
+
+/// What is loaded with a grant of this configuration, and what was said.
+async fn load(world: &World, config: Value) -> (PluginSet, Vec<String>, tempfile::TempDir) {
+    let folder = guests(&["plugin-generator"]);
+    let grant = tollgate_config::PluginGrant {
+        hosts: vec![world.entry("teams.example")],
+        imports: vec!["clock".to_owned()],
+        config,
+        secret: Some("servers".to_owned()),
+        ..tollgate_config::PluginGrant::default()
+    };
+    let grants = BTreeMap::from([("plugin-generator".to_owned(), grant)]);
+    let (set, findings) = world.load_granted(folder.path(), grants);
+    (set, findings, folder)
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let (set, findings, folder) = load(&world, configured()).await;
+        let without = |text: &str| findings.iter().any(|finding| finding.contains(text));
+        assert!(without("server `elsewhere` is asked without a token"), "{findings:?}");
+        let generator = set.generator(GeneratorKind::Plugin).expect("it is loaded").clone();
+        assert_eq!(generator.secret(), Some("servers"));
+        assert!(set.generator(GeneratorKind::PullRequest).is_none());
+        Self {
+            world,
+            generator,
+            _set: set,
+            _guests: folder,
+        }
+    }
+
+    /// Asks with these settings; the server says `reply`.
+    async fn ask(
+        &self,
+        settings: &Value,
+        values: &[(&str, &str)],
+        reply: Reply,
+    ) -> Result<Vec<Map<String, Value>>, MintError> {
+        self.world.endpoint.play(Script {
+            forever: Some(reply),
+            ..Script::default()
+        });
+        let secret = |(name, value): &(&str, &str)| ((*name).to_owned(), SecretString::from((*value).to_owned()));
+        let secret_values = SecretValues {
+            values: values.iter().map(secret).collect(),
+            public: BTreeSet::new(),
+        };
+        let set = ObjectName {
+            namespace: "argocd".to_owned(),
+            name: "teams".to_owned(),
+        };
+        let bounds = (2, Duration::from_secs(5));
+        self.generator
+            .generate((GeneratorKind::Plugin, settings), &set, secret_values, bounds)
+            .await
+    }
+}
+
+fn settings(name: &str) -> Value {
+    json!({"configMapRef": {"name": name}, "input": {"parameters": {"tier": "gold"}}, "requeueAfterSeconds": 30})
+}
+
+fn answer(parameters: &Value) -> Reply {
+    Reply::json(200, &json!({"output": {"parameters": parameters}}))
+}
+
+fn refused(result: Result<Vec<Map<String, Value>>, MintError>) -> (MintErrorClass, String) {
+    let error = result.expect_err("it is refused");
+    (error.class, error.code)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_come_from_the_server_the_operator_named() {
+    let stage = Stage::new().await;
+    let made = json!([{"team": "a", "nested": {"size": 3}}, {"team": "b"}]);
+    let reply = answer(&made);
+    let found = stage
+        .ask(&settings("teams"), &[("teams-token", &format!("{TOKEN}\n"))], reply)
+        .await;
+    assert_eq!(json!(found.expect("parameters")), made);
+    let seen = stage.world.endpoint.seen();
+    let [seen] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_eq!(
+        (seen.method.as_str(), seen.url.as_str()),
+        ("POST", "https://teams.example/argo/api/v1/getparams.execute")
+    );
+    assert_eq!(seen.headers["authorization"], format!("Bearer {TOKEN}"));
+    let body: Value = serde_json::from_slice(&seen.body).expect("JSON");
+    assert_eq!(
+        body,
+        json!({"applicationSetName": "teams", "input": {"parameters": {"tier": "gold"}}})
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_chooses_neither_server_nor_token() {
+    let stage = Stage::new().await;
+    let values = [("teams-token", TOKEN)];
+    let good = || answer(&json!([{"team": "a"}]));
+    let none = (MintErrorClass::Config, "plugin.no-server".to_owned());
+    assert_eq!(
+        refused(stage.ask(&settings("https://evil.example"), &values, good()).await),
+        none
+    );
+    let wrong = (MintErrorClass::Config, "settings.invalid".to_owned());
+    assert_eq!(
+        refused(stage.ask(&json!({"configMapRef": "teams"}), &values, good()).await),
+        wrong
+    );
+    let missing = (MintErrorClass::Config, "secret.not-found".to_owned());
+    assert_eq!(
+        refused(stage.ask(&settings("teams"), &[("other", TOKEN)], good()).await),
+        missing
+    );
+    // The operator's list names it, and the grant does not.
+    let (class, code) = refused(stage.ask(&settings("elsewhere"), &values, good()).await);
+    assert!(class == MintErrorClass::Config && code.starts_with("egress."), "{code}");
+    assert_eq!(stage.world.endpoint.seen().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_held_to_their_form_and_number() {
+    let stage = Stage::new().await;
+    let values = [("teams-token", TOKEN)];
+    let ask = async |reply| stage.ask(&settings("teams"), &values, reply).await;
+    let odd = (MintErrorClass::Permanent, "plugin.answer".to_owned());
+    assert_eq!(refused(ask(answer(&json!(["text"]))).await), odd);
+    let many = (MintErrorClass::Permanent, "plugin.too-many".to_owned());
+    assert_eq!(refused(ask(answer(&json!([{}, {}, {}]))).await), many);
+    let (class, code) = refused(ask(Reply::json(403, &json!({"error": "no"}))).await);
+    assert_eq!((class, code.as_str()), (MintErrorClass::Denied, "plugin.403"));
+    // A server that echoes the token does not put it into an Application.
+    let found = ask(answer(&json!([{"echo": format!("<{TOKEN}>")}])))
+        .await
+        .expect("parameters");
+    let text = json!(found).to_string();
+    assert!(!text.contains(TOKEN) && text.contains("echo"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_does_not_fit_the_manifest_is_refused() {
+    let world = World::new().await;
+    for config in [
+        json!(null),
+        json!({"servers": {"a": {"baseUrl": "http://plain.example"}}}),
+    ] {
+        let (set, findings, _folder) = load(&world, config).await;
+        assert!(set.generator(GeneratorKind::Plugin).is_none());
+        assert!(findings.iter().any(|finding| finding.contains("error")), "{findings:?}");
+    }
+}

@@ -1,0 +1,207 @@
+//! A PostgreSQL server that hangs, or whose host vanishes.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use secrecy::ExposeSecret as _;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::{Instant, timeout};
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page, SessionOwner, Store};
+
+use crate::store::support::{Backend, actor, all_events, at, create, event, hash, token, user};
+use test_support::relay::{Mode, Relay};
+
+/// What every read and every change is answered within, on a busy machine.
+const ANSWERED: Duration = Duration::from_secs(15);
+
+/// Waits until so many statements wait for a lock.
+async fn waiting(url: &str, count: i64) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let waiting = "SELECT count(*), pg_sleep(0.02)::text FROM pg_stat_activity \
+                   WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    loop {
+        let (waiting, _): (i64, String) = sqlx::query_as(waiting).fetch_one(&mut connection).await.unwrap();
+        if waiting >= count {
+            return;
+        }
+    }
+}
+
+/// Tries again and again, until it works.
+async fn recovered<T>(mut work: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    let end = Instant::now() + 2 * ANSWERED;
+    loop {
+        match work().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < end, "it does not recover: {error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_go_on_when_another_host_answers_after_the_first_vanished() {
+    let backend = Backend::postgres().await;
+    let url = backend.url.expose_secret();
+    let relay = Relay::to(url).await;
+    let store = Store::open(&relay.url().into()).await.unwrap();
+    let made = token(7, 1, 0);
+    create(&store, &made).await;
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    // As many as there are connections, of both kinds.
+    let (filter, page) = (CredentialFilter::default(), Page::default());
+    let lists = join_all((0..4).map(|_| store.tokens(&filter, &page)));
+    let lookups = join_all((0..4).map(|_| store.token(made.id)));
+    let vanish = async {
+        waiting(url, 8).await;
+        relay.set(Mode::Drop);
+        lock.rollback().await.unwrap();
+    };
+    let all = async { tokio::join!(lists, lookups, vanish) };
+    let (lists, lookups, ()) = timeout(ANSWERED, all).await.expect("a read waits for ever");
+    assert!(lists.iter().all(Result::is_err) && lookups.iter().all(Result::is_err));
+
+    relay.set(Mode::Pass);
+    let found = recovered(async || store.token(made.id).await).await;
+    assert_eq!(found.as_ref(), Some(&made));
+    let listed = recovered(async || store.tokens(&filter, &page).await).await;
+    assert_eq!(listed, [made]);
+}
+
+/// Connections that are idle when the host vanishes cost one caller a moment, not each
+/// of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_to_a_host_that_vanished_are_given_up_together() {
+    let backend = Backend::postgres().await;
+    let relay = Relay::to(backend.url.expose_secret()).await;
+    let store = Store::open(&relay.url().into()).await.unwrap();
+    let made = token(7, 1, 0);
+    create(&store, &made).await;
+    for found in join_all((0..50).map(|_| store.token(made.id))).await {
+        found.unwrap();
+    }
+    relay.set(Mode::Drop);
+    relay.set(Mode::Pass);
+    // 4 of them, a second each, would be too late.
+    let found = timeout(Duration::from_secs(3), store.token(made.id)).await;
+    assert_eq!(found.expect("one caller waits for them all").unwrap(), Some(made));
+}
+
+/// A network that is slow for a moment loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_stalls_for_a_moment_is_made() {
+    let backend = Backend::postgres().await;
+    let relay = Relay::to(backend.url.expose_secret()).await;
+    let store = Store::open(&relay.url().into()).await.unwrap();
+    relay.set(Mode::Stall);
+    let made = token(7, 1, 0);
+    let stalled = create(&store, &made);
+    let resume = async {
+        tokio::task::yield_now().await;
+        relay.set(Mode::Pass);
+    };
+    tokio::join!(stalled, resume);
+    assert_eq!(backend.open().await.token(made.id).await.unwrap(), Some(made));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_longer_for_the_writer_because_many_do() {
+    let backend = Backend::postgres().await;
+    let url = backend.url.expose_secret();
+    let store = backend.open().await;
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE audit IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    // More than the queue has, and as many transactions as would take minutes.
+    let events: Vec<_> = (0..3_000).map(|second| event("access.denied", 7, second)).collect();
+    let changes = join_all(events.iter().map(|event| store.record(std::slice::from_ref(event))));
+    let answers = timeout(ANSWERED, changes)
+        .await
+        .expect("somebody waits for all who came before");
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Error::Failed { .. }))));
+
+    // Who was told of a failure before their turn is not served afterwards.
+    lock.rollback().await.unwrap();
+    let kept = event("access.allowed", 7, 0);
+    recovered(async || store.record(std::slice::from_ref(&kept)).await).await;
+    let events = all_events(&store, AuditFilter::default()).await;
+    assert!(events == [kept], "{} events of those who were refused", events.len());
+}
+
+/// A replica that vanishes with the lock of all revocations keeps the others from
+/// revoking for seconds, not for the hours TCP takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_a_replica_that_vanished_are_released() {
+    let backend = Backend::postgres().await;
+    let url = backend.url.expose_secret();
+    let relay = Relay::to(url).await;
+    let (vanishing, staying) = (Store::open(&relay.url().into()).await.unwrap(), backend.open().await);
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE audit IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    let (about, by) = (
+        SessionOwner {
+            user: user(7),
+            agent_id: None,
+        },
+        actor(7),
+    );
+    let session = |id: &'static str| SessionId::new(AccessType::OidcIdToken, id);
+    let (first, second) = (session("first"), session("second"));
+    // It has the revocations and waits for the audit log.
+    let revoked = vanishing.revoke(&first, (at(1_000), at(0)), &by, &about);
+    let vanish = async {
+        waiting(url, 1).await;
+        relay.set(Mode::Drop);
+        lock.rollback().await.unwrap();
+    };
+    let (revoked, ()) = tokio::join!(revoked, vanish);
+    revoked.unwrap_err();
+    recovered(async || staying.revoke(&second, (at(1_000), at(0)), &by, &about).await).await;
+    let known = staying.revocations_after(0).await.unwrap();
+    let known: Vec<_> = known.iter().map(|one| one.session.id()).collect();
+    assert_eq!(known, ["second"]);
+}
+
+/// An index over millions of rows takes longer than any read may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_takes_as_long_as_it_takes() {
+    let backend = Backend::postgres().await;
+    let url = backend.url.expose_secret();
+    drop(backend.open().await);
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut lock = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    let release = async {
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        let waited = "SELECT count(*), pg_sleep(0.1)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                      AND datname = current_database() AND clock_timestamp() - query_start > interval '11 seconds'";
+        loop {
+            let (waited, _): (i64, String) = sqlx::query_as(waited).fetch_one(&mut connection).await.unwrap();
+            if waited > 0 {
+                break;
+            }
+        }
+        lock.rollback().await.unwrap();
+    };
+    let mut opening = std::pin::pin!(backend.open());
+    let store = tokio::select! {
+        _ = &mut opening => panic!("it did not wait"),
+        () = release => opening.await,
+    };
+    store.create_token(&token(7, 1, 0), hash("a"), &actor(7)).await.unwrap();
+}

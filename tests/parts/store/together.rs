@@ -1,0 +1,102 @@
+//! Changes that wait at the same time share a transaction, not a fate.
+
+use futures_util::future::join_all;
+use sqlx::{Connection as _, PgConnection};
+use tollgate_identity::store::{AuditFilter, CredentialFilter, Error, Page};
+
+use crate::store::support::{Backend, actor, all_events, create, event, hash, on_both, token};
+use test_support::postgres::Server;
+
+on_both!(
+    one_that_fails_fails_alone,
+    more_than_the_queue_holds_all_get_through,
+    goes_on_when_a_caller_gives_up
+);
+
+async fn one_that_fails_fails_alone(backend: Backend) {
+    let store = backend.open().await;
+    let first = token(7, 1, 0);
+    create(&store, &first).await;
+    // Every tenth has the secret of the first.
+    let made: Vec<_> = (0..200).map(|second| token(7, 1, second)).collect();
+    let by = actor(7);
+    let done = join_all(made.iter().enumerate().map(async |(number, token)| {
+        let secret = if number % 10 == 0 { first.id } else { token.id };
+        store.create_token(token, hash(secret.to_string()), &by).await
+    }))
+    .await;
+    for (number, done) in done.into_iter().enumerate() {
+        let expected = if number % 10 == 0 {
+            Err(Error::Exists { what: "token" })
+        } else {
+            Ok(())
+        };
+        assert_eq!(done, expected, "token {number}");
+    }
+    assert_eq!(
+        store
+            .tokens(&CredentialFilter::default(), &Page::default())
+            .await
+            .unwrap()
+            .len(),
+        181
+    );
+    assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 181);
+}
+
+async fn more_than_the_queue_holds_all_get_through(backend: Backend) {
+    let store = backend.open().await;
+    let events: Vec<_> = (0..3_000).map(|second| event("access.denied", 7, second)).collect();
+    let done = join_all(events.iter().map(|event| store.record(std::slice::from_ref(event)))).await;
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert_eq!(all_events(&store, AuditFilter::default()).await.len(), events.len());
+}
+
+async fn goes_on_when_a_caller_gives_up(backend: Backend) {
+    let store = backend.open().await;
+    let abandoned: Vec<_> = (0..50).map(|second| event("access.denied", 7, second)).collect();
+    for event in &abandoned {
+        // Asked once, which puts it into the queue, and dropped.
+        let record = std::pin::pin!(store.record(std::slice::from_ref(event)));
+        assert!(futures_util::poll!(record).is_pending());
+    }
+    let last = event("access.denied", 7, 99);
+    store.record(std::slice::from_ref(&last)).await.unwrap();
+    let all = all_events(&store, AuditFilter::default()).await;
+    assert_eq!(all.len(), abandoned.len() + 1);
+    assert_eq!(all[0], last);
+}
+
+/// Every transaction that writes takes a number.
+async fn next_transaction(url: &str) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let (number,): (i64,) = sqlx::query_as("SELECT pg_current_xact_id()::text::bigint")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    number
+}
+
+#[tokio::test]
+async fn a_thousand_at_once_cost_few_transactions() {
+    // Of its own: transactions of other tests' databases count too.
+    let server = Server::start();
+    let url = server.database().await;
+    let store = tollgate_identity::store::Store::open(&url.clone().into())
+        .await
+        .unwrap();
+    let events: Vec<_> = (0..1_000).map(|second| event("access.denied", 7, second)).collect();
+    let before = next_transaction(&url).await;
+    for done in join_all(events.iter().map(|event| store.record(std::slice::from_ref(event)))).await {
+        done.unwrap();
+    }
+    let transactions = next_transaction(&url).await - before;
+    assert!((1..=20).contains(&transactions), "{transactions} transactions");
+    // One after the other they cost one each.
+    let before = next_transaction(&url).await;
+    for event in &events[..30] {
+        store.record(std::slice::from_ref(event)).await.unwrap();
+    }
+    let transactions = next_transaction(&url).await - before;
+    assert!(transactions >= 30, "{transactions} transactions");
+}

@@ -1,0 +1,173 @@
+//! A server behind TLS on loopback that keeps what it saw: an API server, or an
+//! identity provider.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::authority::Authority;
+
+/// One request as it was read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: String,
+    pub target: String,
+    pub headers: http::HeaderMap,
+    pub body: Vec<u8>,
+    /// Whether the connection showed a client certificate.
+    pub certified: bool,
+}
+
+impl Seen {
+    /// The one value of a field.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.get_all(name).iter();
+        let first = values.next()?.to_str().unwrap();
+        assert!(values.next().is_none(), "`{name}` is there twice");
+        Some(first)
+    }
+}
+
+/// What it answers.
+pub type Answer = (u16, Vec<(&'static str, String)>, String);
+
+type Script = dyn Fn(&Seen) -> Answer + Send + Sync;
+
+/// A server; it runs as long as its runtime.
+#[derive(Clone)]
+pub struct Api {
+    pub address: SocketAddr,
+    /// Its authority.
+    pub ca_pem: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Api {
+    /// One that asks for no client certificate.
+    pub async fn start(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        Self::with_clients(None, answer).await
+    }
+
+    /// One at another address of loopback.
+    pub async fn at(address: IpAddr, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        Self::serve(address, None, answer).await
+    }
+
+    /// One that demands a client certificate of `clients`.
+    pub async fn with_clients(
+        clients: Option<&Authority>,
+        answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self::serve(IpAddr::V4(Ipv4Addr::LOCALHOST), clients, answer).await
+    }
+
+    async fn serve(
+        address: IpAddr,
+        clients: Option<&Authority>,
+        answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let authority = Authority::new();
+        let acceptor = TlsAcceptor::from(Arc::new(server(&authority, address, clients)));
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
+        let api = Self {
+            address: listener.local_addr().unwrap(),
+            ca_pem: authority.pem.clone(),
+            seen: Arc::default(),
+            open: Arc::default(),
+        };
+        let (kept, answer): (_, Arc<Script>) = (api.clone(), Arc::new(answer));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, api, answer) = (acceptor.clone(), kept.clone(), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let certified = stream.get_ref().1.peer_certificates().is_some();
+                    let service = service_fn(|request| api.answer(request, certified, Arc::clone(&answer)));
+                    let http = hyper::server::conn::http1::Builder::new();
+                    api.open.fetch_add(1, Ordering::SeqCst);
+                    drop(http.serve_connection(TokioIo::new(stream), service).await);
+                    api.open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        api
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// All requests so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// Connections that stand.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        certified: bool,
+        answer: Arc<Script>,
+    ) -> io::Result<Response<Full<Bytes>>> {
+        let (head, body) = request.into_parts();
+        let seen = Seen {
+            method: head.method.to_string(),
+            target: head.uri.to_string(),
+            headers: head.headers,
+            body: body.collect().await.map_err(io::Error::other)?.to_bytes().to_vec(),
+            certified,
+        };
+        let (status, fields, text) = answer(&seen);
+        self.seen.lock().unwrap().push(seen);
+        let mut response = Response::builder().status(status);
+        for (name, value) in fields {
+            response = response.header(name, value);
+        }
+        response.body(Full::new(Bytes::from(text))).map_err(io::Error::other)
+    }
+}
+
+fn server(authority: &Authority, address: IpAddr, clients: Option<&Authority>) -> ServerConfig {
+    let (certificate, key) = authority.sign(&address.to_string());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from_pem_slice(clients.pem.as_bytes()).unwrap();
+            roots.add(root).unwrap();
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    builder
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+        )
+        .unwrap()
+}

@@ -1,0 +1,97 @@
+//! Argo CD's own code, behind a pipe.
+//!
+//! In: questions. Out: what Argo CD says. Never: a rule of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::programs::Argocd;
+
+/// What is built; the text of a panic says how.
+pub fn argocd() -> Argocd {
+    let found = Argocd::find(crate::checkout()).unwrap();
+    for path in [&found.judge, &found.examples] {
+        assert!(path.exists(), "{} is missing: run `cargo xtask argocd`", path.display());
+    }
+    found
+}
+
+/// A judge that runs; it ends with its value.
+#[derive(Debug)]
+pub struct Judge {
+    pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
+    child: Child,
+}
+
+impl Judge {
+    /// Starts one.
+    pub fn start() -> Self {
+        let program: PathBuf = argocd().judge;
+        let mut command = Command::new(&program);
+        // Its standard error has each call of git.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let pipes = (
+            child.stdin.take().unwrap(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
+        Self {
+            pipes: Mutex::new(Some(pipes)),
+            child,
+        }
+    }
+
+    /// The answer; Argo CD's own error is one.
+    pub fn ask(&self, question: &Value) -> Result<Value, String> {
+        let mut pipes = self.pipes.lock().unwrap();
+        let (input, output) = pipes.as_mut().unwrap();
+        writeln!(input, "{question}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the judge ended at {question}");
+        let mut answer: Value = serde_json::from_str(&line).unwrap();
+        match answer.get("error").and_then(Value::as_str) {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(answer.take()),
+        }
+    }
+
+    /// A text with its parameters in it.
+    pub fn render(&self, template: &str, parameters: &Value, options: &[&str]) -> Result<String, String> {
+        let question = json!({
+            "kind": "render", "template": template, "parameters": parameters, "goTemplate": true, "options": options,
+        });
+        let answer = self.ask(&question)?;
+        Ok(answer
+            .get("text")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Applications as Argo CD writes them.
+    pub fn normalize(&self, applications: &[Value]) -> Vec<Value> {
+        let question = json!({"kind": "normalize", "applications": applications});
+        let mut answer = self
+            .ask(&question)
+            .unwrap_or_else(|error| panic!("{error}: {applications:#?}"));
+        serde_json::from_value(answer["value"].take()).unwrap()
+    }
+}
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        // Its input ends, so that it deletes what it checked out.
+        *self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,392 @@
+//! The real gateway as a process.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::kubernetes::authority::Authority;
+use crate::kubernetes::{PATIENCE, eventually};
+
+/// Key of the control plane's sessions.
+const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
+
+/// A gateway that runs; it ends with the value.
+pub struct Gateway {
+    folder: TempDir,
+    address: SocketAddr,
+    admin: SocketAddr,
+    process: Child,
+}
+
+/// The folder of a gateway that does not run yet.
+pub struct Layout {
+    folder: TempDir,
+    namespace: String,
+    settings: Value,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Layout {
+    /// Accounts of the control plane with their rights (`policy.csv`), and nothing else.
+    pub fn new(accounts: &[&str], policy: &str) -> Self {
+        Self::new_in("argocd", accounts, policy)
+    }
+
+    /// The same for a control plane in another namespace.
+    pub fn new_in(namespace: &str, accounts: &[&str], policy: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["state", "plugins", "policies"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let layout = Self {
+            folder,
+            namespace: namespace.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            settings: json!({
+                "listen": "127.0.0.1:0",
+                "admin": {"listen": "127.0.0.1:0"},
+                "state": {"directory": "state", "namespace": namespace},
+                "policies": {"directory": "policies"},
+                "plugins": {"directory": "plugins", "cache": "cache"},
+                "authentication": {"argocdSessions": true},
+                "decisions": {"file": "decisions.jsonl"},
+            }),
+        };
+        layout.policies("extensions");
+        let accounts = accounts.iter().map(|name| (format!("accounts.{name}"), json!("login")));
+        layout.object("ConfigMap", "argocd-cm", &json!({}), &accounts.collect());
+        layout.object(
+            "ConfigMap",
+            "argocd-rbac-cm",
+            &json!({}),
+            &json!({"policy.csv": policy}),
+        );
+        let key = json!({"server.secretkey": SESSION_KEY});
+        layout.object("Secret", "argocd-secret", &json!({}), &key);
+        layout
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Settings besides those every gateway has.
+    pub fn settings(&mut self, more: Value) {
+        let Value::Object(more) = more else {
+            panic!("not an object: {more}");
+        };
+        self.settings.as_object_mut().unwrap().extend(more);
+    }
+
+    /// Replaces one setting.
+    ///
+    /// - `pointer`: JSON pointer (RFC 6901); what is above its last name is there.
+    pub fn setting(&mut self, pointer: &str, value: Value) {
+        let (above, name) = pointer.rsplit_once('/').unwrap();
+        self.settings.pointer_mut(above).unwrap()[name] = value;
+    }
+
+    /// Flags of `tollgate serve` besides those every gateway has.
+    pub fn arguments(&mut self, more: &[&str]) {
+        self.arguments
+            .extend(more.iter().map(|argument| (*argument).to_owned()));
+    }
+
+    /// A variable of its environment.
+    pub fn variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// A second gateway of the same settings, in a folder of its own.
+    pub fn replica(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy(self.root(), folder.path());
+        Self {
+            folder,
+            namespace: self.namespace.clone(),
+            settings: self.settings.clone(),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+        }
+    }
+
+    /// Every object of the state that was written so far.
+    pub fn objects(&self) -> Vec<Value> {
+        let entries = std::fs::read_dir(self.root().join("state")).unwrap();
+        let read = |path: PathBuf| serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        entries.map(|entry| read(entry.unwrap().path())).collect()
+    }
+
+    /// Plain HTTP after all.
+    pub fn without_tls(&mut self) {
+        self.settings.as_object_mut().unwrap().remove("tls");
+        std::fs::remove_file(self.root().join("gateway-ca.pem")).unwrap();
+    }
+
+    /// The shipped policies of a front.
+    pub fn policies(&self, front: &str) {
+        let shipped = crate::checkout().join("policies").join(front);
+        copy(&shipped, &self.root().join("policies").join(front));
+    }
+
+    /// A ConfigMap or Secret of the state.
+    pub fn object(&self, kind: &str, name: &str, labels: &Value, data: &Value) {
+        let key = if kind == "Secret" { "stringData" } else { "data" };
+        self.write(&json!({
+            "apiVersion": "v1", "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+            key: data,
+        }));
+    }
+
+    /// A cluster the gateway knows.
+    ///
+    /// - `data`: `server`, `config` and what else its Secret has.
+    pub fn cluster(&self, name: &str, data: &Value) {
+        let labels = json!({"argocd.argoproj.io/secret-type": "cluster"});
+        self.object("Secret", &format!("cluster-{name}"), &labels, data);
+    }
+
+    /// Any object of the state.
+    pub fn write(&self, object: &Value) {
+        std::fs::write(self.root().join(file_of(object)), object.to_string()).unwrap();
+    }
+
+    /// A certificate, without which kubectl sends no token.
+    pub fn tls(&mut self) {
+        let authority = Authority::new("gateway");
+        let pair = authority.server(&["127.0.0.1", "localhost"]);
+        for (name, text) in [
+            ("gateway-ca.pem", &authority.pem),
+            ("gateway.pem", &pair.certificate),
+            ("gateway.key", &pair.key),
+        ] {
+            std::fs::write(self.root().join(name), text).unwrap();
+        }
+        self.settings(json!({"tls": {"certificate": "gateway.pem", "key": "gateway.key"}}));
+    }
+
+    /// Starts the real binary, which is to give up; what it says.
+    pub async fn fail(self) -> String {
+        let (mut process, log) = self.spawn();
+        let end = tokio::time::timeout(PATIENCE, process.wait()).await;
+        let said = std::fs::read_to_string(log).unwrap();
+        let status = end.unwrap_or_else(|_| panic!("the gateway goes on: {said}")).unwrap();
+        assert!(!status.success(), "{said}");
+        said
+    }
+
+    /// Starts the real binary.
+    pub async fn start(self) -> Gateway {
+        let (mut process, log) = self.spawn();
+        let fields = eventually("the gateway listens", async || {
+            let text = std::fs::read_to_string(&log).unwrap();
+            assert!(process.try_wait().unwrap().is_none(), "the gateway ended: {text}");
+            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            let mut fields = lines.map(|line: Value| line["fields"].clone());
+            fields.find(|fields| fields["message"] == "listening")
+        })
+        .await;
+        let address = |key: &str| fields[key].as_str().unwrap().parse().unwrap();
+        Gateway {
+            folder: self.folder,
+            address: address("listen"),
+            admin: address("admin"),
+            process,
+        }
+    }
+
+    fn spawn(&self) -> (Child, PathBuf) {
+        let settings = self.root().join("tollgate.yaml");
+        std::fs::write(&settings, self.settings.to_string()).unwrap();
+        let log = self.root().join("log");
+        let process = Command::new(crate::tollgate())
+            .args(["serve", "--log-json", "--config"])
+            .arg(&settings)
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        (process, log)
+    }
+}
+
+impl Gateway {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A file or folder of it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What `tollgate rbac manifest` prints by its settings, as objects.
+    pub async fn rbac_manifest(&self, arguments: &[&str], more: &[&str]) -> Vec<Value> {
+        let output = Command::new(crate::tollgate())
+            .args(["rbac", "manifest"])
+            .args(arguments)
+            .arg("--config")
+            .arg(self.path("tollgate.yaml"))
+            .args(more)
+            .output()
+            .await
+            .unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{complaints}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let documents = text.split("\n---\n").skip(1);
+        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+    }
+
+    /// Ends it at once, as SIGKILL does, and waits until it is gone.
+    pub async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// What it logged so far, a JSON object a line.
+    pub fn log(&self) -> Vec<Value> {
+        lines(&self.path("log"))
+    }
+
+    /// Its decision records so far.
+    pub fn decisions(&self) -> Vec<Value> {
+        lines(&self.path("decisions.jsonl"))
+    }
+
+    /// Writes an object of its state folder anew, at once for who reads it.
+    pub fn rewrite(&self, object: &Value) {
+        let path = self.path(&file_of(object));
+        let partial = path.with_extension("partial");
+        std::fs::write(&partial, object.to_string()).unwrap();
+        std::fs::rename(partial, path).unwrap();
+    }
+
+    /// The authority of its certificate, PEM; none without TLS.
+    pub fn authority(&self) -> Option<String> {
+        std::fs::read_to_string(self.path("gateway-ca.pem")).ok()
+    }
+
+    /// `https://127.0.0.1:PORT`, or `http` without TLS.
+    pub fn url(&self) -> String {
+        let scheme = if self.authority().is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// A JSON answer of its admin listener.
+    pub async fn admin(&self, path: &str) -> Value {
+        serde_json::from_str(&self.admin_text(path).await).unwrap()
+    }
+
+    /// An answer of its admin listener.
+    pub async fn admin_text(&self, path: &str) -> String {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("http://{}{path}", self.admin)).send().await.unwrap();
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        answer.text().await.unwrap()
+    }
+
+    /// The status of `/readyz`, and what it says.
+    pub async fn readiness(&self) -> (u16, String) {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client
+            .get(format!("http://{}/readyz", self.admin))
+            .send()
+            .await
+            .unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    /// A client that trusts it.
+    pub fn plain_client(&self) -> reqwest::Client {
+        self.client_with(reqwest::header::HeaderMap::new())
+    }
+
+    /// A client that trusts it, with the session of an account of the control plane.
+    pub fn client(&self, account: &str) -> reqwest::Client {
+        let bearer = format!("Bearer {}", session(account)).parse().unwrap();
+        self.client_with([(reqwest::header::AUTHORIZATION, bearer)].into_iter().collect())
+    }
+
+    fn client_with(&self, headers: reqwest::header::HeaderMap) -> reqwest::Client {
+        let authorities = self.authority();
+        let authorities = authorities
+            .iter()
+            .map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only(authorities)
+            .default_headers(headers)
+            .build()
+            .unwrap()
+    }
+}
+
+/// A kubeconfig with one context.
+pub fn kubeconfig(cluster: &Value, user: &Value) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    })
+    .to_string()
+}
+
+/// Where an object of the state is, below the gateway's folder.
+fn file_of(object: &Value) -> String {
+    let (kind, metadata) = (&object["kind"], &object["metadata"]);
+    format!("state/{kind}-{}-{}.yaml", metadata["namespace"], metadata["name"]).replace('"', "")
+}
+
+/// The whole lines of a file of JSON lines; none where there is no file yet.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// A file's name and content below `from`, all the way down.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, target).unwrap();
+        }
+    }
+}
+
+/// Base64 of a text.
+pub fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A session token of the control plane's.
+pub fn session(user: &str) -> String {
+    use jsonwebtoken::{EncodingKey, Header, encode};
+
+    let now = jiff::Timestamp::now().as_second();
+    let claims = json!({
+        "iss": "argocd", "sub": format!("{user}:login"), "iat": now, "nbf": now, "exp": now + 3600, "jti": "t",
+    });
+    let key = EncodingKey::from_secret(SESSION_KEY.as_bytes());
+    encode(&Header::default(), &claims, &key).unwrap()
+}

@@ -1,0 +1,52 @@
+//! What the tests and benches share: servers and clients on loopback, certificates,
+//! a whole gateway over a temporary folder, a real Kubernetes, databases, and the
+//! code of Argo CD.
+//!
+//! The modules behind the feature `gateway` are made of Tollgate's own crates; the unit
+//! tests of those crates use the others.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    missing_docs,
+    missing_debug_implementations,
+    reason = "helpers of tests fail like tests, and only tests read them"
+)]
+
+use std::path::{Path, PathBuf};
+
+pub use xtask::cache as programs;
+
+pub mod api_server;
+pub mod attack;
+pub mod authority;
+pub mod backend;
+pub mod client;
+pub mod issuer;
+pub mod judge;
+pub mod kubernetes;
+pub mod oidc;
+#[cfg(feature = "gateway")]
+pub mod policy_input;
+pub mod postgres;
+#[cfg(feature = "gateway")]
+pub mod providers;
+pub mod relay;
+pub mod token;
+#[cfg(feature = "gateway")]
+pub mod world;
+
+/// The root of the checkout.
+pub fn checkout() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The program `tollgate`, as Cargo built it for the tests that run.
+pub fn tollgate() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_tollgate")
+        .expect("Cargo names the program to the tests and benches that it runs")
+        .into()
+}

@@ -1,0 +1,94 @@
+//! One request as a policy is asked about it. Also part of the benchmarks.
+
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rego::{
+    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, PrincipalFacts, RbacFacts, RbacRow,
+    RbacVerdict,
+};
+
+pub fn principal(groups: &[String]) -> PrincipalFacts {
+    PrincipalFacts::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
+}
+
+pub fn prepared(permitted: bool) -> ExtensionFacts {
+    let place = Location::new("state/objects.yaml", 1);
+    let destination = tollgate_state::Destination {
+        name: "in-cluster".into(),
+        server: String::new(),
+        namespace: "checkout".into(),
+    };
+    let project = tollgate_state::Project {
+        name: "payments".into(),
+        destinations: vec![destination.clone()],
+        source_namespaces: vec!["argocd".into()],
+        location: place.clone(),
+        ..tollgate_state::Project::default()
+    };
+    let application = tollgate_state::Application {
+        name: tollgate_state::ObjectName {
+            namespace: "argocd".into(),
+            name: "checkout".into(),
+        },
+        project: "payments".into(),
+        destination,
+        application_set: None,
+        labels: [("team".to_owned(), "payments".to_owned())].into(),
+        location: place,
+    };
+    let cluster = tollgate_state::Cluster {
+        name: "in-cluster".into(),
+        server: "https://kubernetes.default.svc".into(),
+        project: String::new(),
+    };
+    ExtensionFacts::new("metrics", "application")
+        .with_project(&project)
+        .with_application(&application)
+        .with_destination(&cluster, "checkout", permitted)
+}
+
+/// What the table says: whether the application may be seen, and the rows that
+/// could matter.
+pub fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> RbacFacts {
+    let allowed = RbacVerdict {
+        allow: true,
+        rule: Some("policy.csv:3"),
+        why: "allowed",
+    };
+    let denied = RbacVerdict {
+        allow: false,
+        rule: None,
+        why: "no-rule",
+    };
+    RbacFacts::new(&ExtensionVerdicts {
+        applications_get: Some(if applications_get { allowed } else { denied }),
+        projects_get: None,
+        extensions_invoke: allowed,
+        candidates: rows,
+    })
+}
+
+pub fn input<'a>(
+    principal: &'a PrincipalFacts,
+    prepared: &'a ExtensionFacts,
+    verdicts: &'a RbacFacts,
+) -> ExtensionInput<'a> {
+    ExtensionInput {
+        principal,
+        request: ExtensionRequest {
+            method: "GET",
+            path: "/metrics",
+            query: Some("a=b"),
+            project: Some("payments"),
+        },
+        facts: prepared,
+        rbac: verdicts,
+    }
+}
+
+pub const ROW: RbacRow<'static> = RbacRow {
+    subject: "role:dev",
+    resource: "extensions",
+    action: "invoke",
+    object: "metrics",
+    effect: "allow",
+};

@@ -1,0 +1,124 @@
+//! What is between a store and its server, and what networks do to it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use url::Url;
+
+/// What becomes of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They arrive.
+    #[default]
+    Pass,
+    /// Connections break, and new ones with them.
+    Cut,
+    /// They wait; once they pass again, what waited arrives.
+    Stall,
+    /// They are lost, and nobody is told: as when a host vanishes. Connections of that
+    /// time never carry anything again.
+    Drop,
+}
+
+/// A relay to a server; it ends with the value.
+pub struct Relay {
+    url: Url,
+    state: watch::Sender<State>,
+    task: JoinHandle<()>,
+}
+
+/// What connections follow.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    mode: Mode,
+    /// How often it was cut, and how often bytes were lost: each counts for all
+    /// connections of that time, however short it was.
+    cuts: u64,
+    drops: u64,
+}
+
+impl Relay {
+    /// One to the server of a `postgres://` URL that has an address as its host.
+    pub async fn to(url: &str) -> Self {
+        let mut url = Url::parse(url).unwrap();
+        let host = url.host_str().unwrap().parse().unwrap();
+        let target = SocketAddr::new(host, url.port().unwrap());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+        let (state, states) = watch::channel(State::default());
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, target, states.clone()));
+            }
+        });
+        Self { url, state, task }
+    }
+
+    /// The URL through it.
+    pub fn url(&self) -> String {
+        self.url.to_string()
+    }
+
+    /// From now on.
+    pub fn set(&self, mode: Mode) {
+        self.state.send_modify(|state| {
+            state.mode = mode;
+            state.cuts += u64::from(mode == Mode::Cut);
+            state.drops += u64::from(mode == Mode::Drop);
+        });
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// One connection, until it is cut or the relay is dropped.
+async fn carry(mut client: TcpStream, target: SocketAddr, states: watch::Receiver<State>) {
+    let began = *states.borrow();
+    let (mut passes, mut cut, mut lost) = (states.clone(), states.clone(), states.clone());
+    let is_cut = |state: &State| state.cuts != began.cuts || state.mode == Mode::Cut;
+    let is_lost = |state: &State| state.drops != began.drops || state.mode == Mode::Drop;
+    let mut server = None;
+    let carried = async {
+        if passes.wait_for(|state| state.mode == Mode::Pass).await.is_err() {
+            return;
+        }
+        let Ok(connected) = TcpStream::connect(target).await else {
+            return;
+        };
+        let server = server.insert(connected);
+        let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+        // Whoever closes first closes both.
+        tokio::select! {
+            () = copy(from_client, to_server, states.clone()) => {}
+            () = copy(from_server, to_client, states.clone()) => {}
+        }
+    };
+    let is_lost = tokio::select! {
+        biased;
+        _ = cut.wait_for(is_cut) => false,
+        _ = lost.wait_for(is_lost) => true,
+        () = carried => false,
+    };
+    if is_lost {
+        // Both ends stay open, and hear nothing of each other.
+        let _ = cut.wait_for(is_cut).await;
+    }
+}
+
+/// Carries bytes one way while they pass, until one end is closed.
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut states: watch::Receiver<State>) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let passes = states.wait_for(|state| state.mode == Mode::Pass).await.is_ok();
+        if !passes || to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
