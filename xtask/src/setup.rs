@@ -39,7 +39,7 @@ const POSTGRES: Tool = Tool {
     package: "postgresql",
 };
 
-/// Makes and serves the repositories of `tests/repository` and `tests/applicationsets`;
+/// Makes and serves the repositories of `tests/parts/repository` and `tests/parts/applicationsets`;
 /// Argo CD's repository server runs it.
 const GIT: Tool = Tool {
     program: "git",

@@ -7,7 +7,7 @@
 //! SECURITY: the gateway authorizes what it parses here, and Argo CD acts on what it parses. Both
 //! therefore use the same scanner, libyaml; parsers of version 1.2 differ from it even in everyday
 //! documents. What Argo CD refuses, or could read differently because go-yaml changed the scanner,
-//! is refused. `tests/differential` compares the two.
+//! is refused. `tests/parts/differential` compares the two.
 //!
 //! Source: `sigs.k8s.io/yaml`, which follows go-yaml v2.
 

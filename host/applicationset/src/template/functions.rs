@@ -60,7 +60,7 @@ pub(super) const UNSUPPORTED_FUNCTIONS: [&str; 13] = [
     "htpasswd",
 ];
 
-/// Functions whose results a differential test compares with Argo CD's (`tests/applicationsets`),
+/// Functions whose results a differential test compares with Argo CD's (`tests/parts/applicationsets`),
 /// or which refuse input that Argo CD could treat differently.
 pub(super) const PORTABLE_FUNCTIONS: &[&str] = &[
     "add",
