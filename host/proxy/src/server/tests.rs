@@ -6,50 +6,11 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::forward::tests::test_server::{Gateway, TestServer, limits, request, spec};
-use test_support::attack::{Attack, attacks};
 use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
-
-const CALLER: &str = "Authorization: Bearer client\r\nCookie: argocd.token=client\r\n\
-                      Argocd-Application-Name: argocd:guestbook\r\nArgocd-Project-Name: default\r\n";
-
-async fn check(attack: &Attack, server: &TestServer, backend: &Backend) {
-    let name = &attack.name;
-    let before = backend.seen().len();
-    let mut client = Client::connect(server.address).await;
-    client.send(&attack.bytes(CALLER)).await;
-    let answer = client.answer().await.unwrap_or_else(|| panic!("{name}: no answer"));
-    assert_eq!(
-        answer.status,
-        attack.status,
-        "{name}: {}",
-        String::from_utf8_lossy(&answer.content)
-    );
-    if attack.closed {
-        assert_eq!(
-            String::from_utf8_lossy(&client.rest().await),
-            "",
-            "{name}: answered further"
-        );
-    } else {
-        let next = client.exchange(&request("GET /none", "")).await;
-        assert_eq!(next.status, 404, "{name}: the connection is out of step");
-    }
-    attack.assert_seen(&backend.seen().split_off(before));
-}
-
-#[tokio::test]
-async fn attacks_come_to_nothing() {
-    let backend = Backend::start(|_| Reply::ok("x")).await;
-    let server = TestServer::start(backend.address, |_| {}).await;
-    for attack in &attacks() {
-        check(attack, &server, &backend).await;
-    }
-    assert_eq!(server.open("metrics"), 0);
-}
 
 async fn start(limits: Limits) -> (TestServer, Backend) {
     let backend = Backend::start(|_| Reply::ok("x")).await;

@@ -111,10 +111,6 @@ impl Gateway {
         let (head, body) = request.into_parts();
         let path = Path::of(&head.uri).ok_or_else(|| refuse(StatusCode::NOT_FOUND)(&"no extension"))?;
         target::check_path(head.uri.path()).map_err(|error| bad(&error))?;
-        let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if !path.name.bytes().all(valid) {
-            return Err(bad(&target::Error::ExtensionName));
-        }
         let (backend, limiter) = self
             .0
             .get(path.name)
