@@ -1,6 +1,5 @@
 //! Who is let in, what they may do, and what the audit log says of it.
 
-
 use serde_json::{Value, json};
 
 use test_support::kubernetes::authority::Authority;

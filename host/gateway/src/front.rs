@@ -21,18 +21,22 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::OpenRecord;
 use tollgate_proxy::server::Peer;
 
-/// What the stages after authentication know of a request.
-pub(crate) struct RequestContext<'a> {
+/// What the stages know of a request. `P` is the authenticated caller, or `()` for a front that
+/// authenticates by itself.
+pub(crate) struct RequestContext<'a, P = &'a Arc<Principal>> {
     pub(crate) gateway: &'a Gateway,
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) snapshot: &'a Arc<Snapshot>,
-    pub(crate) principal: &'a Arc<Principal>,
+    pub(crate) principal: P,
     pub(crate) record: &'a mut OpenRecord,
 }
 
 /// A front, implemented by its variant of [`Route`](crate::route::Route): how requests of one kind
-/// are authorized and answered after authentication.
-pub(crate) trait Front {
+/// are authorized and answered.
+///
+/// `P` is what the front needs of the caller: a principal that the gateway authenticated, or
+/// nothing, if a credential of the front's own says who calls.
+pub(crate) trait Front<P = Arc<Principal>> {
     /// The safety of the request, as far as the route changes what the method implies.
     fn safety(&self, _method: &Method) -> Safety {
         Safety::ByMethod
@@ -43,9 +47,9 @@ pub(crate) trait Front {
     ///
     /// # Errors
     /// The rejection of the first stage that refuses the request or fails.
-    fn serve(
+    fn serve<'a>(
         &self,
-        context: RequestContext<'_>,
+        context: RequestContext<'a, &'a P>,
         request: (request::Parts, Body),
     ) -> impl Future<Output = Result<Response<Body>, Rejection>> + Send;
 }

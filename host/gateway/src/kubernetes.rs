@@ -9,9 +9,10 @@ use std::sync::Arc;
 use http::{Response, request};
 
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
+use crate::front::{Front, RequestContext};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
-use crate::open_exchanges::{OpenExchanges, PtrEqArc, Reauthorization, Withdrawn};
+use crate::open_exchanges::{PtrEqArc, Reauthorization, Withdrawn};
 use crate::pipeline::Gateway;
 use crate::policies::KubernetesFront;
 use crate::rejection::{ErrorFormat, Rejection};
@@ -153,14 +154,12 @@ impl Hash for KubernetesReauthorization {
     }
 }
 
-/// What the stages of this front know of a request.
-pub(crate) struct StageContext<'a> {
-    pub(crate) peer: &'a Arc<Peer>,
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) front: &'a KubernetesFront,
-    pub(crate) front_state: &'a Arc<KubernetesFrontState>,
-    pub(crate) open: &'a Arc<OpenExchanges>,
-    pub(crate) record: &'a mut OpenRecord,
+/// A request into an agent's cluster, while the front is open.
+#[derive(Clone, Copy)]
+pub(crate) struct KubernetesRequest<'a> {
+    path: KubernetesPath<'a>,
+    front: &'a KubernetesFront,
+    front_state: &'a Arc<KubernetesFrontState>,
 }
 
 /// What the audit entry of a request contains, as far as the stages determined it.
@@ -196,32 +195,35 @@ struct PermittedRequest {
     held: forward::LimitPermit,
 }
 
-impl Gateway {
-    /// The stages authenticate, authorize, impersonate, audit and forward.
-    pub(crate) async fn serve_kubernetes(
+impl Front<()> for KubernetesRequest<'_> {
+    /// The stages authenticate, authorize, impersonate, audit and forward. The credential names the
+    /// agent, so this front authenticates by itself.
+    async fn serve(
         &self,
+        mut context: RequestContext<'_, &()>,
         (head, body): (request::Parts, Body),
-        path: &KubernetesPath<'_>,
-        mut context: StageContext<'_>,
     ) -> Result<Response<Body>, Rejection> {
         context.record.note(|record| {
             record.front = "kubernetes";
             record.kubernetes = Some(Box::default());
         });
-        let query = k8s_proxy::strip_query(path.query);
-        let path = KubernetesPath {
-            rest: path.rest,
-            query: query.as_deref(),
+        let query = k8s_proxy::strip_query(self.path.query);
+        let request = KubernetesRequest {
+            path: KubernetesPath {
+                rest: self.path.rest,
+                query: query.as_deref(),
+            },
+            ..*self
         };
         let mut audit_context = AuditContext::default();
-        let permitted = self.admit(head, &path, (&mut context, &mut audit_context)).await;
+        let permitted = request.admit(head, &mut context, &mut audit_context).await;
         // No request is forwarded that is not in the audit log. A refusal stays a refusal even if
         // it cannot be logged.
-        let written = context.write_audit_entry(&audit_context, &permitted).await;
+        let written = request.write_audit_entry(&context, &audit_context, &permitted).await;
         let permitted = permitted?;
         written?;
-        let (audit, peer, decision) = (&context.front_state.audit, context.peer, context.record.id());
-        let forwarded = context.forward((permitted, body), &path).await;
+        let (peer, decision) = (context.peer, context.record.id());
+        let forwarded = request.forward((permitted, body), context).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
             // The request is refused after all.
             let answer = rejection.answer(ErrorFormat::Kubernetes);
@@ -230,35 +232,47 @@ impl Gateway {
                 attributes: audit_context.attributes.as_deref(),
                 ..anonymous_entry(answer.reason, (peer, decision))
             };
+            let audit = &self.front_state.audit;
             audit.record_access(entry).await.map_err(Rejection::Audit)?;
         }
         forwarded
+    }
+}
+
+impl<'a> KubernetesRequest<'a> {
+    /// `None` while the front is closed.
+    pub(crate) fn of(path: KubernetesPath<'a>, gateway: &'a Gateway, snapshot: &'a Snapshot) -> Option<Self> {
+        Some(Self {
+            path,
+            front: snapshot.policies.kubernetes.as_ref()?,
+            front_state: gateway.kubernetes_state.as_ref()?,
+        })
     }
 
     /// Every check that can refuse a request.
     async fn admit(
         &self,
         head: request::Parts,
-        path: &KubernetesPath<'_>,
-        (context, audit_context): (&mut StageContext<'_>, &mut AuditContext),
+        context: &mut RequestContext<'_, &()>,
+        audit_context: &mut AuditContext,
     ) -> Result<PermittedRequest, Rejection> {
-        let access = context.access(&head, audit_context).await;
+        let access = self.access(&head, context, audit_context).await;
         context.record.finish_stage(Stage::Authenticate);
         let access = access?;
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
         }
         let cleaned = headers::clean(head)?;
-        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
+        let attributes = Attributes::read(cleaned.method(), self.path.rest, self.path.query, cleaned.upgrade());
         let attributes = Arc::new(attributes);
         audit_context.attributes = Some(Arc::clone(&attributes));
         context.record.note(|record| {
-            record.policy = Some(Arc::clone(context.front.policy.digest()));
+            record.policy = Some(Arc::clone(self.front.policy.digest()));
             if let Some(note) = &mut record.kubernetes {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = context.front.policy.authorize(&access, &attributes);
+        let permit = self.front.policy.authorize(&access, &attributes);
         context.record.finish_stage(Stage::Authorize);
         if let Err(permit::Error::Denied { notes, .. }) = &permit {
             context.record.note(|record| record.notes.clone_from(notes));
@@ -270,16 +284,15 @@ impl Gateway {
                 note.impersonated = Some(Arc::clone(permit.impersonation()));
             }
         });
-        let held = self.persons.acquire(access.limit_key())?;
+        let held = context.gateway.persons.acquire(access.limit_key())?;
         Ok(PermittedRequest { permit, cleaned, held })
     }
-}
 
-impl StageContext<'_> {
     /// Determines who calls, and whether they may use the agent they name.
     async fn access(
-        &mut self,
+        &self,
         head: &request::Parts,
+        context: &mut RequestContext<'_, &()>,
         audit_context: &mut AuditContext,
     ) -> Result<Arc<AccessGrant>, Rejection> {
         let ci = match self.front_state.authorizer.supports_ci_tokens() {
@@ -323,7 +336,7 @@ impl StageContext<'_> {
             Err(error) => error.credential_owner().cloned(),
         };
         audit_context.access = access.as_ref().ok().cloned();
-        self.record.note(|record| {
+        context.record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
                 note.agent = audit_context.agent;
                 note.access_type = audit_context.access_type;
@@ -332,13 +345,14 @@ impl StageContext<'_> {
             }
         });
         let access = access?;
-        self.peer.mark_authenticated();
+        context.peer.mark_authenticated();
         Ok(access)
     }
 
     /// Writes an entry to the audit log, or counts the request in an existing entry.
     async fn write_audit_entry(
-        &mut self,
+        &self,
+        context: &RequestContext<'_, &()>,
         audit_context: &AuditContext,
         permitted: &Result<PermittedRequest, Rejection>,
     ) -> Result<(), Rejection> {
@@ -361,8 +375,8 @@ impl StageContext<'_> {
             outcome,
             reason,
             detail: detail.as_deref(),
-            client: self.peer.address().ip(),
-            audit_id: self.record.id(),
+            client: context.peer.address().ip(),
+            audit_id: context.record.id(),
             impersonated,
         };
         self.front_state
@@ -373,18 +387,17 @@ impl StageContext<'_> {
     }
 
     async fn forward(
-        self,
+        &self,
         (permitted, body): (PermittedRequest, Body),
-        path: &KubernetesPath<'_>,
+        context: RequestContext<'_, &()>,
     ) -> Result<Response<Body>, Rejection> {
-        let StageContext {
+        let RequestContext {
+            gateway,
             peer,
             snapshot,
-            front: _,
-            front_state,
-            open,
+            principal: &(),
             record,
-        } = self;
+        } = context;
         let PermittedRequest { permit, cleaned, held } = permitted;
         let access = permit.access();
         let cluster = match snapshot.clusters.find(&access.agent().cluster) {
@@ -393,23 +406,26 @@ impl StageContext<'_> {
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
-        let entered = front_state
+        let entered = self
+            .front_state
             .sessions
             .register(access, entering)
             .map_err(Rejection::Ended)?;
         let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
-            front_state: Arc::clone(front_state),
+            front_state: Arc::clone(self.front_state),
             access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
         });
-        let guard = open.register_session(reauthorization, (snapshot, record.id()), Arc::new(entered));
+        let guard = gateway
+            .open
+            .register_session(reauthorization, (snapshot, record.id()), Arc::new(entered));
         let guard = guard.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
         let cluster_request = ClusterRequest {
             cluster,
-            rest: path.rest,
-            query: path.query,
+            rest: self.path.rest,
+            query: self.path.query,
             attributes: permit.attributes(),
             identity: RequestIdentity::Impersonated(permit.impersonation()),
             peer,

@@ -16,7 +16,7 @@ use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
 use crate::front::{Front, FrontKind, RequestContext, set_decision_header};
-use crate::kubernetes::{self, KubernetesFrontState};
+use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Route};
@@ -186,18 +186,17 @@ impl Gateway {
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }
-        if let (Route::Kubernetes(path), Some(front), Some(front_state)) =
-            (&route, &snapshot.policies.kubernetes, &self.kubernetes_state)
+        if let Route::Kubernetes(path) = route
+            && let Some(front) = KubernetesRequest::of(path, self, snapshot)
         {
-            let context = kubernetes::StageContext {
+            let context = RequestContext {
+                gateway: self,
                 peer,
                 snapshot,
-                front,
-                front_state,
-                open: &self.open,
+                principal: &(),
                 record,
             };
-            return self.serve_kubernetes((head, body), path, context).await;
+            return front.serve(context, (head, body)).await;
         }
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
             return front_state.answer_gateway((head, body), snapshot, record).await;
