@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use test_support::authority::Authority;
+use test_support::authority::{Authority, Pair};
 use test_support::programs::Argocd;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
@@ -101,7 +101,7 @@ impl Desk {
         });
         let mut settings = json!({"applicationSets": {}});
         if way.is_encrypted() {
-            let (certificate, key) = Authority::new().sign("127.0.0.1");
+            let Pair { certificate, key } = Authority::new("tests").server(&["127.0.0.1"]);
             let path = |name: &str| home.path().join(name);
             std::fs::write(path("tls.crt"), certificate).unwrap();
             std::fs::write(path("tls.key"), key).unwrap();

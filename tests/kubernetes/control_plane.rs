@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use test_support::kubernetes::authority::Authority;
+use test_support::authority::Authority;
 use test_support::kubernetes::cluster::{Cluster, Options};
 use test_support::kubernetes::kubectl::Credential;
 use test_support::kubernetes::{eventually, helm, kubernetes};

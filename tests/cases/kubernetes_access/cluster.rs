@@ -14,7 +14,7 @@ use tokio::sync::broadcast;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use test_support::authority::Authority;
+use test_support::authority::{Authority, Pair};
 
 /// The token of the gateway's service account.
 pub(super) const SA_TOKEN: &str = "the-gateways-service-account-token";
@@ -100,7 +100,7 @@ struct Shared {
 impl Cluster {
     /// Starts one.
     pub(super) async fn start() -> Result<Self, String> {
-        let authority = Authority::new();
+        let authority = Authority::new("tests");
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .map_err(|error| error.to_string())?;
@@ -133,7 +133,7 @@ impl Cluster {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             address: socket.local_addr().map_err(|error| error.to_string())?,
-            ca_pem: Authority::new().pem,
+            ca_pem: Authority::new("tests").pem,
             shared: Arc::new(Shared::default()),
             _nobody: Some(Arc::new(socket)),
         })
@@ -166,7 +166,7 @@ impl Default for Shared {
 }
 
 fn server(authority: &Authority) -> Result<ServerConfig, String> {
-    let (certificate, key) = authority.sign("127.0.0.1");
+    let Pair { certificate, key } = authority.server(&["127.0.0.1"]);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let text = |error: &dyn std::fmt::Display| error.to_string();
     ServerConfig::builder_with_provider(provider)

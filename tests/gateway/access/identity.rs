@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{backend, status};
-use test_support::authority::Authority;
+use test_support::authority::{Authority, Pair};
 use test_support::world::Setup;
 
 #[tokio::test]
@@ -67,7 +67,7 @@ type Heads = Arc<Mutex<Vec<String>>>;
 
 /// A TLS backend that demands a certificate of `clients`; gives the heads it saw.
 async fn mutual_tls(server: &Authority, clients: &Authority) -> (SocketAddr, Heads) {
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server.server(clients)));
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server.mutual_tls(clients)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let heads = Heads::default();
@@ -100,9 +100,9 @@ async fn mutual_tls(server: &Authority, clients: &Authority) -> (SocketAddr, Hea
 /// A call through a gateway that shows a certificate of `shown`; gives its
 /// status and the lines of the head that reached the backend.
 async fn call(shown: &Authority, clients: &Authority, request_header: bool) -> (u16, Vec<String>) {
-    let server = Authority::new();
+    let server = Authority::new("tests");
     let (address, heads) = mutual_tls(&server, clients).await;
-    let (certificate, key) = shown.sign("gateway.example");
+    let Pair { certificate, key } = shown.client("gateway.example", None);
     let block = json!({
         "services": [{"url": format!("https://{address}")}],
         "tls": {
@@ -128,14 +128,14 @@ fn remote(lines: &[String]) -> Vec<String> {
 
 #[tokio::test]
 async fn request_headers_go_where_the_gateway_shows_its_certificate() {
-    let clients = Authority::new();
+    let clients = Authority::new("tests");
     let (status, lines) = call(&clients, &clients, true).await;
     assert_eq!(status, 200);
     assert_eq!(remote(&lines), ["x-remote-user: alice", "x-remote-uid: alice"]);
     let (status, lines) = call(&clients, &clients, false).await;
     assert_eq!(status, 200);
     assert_eq!(remote(&lines), [""; 0]);
-    let (status, lines) = call(&Authority::new(), &clients, true).await;
+    let (status, lines) = call(&Authority::new("tests"), &clients, true).await;
     assert_eq!(status, 502);
     assert!(lines.is_empty(), "{lines:?}");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{ask, bearer, cluster, get, refusal, setup};
 use test_support::api_server::{Answer, Api, Seen};
-use test_support::authority::Authority;
+use test_support::authority::{Authority, Pair};
 
 fn pods(_: &Seen) -> Answer {
     (
@@ -287,9 +287,9 @@ async fn a_projects_cluster_is_an_object_of_that_project() {
 
 #[tokio::test]
 async fn a_client_certificate_is_shown_in_the_handshake() {
-    let people = Authority::new();
+    let people = Authority::new("tests");
     let api = Api::with_clients(Some(&people), pods).await;
-    let (certificate, key) = people.sign("gateway");
+    let Pair { certificate, key } = people.client("gateway", None);
     let ca = STANDARD.encode(&api.ca_pem);
     let tls = json!({"caData": ca, "certData": STANDARD.encode(certificate), "keyData": STANDARD.encode(key)});
     let world = setup(vec![cluster("prod", &api.url(), &json!({"tlsClientConfig": tls}), &[])])
@@ -310,7 +310,7 @@ async fn a_client_certificate_is_shown_in_the_handshake() {
 #[tokio::test]
 async fn a_server_of_another_authority_is_not_believed_unless_insecure() {
     let api = Api::start(pods).await;
-    let other = STANDARD.encode(Authority::new().pem);
+    let other = STANDARD.encode(Authority::new("tests").pem);
     for (tls, status) in [
         (json!({"caData": other}), 502),
         (json!({"insecure": true}), 200),

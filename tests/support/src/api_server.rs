@@ -18,7 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authority::Authority;
+use crate::authority::{Authority, Pair};
 
 /// One request as it was read.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Api {
         clients: Option<&Authority>,
         answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        let authority = Authority::new();
+        let authority = Authority::new("tests");
         let acceptor = TlsAcceptor::from(Arc::new(server(&authority, address, clients)));
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let api = Self {
@@ -149,7 +149,7 @@ impl Api {
 }
 
 fn server(authority: &Authority, address: IpAddr, clients: Option<&Authority>) -> ServerConfig {
-    let (certificate, key) = authority.sign(&address.to_string());
+    let Pair { certificate, key } = authority.server(&[&address.to_string()]);
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

@@ -3,7 +3,6 @@
 //! kubectl to ask it.
 
 pub mod audit;
-pub mod authority;
 pub mod cluster;
 pub mod crds;
 pub mod daemon;

@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::OnceCell;
 
 use super::audit::Audit;
-use super::authority::{Authority, Pair};
+use crate::authority::{Authority, Pair};
 use super::daemon::Daemon;
 use super::eventually;
 use super::kubectl::{Credential, Kubectl};

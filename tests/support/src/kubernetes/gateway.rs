@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::kubernetes::authority::Authority;
+use crate::authority::Authority;
 use crate::kubernetes::{PATIENCE, eventually};
 
 /// Key of the control plane's sessions.

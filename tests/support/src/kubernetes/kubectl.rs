@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use super::authority::Pair;
+use crate::authority::Pair;
 
 /// What kubectl shows a server.
 pub enum Credential {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::authority::Authority;
+use crate::authority::Authority;
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
 use super::{eventually, kubelet};

@@ -9,14 +9,14 @@ use tokio::net::TcpListener;
 
 use super::test_server::{Gateway, TestServer, limits, request, spec};
 use super::{GET, text};
-use test_support::authority::Authority;
+use test_support::authority::{Authority, Pair};
 use test_support::client::Client;
 use tollgate_state::extensions::ExtensionSpec;
 
 /// A backend that demands a client certificate of `clients` and answers with the HTTP version of
 /// the request, and the user it names.
 async fn backend(server: &Authority, clients: &Authority) -> std::net::SocketAddr {
-    let mut config = server.server(clients);
+    let mut config = server.mutual_tls(clients);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -46,12 +46,12 @@ async fn backend(server: &Authority, clients: &Authority) -> std::net::SocketAdd
 
 /// Sends one request to a backend and gives status and content.
 async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> (u16, String) {
-    let (server, clients) = (Authority::new(), Authority::new());
+    let (server, clients) = (Authority::new("tests"), Authority::new("tests"));
     let address = backend(&server, &clients).await;
     let mut spec = spec("metrics", &format!("https://{address}"));
     spec.tls.ca_pem = Some(server.pem.clone());
     spec.tls.server_name = Some("backend.example".to_owned());
-    let (certificate, key) = clients.sign("gateway.example");
+    let Pair { certificate, key } = clients.client("gateway.example", None);
     spec.tls.client_certificate_pem = Some(certificate);
     spec.tls.client_key_pem = Some(key.into());
     edit(&mut spec, &server, &clients);
@@ -80,7 +80,7 @@ async fn a_wrong_certificate_on_either_side_is_502() {
     .await;
     assert_eq!(none.0, 502, "without a client certificate");
     let foreign = call(|spec, server, _| {
-        let (certificate, key) = server.sign("gateway.example");
+        let Pair { certificate, key } = server.client("gateway.example", None);
         spec.tls.client_certificate_pem = Some(certificate);
         spec.tls.client_key_pem = Some(key.into());
     })
@@ -98,7 +98,7 @@ async fn a_wrong_certificate_on_either_side_is_502() {
 fn half_an_identity_and_broken_pem_are_refused() {
     let build = |edit: fn(&mut ExtensionSpec)| {
         let mut spec = spec("metrics", "https://backend");
-        spec.tls.ca_pem = Some(Authority::new().pem);
+        spec.tls.ca_pem = Some(Authority::new("tests").pem);
         edit(&mut spec);
         Gateway::new(&[spec]).map(|_| ()).map_err(|error| error.to_string())
     };
