@@ -34,23 +34,22 @@ use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 use tollgate_state::{Application, ObjectName};
 
-mod answer;
-pub mod apply;
+pub(crate) mod answer;
+pub(crate) mod apply;
 mod change;
 mod events;
 mod front_state;
-pub mod grpc;
+pub(crate) mod grpc;
 pub mod permit;
 mod plugin_generators;
 mod read;
-pub mod request;
+pub(crate) mod request;
 mod rest;
-pub mod route;
+pub(crate) mod route;
 mod watch;
 
-pub use front_state::ApplicationSetsFrontState;
+pub(crate) use front_state::ApplicationSetsFrontState;
 
-/// Handles one request, with everything that its stages need of the gateway.
 struct ApplicationSetHandler<'a, 'b> {
     snapshot: &'a Arc<Snapshot>,
     principal: &'a Arc<Principal>,
@@ -69,7 +68,6 @@ struct ApplicationSetHandler<'a, 'b> {
 /// An operation, the name of its set, and the set that was sent, if any.
 type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 
-/// The stored objects that an operation needs besides the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadScope {
     /// The projects its Applications are in.
@@ -103,9 +101,6 @@ impl Front for ApplicationSetRoute<'_> {
 
 impl RequestContext<'_> {
     /// Handles a request of any transport. The transport counts the person's requests.
-    ///
-    /// # Errors
-    /// Every [`Rejection`] after authentication.
     pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Rejection> {
         let Self {
             gateway,
@@ -153,7 +148,6 @@ impl RequestContext<'_> {
 }
 
 impl ApplicationSetHandler<'_, '_> {
-    /// The authorizer of the caller.
     fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Rejection> {
         permit::SetAuthorizer::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
     }
@@ -316,7 +310,6 @@ impl ApplicationSetHandler<'_, '_> {
         }
     }
 
-    /// The Applications of a set, as the snapshot has them.
     fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
         let first = ObjectName {
             namespace: name.namespace.clone(),
@@ -328,7 +321,6 @@ impl ApplicationSetHandler<'_, '_> {
         owned.map(|(_, one)| &**one)
     }
 
-    /// Whether the snapshot has the sets of a namespace.
     fn is_watched(&self, namespace: &str) -> bool {
         let StateSource::Kubernetes(settings) = &self.snapshot.config.state else {
             return true;
@@ -342,7 +334,6 @@ impl ApplicationSetHandler<'_, '_> {
         }
     }
 
-    /// Takes the person's slot for reading and writing.
     fn ensure_reader(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
             self.reader = Some(self.front_state.acquire_reader(self.principal.limit_key())?);
@@ -350,7 +341,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(())
     }
 
-    /// Longest wait for a slot to read many objects.
     fn patience(&self) -> Duration {
         let settings = self.snapshot.config.application_sets.as_ref();
         settings.map_or(Duration::ZERO, |settings| settings.limits.time)
@@ -366,7 +356,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(self.authorizer()?.may_get(name, stored, projects.into_iter()))
     }
 
-    /// Authorizes everything that can be authorized before anything is generated.
     fn authorize_operation(
         &mut self,
         operation: Operation,
@@ -403,7 +392,6 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// Decodes a set that a caller sent.
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
 }

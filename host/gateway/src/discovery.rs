@@ -27,7 +27,7 @@ mod cluster_discovery;
 #[cfg(test)]
 mod tests;
 
-pub use answer::EndpointError;
+pub(crate) use answer::EndpointError;
 
 use cluster_discovery::{ClusterDiscovery, GroupVersionResource};
 
@@ -38,7 +38,6 @@ const CLUSTER_WEIGHT: u32 = 50;
 /// Time after which a cluster without lookups is removed from the cache.
 const TIME_TO_IDLE: Duration = Duration::from_secs(3600);
 
-/// Limits of one fetch, and of the cache.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Longest response, in bytes. A cluster with 2,000 custom kinds sends 3 MB.
@@ -60,41 +59,32 @@ const LIMITS: Limits = Limits {
 
 /// The kind of a cluster's resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceKind {
+pub(crate) struct ResourceKind {
     /// API group in which it is served; empty for the core group.
-    pub group: Arc<str>,
+    pub(crate) group: Arc<str>,
     /// Kind, such as `Deployment`. A subresource has its parent's.
-    pub kind: Arc<str>,
-    /// Whether its objects are in namespaces.
-    pub scope: ResourceScope,
+    pub(crate) kind: Arc<str>,
+    pub(crate) scope: ResourceScope,
 }
 
-/// Whether the objects of a kind are in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceScope {
-    /// In namespaces.
+pub(crate) enum ResourceScope {
     Namespaced,
-    /// In the cluster itself.
     Cluster,
 }
 
 /// Why a kind is not known. Each error denies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The cluster does not serve it, according to a response that is a few seconds old at most.
+pub(crate) enum Error {
     #[error("the cluster `{cluster}` does not serve the resource `{resource}`")]
     Unknown {
-        /// The cluster's name, or its server.
         cluster: Arc<str>,
         /// `resource.group/version`, at most 256 bytes.
         resource: String,
     },
-    /// The cluster did not answer.
     #[error("the cluster `{cluster}` does not say which resources it serves")]
     Unavailable {
-        /// The cluster's name, or its server.
         cluster: Arc<str>,
-        /// Why, for the record.
         #[source]
         source: EndpointError,
     },
@@ -102,7 +92,7 @@ pub enum Error {
 
 /// The cached kinds of every cluster. Clones share the same state.
 #[derive(Clone, Debug)]
-pub struct Discovery {
+pub(crate) struct Discovery {
     clusters: Cache<CredentialKey, Arc<ClusterDiscovery>, FxBuildHasher>,
     clock: Clock,
     limits: Limits,
@@ -110,7 +100,7 @@ pub struct Discovery {
 
 impl Discovery {
     /// Starts empty. Sends nothing before the first lookup.
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         Self::with(clock, LIMITS)
     }
 
@@ -143,7 +133,7 @@ impl Discovery {
     /// [`Error`]; each one denies.
     ///
     /// Cancel safe: a fetch continues.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         access: &Arc<ClusterAccess>,
         group: &str,

@@ -6,13 +6,13 @@
 //! | module | does |
 //! |---|---|
 //! | [`route`] | finds the front of a path |
-//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], [`platform`] | one front each: routing, authorization, permits and responses |
+//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | [`pipeline`] | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | [`open_exchanges`] | reauthorizes open exchanges after every reload |
 //! | [`cluster_access`] | holds the gateway's credential for each cluster, and its connections |
-//! | [`discovery`] | finds the kinds that clusters serve, with a [`cluster_query`] |
-//! | [`rejection`] | maps errors to responses |
+//! | `discovery` | finds the kinds that clusters serve, with a [`cluster_query`] |
+//! | `rejection` | maps errors to responses |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
 //! | [`admin`] | shows the state of the process |
@@ -25,7 +25,7 @@ pub mod cluster_access;
 pub mod cluster_query;
 mod cluster_request;
 pub mod clusters;
-pub mod discovery;
+mod discovery;
 pub mod extensions;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]
@@ -33,9 +33,9 @@ pub mod fuzz;
 pub mod kubernetes;
 pub mod open_exchanges;
 pub mod pipeline;
-pub mod platform;
+mod platform;
 pub mod projects;
-pub mod rejection;
+mod rejection;
 pub mod route;
 pub mod running;
 pub mod self_check;

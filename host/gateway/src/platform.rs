@@ -39,15 +39,14 @@ use tollgate_state::people::PersonState;
 use crate::kubernetes::KubernetesFrontState;
 
 mod agents;
-pub mod api;
+pub(crate) mod api;
 mod audit;
 mod pages;
-pub mod permit;
-pub mod route;
+pub(crate) mod permit;
+pub(crate) mod route;
 mod sessions;
 mod tokens;
 
-/// Handles the requests of one caller.
 pub(crate) struct PlatformHandler<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
@@ -59,14 +58,12 @@ pub(crate) struct PlatformHandler<'a> {
     user: CallerUser,
 }
 
-/// The caller's user in the directory.
 enum CallerUser {
     Linked(User),
     /// A caller who is not in the directory. Such callers own nothing, but may have permissions.
     Unlinked,
 }
 
-/// The query of a list, with its user and agent resolved.
 struct ListRequest {
     query: Query,
     agent: Option<AgentId>,
@@ -183,7 +180,6 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    /// The actor that the audit log names.
     fn actor(&self) -> Actor {
         match &self.user {
             CallerUser::Linked(user) => Actor {
@@ -205,7 +201,6 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    /// Looks up a permission.
     fn may(&self, permission: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
         let check = check(self.snapshot, &self.caller, permission, object);
         let allowed = check.allowed;
@@ -295,7 +290,6 @@ impl<'a> PlatformHandler<'a> {
         })
     }
 
-    /// The name of the one person whose rows are requested.
     fn username(&self, list: &ListRequest) -> Option<String> {
         match (&list.query.owner, &self.user) {
             (OwnerFilter::User(name), _) => Some(name.clone()),
@@ -314,7 +308,6 @@ impl<'a> PlatformHandler<'a> {
         may_allow_prefix(self.snapshot, &self.caller, permission, &self.object(agent, name))
     }
 
-    /// For each of these rows, whether the caller may see it.
     fn visible<'r>(
         &self,
         permission: PlatformPermission,
@@ -393,9 +386,6 @@ fn too_many(error: store::Error, user: &User) -> Error {
 }
 
 /// Finds the user of a principal in the directory.
-///
-/// # Errors
-/// [`Error::Blocked`].
 fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
@@ -430,7 +420,6 @@ fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     }
 }
 
-/// How to link a caller of this kind to a user.
 fn hint(kind: Kind) -> &'static str {
     match kind {
         Kind::Local => {
@@ -443,7 +432,6 @@ fn hint(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads a short content to its end.
 async fn read_content(body: Body) -> Result<Bytes, Rejection> {
     match body.buffer_if_short(CONTENT_BYTES).await? {
         BufferedBody::Whole(content) => Ok(content),
@@ -462,7 +450,6 @@ fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     response
 }
 
-/// A page of a list.
 #[derive(Serialize)]
 struct ListPage<'a, T> {
     items: &'a [T],
@@ -471,7 +458,6 @@ struct ListPage<'a, T> {
     next: Option<String>,
 }
 
-/// A list that is one page.
 fn items<T: Serialize>(items: &[T]) -> Response<Body> {
     answer(StatusCode::OK, &ListPage { items, next: None })
 }

@@ -22,9 +22,9 @@ use tollgate_identity::access::ConfigurationStatus;
 use tollgate_proxy::metrics::Metrics;
 
 pub mod accounts;
-pub mod applications;
+pub(crate) mod applications;
 mod cluster_reviewer;
-pub mod extras;
+pub(crate) mod extras;
 pub mod grants;
 pub mod manifest;
 mod review;
@@ -42,16 +42,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// Clusters asked at once.
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
 
-/// The latest report of each agent. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
+pub(crate) struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
 
 impl SharedReports {
     /// Reports by agent number. Empty until clusters were asked for the first time.
-    pub fn reports(&self) -> Arc<[AgentReport]> {
+    pub(crate) fn reports(&self) -> Arc<[AgentReport]> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -60,44 +58,32 @@ impl SharedReports {
     }
 }
 
-/// The report of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AgentReport {
-    /// Its number.
-    pub id: AgentId,
-    /// Its name.
-    pub name: String,
+pub(crate) struct AgentReport {
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
     /// Name or server of its cluster, as in the agent's object.
-    pub cluster: String,
-    /// Whether its current configuration files are in force.
-    pub configuration: ConfigurationStatus,
-    /// Whether the cluster lets the gateway impersonate people.
-    pub impersonation: ImpersonationStatus,
+    pub(crate) cluster: String,
+    pub(crate) configuration: ConfigurationStatus,
+    pub(crate) impersonation: ImpersonationStatus,
 }
 
-/// Whether a cluster lets the gateway impersonate people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum ImpersonationStatus {
-    /// The agent acts as itself, or is shared with nobody.
+pub(crate) enum ImpersonationStatus {
     NotNeeded,
-    /// The cluster grants everything that is needed.
     Granted {
         /// `classic` or `constrained`.
         mode: &'static str,
     },
-    /// Grants are missing: requests of people will be refused.
     Missing {
         /// The mode in which the fewest grants are missing.
         mode: &'static str,
         /// Resources, such as `userextras/agent.gitlab.com/id`.
         missing: Vec<String>,
-        /// The command that prints the required roles.
         command: String,
     },
-    /// The cluster did not answer.
     Unknown {
-        /// The reason.
         problem: String,
     },
 }
@@ -105,19 +91,14 @@ pub enum ImpersonationStatus {
 /// The results of the checks, for operators and for requests.
 #[derive(Clone, Debug)]
 pub struct CheckResults {
-    /// Results for agents.
-    pub agents: SharedReports,
-    /// Results for the service accounts of Applications.
-    pub applications: applications::SharedReports,
-    /// Keys of `extra` that requests of Applications may send.
-    pub extras: ExtraGrants,
+    pub(crate) agents: SharedReports,
+    pub(crate) applications: applications::SharedReports,
+    pub(crate) extras: ExtraGrants,
 }
 
 /// Starts the tasks that check clusters: now, after each change of agents, Applications or
 /// clusters, and periodically.
-///
-/// - `helpers`: the set that owns the tasks.
-pub fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc<Metrics>) -> CheckResults {
+pub(crate) fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc<Metrics>) -> CheckResults {
     let (extras, forbidden) = ExtraGrants::new();
     let checks = CheckResults {
         agents: SharedReports::default(),
@@ -174,7 +155,6 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Which clusters to ask about agents, and which grants each needs.
 #[derive(Debug, Default, PartialEq)]
 struct AgentPlan {
     agents: Vec<PlannedAgent>,
@@ -182,7 +162,6 @@ struct AgentPlan {
     clusters: BTreeMap<Arc<str>, ClusterGrants>,
 }
 
-/// An agent, and the cluster that is asked about it.
 #[derive(Clone, Debug, PartialEq)]
 struct PlannedAgent {
     id: AgentId,
@@ -194,7 +173,6 @@ struct PlannedAgent {
     label: Option<Arc<str>>,
 }
 
-/// The grants that a cluster is asked about.
 #[derive(Debug)]
 struct ClusterGrants {
     access: Option<Arc<ClusterAccess>>,
@@ -271,7 +249,6 @@ impl AgentPlan {
             .await
     }
 
-    /// The command that prints the roles missing in `label`.
     fn command(&self, label: &str) -> String {
         let here = |agent: &&PlannedAgent| agent.label.as_deref() == Some(label);
         grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
@@ -331,7 +308,6 @@ impl ImpersonationVerdict {
     }
 }
 
-/// Logs the verdicts that differ from those before.
 fn log_changes(
     plan: &AgentPlan,
     verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,

@@ -446,7 +446,12 @@ impl ApplicationAccess {
     ///
     /// # Errors
     /// The reason for the caller, with the missing permission.
-    pub fn check_permission(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
+    pub(crate) fn check_permission(
+        &self,
+        rbac: &Rbac,
+        inheritance: Inheritance,
+        kind: &ResourceKind,
+    ) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
         };

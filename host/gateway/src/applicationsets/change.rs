@@ -89,7 +89,6 @@ impl ApplicationSetHandler<'_, '_> {
         })
     }
 
-    /// Replaces the stored set.
     pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
         let target = self.object_name(&update.target);
         let mut object = update.set;
@@ -131,7 +130,6 @@ impl ApplicationSetHandler<'_, '_> {
         self.carry_out(set_permit, (set, existing), update.deletions).await
     }
 
-    /// Previews what a set would generate.
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
         let sent = self.decode_sent(set)?;
         let existing = self.existing_for_preview(&sent.name, &sent).await?;
@@ -142,7 +140,6 @@ impl ApplicationSetHandler<'_, '_> {
         self.preview(set, existing, answer::generated).await
     }
 
-    /// Deletes a set.
     pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
         let name = self.object_name(&delete.target);
         let checks = self.checks();
@@ -231,7 +228,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(done?)
     }
 
-    /// Generates what is needed, and writes.
     async fn carry_out(
         &mut self,
         set_permit: SetPermit,
@@ -304,18 +300,13 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// An approved plan, and the parts of its response.
 struct Planned {
     approved: ApprovedPlan,
-    /// The changes to its Applications.
     changes: Value,
-    /// The action on the set.
     action: Action,
-    /// The set as it was stored.
     before: Option<Value>,
 }
 
-/// Authorizes a plan.
 fn approve(
     context: &GenerationContext<'_>,
     set_permit: &SetPermit,

@@ -41,9 +41,9 @@ mod policy;
 mod tests;
 
 pub use application::generated_errors;
-pub use error::{Error, MAX_REFUSALS, RefusalClass, RefusalList};
-pub use generator_inputs::CallerInputAuthorizer;
-pub use policy::ApplicationSetsPolicy;
+pub(crate) use error::{Error, RefusalList};
+pub(crate) use generator_inputs::CallerInputAuthorizer;
+pub(crate) use policy::ApplicationSetsPolicy;
 
 /// Annotation that lists the projects of a set's Applications.
 const PROJECTS_ANNOTATION: &str = tollgate_applicationset::plan::PROJECTS_ANNOTATION;

@@ -54,7 +54,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
     }
 
-    /// Returns one set, if the caller may see it.
     pub(super) async fn get(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.object_name(target);
         let existing = self
@@ -150,7 +149,6 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// A stored set's name.
 pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
     let text = |pointer: &str| set.pointer(pointer).and_then(Value::as_str);
     let own = text("/metadata/namespace").filter(|own| !own.is_empty());

@@ -19,10 +19,8 @@ use crate::platform::api;
 use crate::rejection::Rejection;
 use tollgate_proxy::forward::{Body, BufferedBody};
 
-/// How a stream of events is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// One line of JSON for each event.
     Lines,
     /// The format of browsers' `EventSource`.
     /// Source: <https://html.spec.whatwg.org/#server-sent-events>
@@ -30,7 +28,6 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding that the client accepts.
     pub(super) fn of(fields: &HeaderMap) -> Self {
         let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
         if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
@@ -60,10 +57,6 @@ impl Encoding {
     }
 }
 
-/// Decodes a REST request.
-///
-/// # Errors
-/// Content or query cannot be read.
 pub(super) async fn read(
     route: &ApplicationSetRoute<'_>,
     (head, body): (request::Parts, Body),

@@ -32,7 +32,6 @@ mod comparisons;
 
 pub(super) use comparisons::ComparisonScheduler;
 
-/// The type of a watch event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventType {
     Added,
@@ -50,7 +49,6 @@ impl EventType {
     }
 }
 
-/// A set, and whether the watch shows it.
 #[derive(Clone, Debug)]
 struct WatchedSet {
     set: Arc<Value>,
@@ -59,7 +57,6 @@ struct WatchedSet {
     is_shown: bool,
 }
 
-/// All sets by name.
 type Sets = BTreeMap<ObjectName, WatchedSet>;
 
 /// Everything but the set itself that decides whether a caller may see it.
@@ -68,19 +65,15 @@ struct VisibilityInputs {
     policy: Option<Arc<ApplicationSetsPolicy>>,
 }
 
-/// One watch.
 struct Watcher {
     front_state: Arc<ApplicationSetsFrontState>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    /// Generation of the snapshot that was compared last.
     generation: u64,
     principal: Arc<Principal>,
     request: Watch,
     selector: Selector,
-    /// The sets as they were compared last.
     watched: Sets,
     visibility_inputs: Option<VisibilityInputs>,
-    /// Events to send before the next comparison.
     queue: VecDeque<WatchEvent>,
 }
 

@@ -24,24 +24,14 @@ const JSON: &str = "application/json";
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// Why an endpoint of a cluster could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    /// The request failed.
+pub(crate) enum EndpointError {
     #[error(transparent)]
     Request(#[from] cluster_query::Error),
-    /// The cluster answered something else than a list of resources.
     #[error("it answered something else than a list of resources")]
     Answer,
-    /// The cluster serves more resources than are cached.
     #[error("it serves {observed} resources, at most {allowed} are remembered")]
-    TooMany {
-        /// Resources in the response.
-        observed: usize,
-        /// Resources allowed.
-        allowed: usize,
-    },
-    /// The cluster took too long.
+    TooMany { observed: usize, allowed: usize },
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
 }
@@ -49,18 +39,17 @@ pub enum EndpointError {
 /// A discovery endpoint: a path of the API server that is fetched and cached by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DiscoveryEndpoint {
-    /// The core group.
     Core,
-    /// Every other group.
     Groups,
     /// One version of one group, for a cluster without aggregated discovery.
-    Version { group: String, version: String },
+    Version {
+        group: String,
+        version: String,
+    },
 }
 
-/// The parsed document of one endpoint.
 #[derive(Debug)]
 pub(super) enum DiscoveryContent {
-    /// The kinds.
     Kinds(Kinds),
     /// Only the versions. The endpoint of each is fetched separately.
     Versions(Versions),
@@ -70,12 +59,10 @@ pub(super) enum DiscoveryContent {
 #[derive(Debug, Default)]
 pub(super) struct Kinds(Map<String, Map<String, Map<String, ResourceKind>>>);
 
-/// Versions by group.
 #[derive(Debug, Default)]
 pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
 impl DiscoveryEndpoint {
-    /// The endpoint that lists the versions of a group.
     pub(super) fn of_group(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
     }
@@ -98,7 +85,6 @@ impl DiscoveryEndpoint {
     }
 }
 
-/// Characters that are percent-encoded in names of groups and versions.
 const ESCAPED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
 
 impl DiscoveryContent {

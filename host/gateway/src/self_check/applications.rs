@@ -32,9 +32,7 @@ mod tests;
 mod warnings;
 
 use plan::AccountPlan;
-pub use report::{
-    AccountAnswer, AccountReport, AccountsReport, ApplicationsReport, ClusterReport, Counts, ExtraReport, SharedReports,
-};
+pub(crate) use report::{AccountsReport, Counts, SharedReports};
 use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
 use warnings::ClusterWarnings;
 
@@ -46,12 +44,10 @@ const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until everything is checked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// Clusters asked at once.
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// Least time between two rechecks of one cluster.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Destinations of the results.
 #[derive(Debug)]
 pub(super) struct ResultSinks {
     pub(super) metrics: Arc<Metrics>,
@@ -59,7 +55,6 @@ pub(super) struct ResultSinks {
     pub(super) extras: ExtraGrants,
 }
 
-/// Checks for as long as the process lives.
 pub(super) async fn run(current: CurrentSnapshot, mut forbidden: mpsc::Receiver<ForbiddenExtra>, results: ResultSinks) {
     let mut checker = AccountChecker::new(results);
     let (mut last_generation, mut due) = (0, Instant::now());
@@ -98,7 +93,6 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// Checks accounts round by round, and keeps the results.
 #[derive(Debug)]
 struct AccountChecker {
     results: ResultSinks,
@@ -185,7 +179,6 @@ impl AccountChecker {
         self.rechecked_at.retain(|server, _| clusters.contains_key(server));
     }
 
-    /// Publishes the results to reports, metrics, log and requests.
     fn publish(&mut self) {
         let Self {
             results,

@@ -20,7 +20,7 @@ const MAX_QUEUED_REPORTS: usize = 64;
 
 /// The keys of `extra` that may be sent to each cluster. Clones share the state.
 #[derive(Clone, Debug)]
-pub struct ExtraGrants {
+pub(crate) struct ExtraGrants {
     by_server: Arc<ArcSwap<ByServer>>,
     reports: mpsc::Sender<ForbiddenExtra>,
 }
@@ -36,7 +36,7 @@ pub(super) struct ForbiddenExtra {
 
 /// The keys of `extra` that one cluster grants, and for which service accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterExtraGrants {
+pub(crate) struct ClusterExtraGrants {
     pub(super) keys: BTreeSet<String>,
     pub(super) accounts: GrantedAccounts,
 }
@@ -44,9 +44,7 @@ pub struct ClusterExtraGrants {
 /// The accounts that may be impersonated with `extra`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantedAccounts {
-    /// All accounts of the cluster.
     All,
-    /// Only these accounts.
     These(BTreeSet<ServiceAccountName>),
 }
 
@@ -54,7 +52,7 @@ impl ClusterExtraGrants {
     /// Whether a key may be sent, whatever its values.
     ///
     /// - `key`: in lower case, as it is in `Impersonate-Extra-…` before it is encoded.
-    pub fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.keys.contains(key)
     }
 
@@ -81,7 +79,7 @@ impl ExtraGrants {
     /// - `server`: the cluster's API server, as in its Secret.
     ///
     /// Takes no lock and does not wait.
-    pub fn granted(&self, server: &str, account: &ServiceAccountName) -> Option<Arc<ClusterExtraGrants>> {
+    pub(crate) fn granted(&self, server: &str, account: &ServiceAccountName) -> Option<Arc<ClusterExtraGrants>> {
         let by_server = self.by_server.load();
         let granted = by_server.get(server.trim_end_matches('/'))?;
         granted.covers(account).then(|| Arc::clone(granted))
@@ -92,7 +90,7 @@ impl ExtraGrants {
     /// until then, and the cluster is rechecked only now and then.
     ///
     /// Takes no lock and does not wait.
-    pub fn report_forbidden(&self, server: &str, account: &ServiceAccountName) {
+    pub(crate) fn report_forbidden(&self, server: &str, account: &ServiceAccountName) {
         let server = server.trim_end_matches('/');
         if self.by_server.load().contains_key(server) {
             // If the queue is full, other reports are checked first, and the next 403 is reported
@@ -104,19 +102,16 @@ impl ExtraGrants {
         }
     }
 
-    /// Replaces the grants of all clusters.
     pub(super) fn set(&self, grants: impl IntoIterator<Item = (String, ClusterExtraGrants)>) {
         let grants = grants.into_iter().filter(|(_, granted)| !granted.keys.is_empty());
         let grants = grants.map(|(server, granted)| (server.trim_end_matches('/').to_owned(), Arc::new(granted)));
         self.by_server.store(Arc::new(grants.collect()));
     }
 
-    /// The grants of one cluster.
     pub(super) fn of(&self, server: &str) -> Option<Arc<ClusterExtraGrants>> {
         self.by_server.load().get(server.trim_end_matches('/')).map(Arc::clone)
     }
 
-    /// Removes the grants of a cluster.
     pub(super) fn forget(&self, server: &str) {
         let mut by_server = ByServer::clone(&self.by_server.load());
         by_server.remove(server.trim_end_matches('/'));

@@ -59,7 +59,7 @@ impl ExchangeDeadline {
     pub(super) fn error(self) -> Error {
         match self.cause {
             DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout { allowed },
-            DeadlineCause::Credential { .. } => Error::CredentialEnded,
+            DeadlineCause::Credential { .. } => Error::Ended(EndReason::Expired),
         }
     }
 
@@ -70,7 +70,7 @@ impl ExchangeDeadline {
             DeadlineCause::ExchangeTimeout { .. } => BodyError::ExchangeTimeout,
             DeadlineCause::Credential { decision } => {
                 tracing::info!(target: "tollgate::decision", %decision, "content is cut: the caller's credential ended");
-                BodyError::CredentialEnded
+                BodyError::Ended(EndReason::Expired)
             }
         }
     }
@@ -93,28 +93,11 @@ pub(super) struct DecisionSignal {
     pub(super) decision: Uuid,
 }
 
-impl DecisionSignal {
-    /// Why there is no response head.
-    pub(super) fn error(ending: EndReason) -> Error {
-        match ending {
-            EndReason::Revoked => Error::Revoked,
-            EndReason::Expired => Error::CredentialEnded,
-            EndReason::Withdrawn => Error::Withdrawn,
-            EndReason::StoreUnavailable => Error::StoreUnavailable,
-        }
-    }
-
-    /// Why content is cut.
-    fn body_error(ending: EndReason, decision: Uuid) -> BodyError {
-        let reason = ending.as_str();
-        tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
-        match ending {
-            EndReason::Revoked => BodyError::Revoked,
-            EndReason::Expired => BodyError::CredentialEnded,
-            EndReason::Withdrawn => BodyError::Withdrawn,
-            EndReason::StoreUnavailable => BodyError::StoreUnavailable,
-        }
-    }
+/// Why content is cut.
+fn signal_error(ending: EndReason, decision: Uuid) -> BodyError {
+    let reason = ending.as_str();
+    tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
+    BodyError::Ended(ending)
 }
 
 /// Polls for the end of an exchange while content flows.
@@ -142,7 +125,7 @@ impl EndWatcher {
         if let Some((polled, decision)) = &self.signal
             && let Some(ending) = polled.end_reason()
         {
-            return Some(DecisionSignal::body_error(ending, *decision));
+            return Some(signal_error(ending, *decision));
         }
         let (deadline, timer) = self.timed.as_ref()?;
         timer.is_past().then(|| deadline.body_error())
@@ -153,7 +136,7 @@ impl EndWatcher {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)
         {
-            return Poll::Ready(DecisionSignal::body_error(ending, *decision));
+            return Poll::Ready(signal_error(ending, *decision));
         }
         match &mut self.timed {
             Some((deadline, timer)) => timer.poll_expired(cx).map(|()| deadline.body_error()),

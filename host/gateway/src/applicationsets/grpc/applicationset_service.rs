@@ -10,10 +10,7 @@ use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Filter,
 use tollgate_state::write::WritableKind;
 
 /// The request that a call makes about ApplicationSets. `None` if it is about something else.
-///
-/// # Errors
-/// [`Error::Missing`].
-pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error> {
+pub(crate) fn request(method: Method, message: Value) -> Result<Option<Request>, Error> {
     let mut fields = Fields(message);
     Ok(Some(match method {
         Method::Version | Method::UserInfo => return Ok(None),

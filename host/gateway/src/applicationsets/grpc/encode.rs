@@ -11,20 +11,15 @@ use crate::applicationsets::grpc::schema::{
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 
-/// Most names of omitted fields that are reported.
 const MAX_REPORTED_FIELDS: usize = 8;
 
-/// JSON that does not fit the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is not {wanted}")]
-pub struct Error {
-    /// Path of the value, with dots.
-    pub path: String,
-    /// The type it should have.
-    pub wanted: &'static str,
+pub(crate) struct Error {
+    pub(crate) path: String,
+    pub(crate) wanted: &'static str,
 }
 
-/// An encoded message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
@@ -33,10 +28,6 @@ pub(super) struct Encoded {
     pub(super) omitted_fields: Vec<String>,
 }
 
-/// Encodes a message.
-///
-/// # Errors
-/// [`Error`] for the first value of a wrong type.
 pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<Encoded, Error> {
     let mut writer = Encoder {
         schema,
@@ -56,7 +47,6 @@ struct Encoder<'a> {
     omitted_fields: Vec<String>,
 }
 
-/// Path of a value.
 struct FieldPath<'a> {
     parent: Option<&'a Self>,
     name: &'a str,
@@ -119,7 +109,6 @@ impl Encoder<'_> {
         }
     }
 
-    /// Whether a message's JSON form has a field of this name.
     fn is_known(&self, message: &MessageSchema, name: &str) -> bool {
         message
             .fields

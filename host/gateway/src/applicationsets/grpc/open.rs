@@ -47,7 +47,6 @@ impl Gateway {
 }
 
 impl RequestContext<'_> {
-    /// Runs the stages after authentication.
     pub(crate) async fn serve_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
         let answered = self.answer_call(call, body);
         match call.deadline {
@@ -91,10 +90,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// A call whose head was read.
 pub(crate) enum Opened {
-    /// The call has its response already.
     Answered(Response<Body>),
-    /// The call needs an authenticated caller.
     Call(Call, Box<request::Parts>, Body),
 }

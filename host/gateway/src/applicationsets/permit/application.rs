@@ -11,7 +11,6 @@ use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
 use tollgate_state::{Destination, Resources};
 
-/// The fields of an Application that are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ApplicationFields<'a> {
     pub(super) name: &'a str,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::permissions::project_text;
 use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
@@ -17,10 +17,8 @@ use tollgate_state::ObjectName;
 
 /// Longest reason in bytes. The caller chooses names in it, and the policy repeats it.
 const REASON_BYTES: usize = 480;
-/// The rule that is named if only the policy refuses.
 const POLICY: &str = "policies/applicationsets";
 
-/// One reason to refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     kind: FindingKind,
@@ -38,13 +36,11 @@ impl Finding {
         }
     }
 
-    /// A permission that is missing.
     pub(super) fn missing(check: RbacCheck<'_>) -> Self {
         let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
         Self::new(FindingKind::Permission, check.verdict.rule.map(str::to_owned), reason)
     }
 
-    /// The denial of the policy itself.
     pub(super) fn of_policy(reason: String) -> Self {
         Self {
             kind: FindingKind::Permission,
@@ -65,7 +61,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn put(self, resource: DeniedResource, collector: &mut RefusalCollector) {
+    pub(super) fn put(self, resource: DeniedResource, collector: &mut RefusalList) {
         collector.push(self.kind, self.into_denial(resource));
     }
 }

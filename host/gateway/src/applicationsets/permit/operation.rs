@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::application::project_of;
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::permissions::{
     is_templated, or_default, project_text, required_permissions, stored_projects,
@@ -48,7 +48,7 @@ impl SetAuthorizer<'_> {
             (operation, _) => operation,
         };
         let facts = self.request_facts(operation, request)?;
-        let mut collector = RefusalCollector::default();
+        let mut collector = RefusalList::default();
         let required = required_permissions(operation, &facts.sent, &facts.stored);
         let set = (request.name, &facts.facts, facts.hidden);
         self.judge_set(set, &required, checks, &mut collector)?;
@@ -138,7 +138,7 @@ impl SetAuthorizer<'_> {
         operation: Operation,
         request: &SetRequest<'_>,
         facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) -> Result<(), Error> {
         match operation {
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return Ok(()),
@@ -161,13 +161,12 @@ impl SetAuthorizer<'_> {
         Ok(())
     }
 
-    /// Checks the permissions on every Application that the stored set owns.
     fn check_owned(
         &self,
         operation: Operation,
         request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) {
         let actions: &[&'static str] = match operation {
             Operation::Upsert | Operation::Update => &["create", "update", "delete"],
@@ -244,7 +243,7 @@ impl SetAuthorizer<'_> {
         Err(Finding::missing(lookup.fact()).into_denial(DeniedResource::Generator(PLUGIN)))
     }
 
-    fn check_inputs(&self, request: &SetRequest<'_>, permit: &SetPermit, collector: &mut RefusalCollector) {
+    fn check_inputs(&self, request: &SetRequest<'_>, permit: &SetPermit, collector: &mut RefusalList) {
         let authorizer = self.input_authorizer(permit);
         let repositories = request
             .reads
@@ -273,7 +272,7 @@ impl SetAuthorizer<'_> {
         operation: Operation,
         request: &SetRequest<'_>,
         facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) {
         let actions: &[&str] = match operation {
             Operation::Preview => &["preview", "create"],
@@ -305,7 +304,7 @@ impl SetAuthorizer<'_> {
         operation: Operation,
         request: &SetRequest<'_>,
         facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) {
         let actions: &[&str] = match operation {
             Operation::Create => &["create"],

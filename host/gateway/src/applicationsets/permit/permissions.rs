@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::{Operation, PROJECTS_ANNOTATION, SetAuthorizer};
 use crate::extensions::facts::Lookup;
@@ -34,7 +34,6 @@ pub(super) struct RequiredPermission {
     pub(super) stored: bool,
 }
 
-/// The project of a set, as it is written.
 pub(super) fn project_text(set: &Value) -> &str {
     let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
     text.unwrap_or_default()
@@ -45,7 +44,6 @@ pub(super) fn is_templated(project: &str) -> bool {
     project.contains("{{")
 }
 
-/// An empty project is `default`.
 pub(super) fn or_default(project: &str) -> &str {
     if project.is_empty() { "default" } else { project }
 }
@@ -152,7 +150,7 @@ impl SetAuthorizer<'_> {
         (name, facts, hidden): (&ObjectName, &ApplicationSetFacts, bool),
         required: &[RequiredPermission],
         checks: &mut Vec<CheckRecord>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) -> Result<(), Error> {
         if required.is_empty() {
             return Ok(());
@@ -205,7 +203,7 @@ impl SetAuthorizer<'_> {
         };
         let required = required_permissions(Operation::Get, &BTreeSet::new(), &projects);
         let facts = self.facts(Operation::Get, name, stored, &projects);
-        let mut collector = RefusalCollector::default();
+        let mut collector = RefusalList::default();
         let outcome = self.judge_set((name, &facts, false), &required, &mut Vec::new(), &mut collector);
         outcome.is_ok() && collector.is_empty()
     }

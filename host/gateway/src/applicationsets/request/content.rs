@@ -15,16 +15,12 @@ use tollgate_state::write;
 /// Most characters of a parser's error that a response repeats.
 const MAX_ERROR_CHARS: usize = 200;
 
-/// Content types of YAML, the format of people's files.
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
 
 /// Decodes one object whose content type must be declared: a page of another site can send text on
 /// behalf of its reader, but neither JSON nor YAML (`text/yaml` also needs a preflight:
 /// <https://fetch.spec.whatwg.org/#cors-safelisted-request-header>).
-///
-/// # Errors
-/// [`Error::ContentType`] and [`Error::Content`].
-pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
+pub(crate) fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let (first, second) = (types.next(), types.next());
     let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -58,7 +54,7 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
 
 /// The set in a request for a preview: `{"applicationSet": …}` as in Argo CD, or the object
 /// itself.
-pub fn application_set_to_preview(mut content: Value) -> Value {
+pub(crate) fn application_set_to_preview(mut content: Value) -> Value {
     match content.get_mut("applicationSet") {
         Some(set) => set.take(),
         None => content,

@@ -6,22 +6,14 @@
 use crate::applicationsets::request::{ApplicationSetRef, Delete, Error, Filter, Watch, WriteMode};
 use tollgate_applicationset::plan::Cascade;
 
-/// The parameters that a path accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameters {
-    /// Lists.
+pub(crate) enum Parameters {
     List,
-    /// Watches.
     Watch,
-    /// Requests about one set.
     One,
-    /// `POST`.
     Create,
-    /// `PUT`.
     Update,
-    /// `DELETE`.
     Delete,
-    /// Previews.
     Generate,
 }
 
@@ -47,9 +39,8 @@ impl Parameters {
     }
 }
 
-/// A decoded query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub(crate) struct Query {
     name: String,
     projects: Vec<String>,
     selector: String,
@@ -62,12 +53,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Decodes a query.
-    ///
-    /// # Errors
-    /// [`Error::Query`]: a parameter that this path does not have or that is there twice, or a
-    /// value that is not valid.
-    pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+    pub(crate) fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
@@ -115,8 +101,7 @@ impl Query {
         Ok(())
     }
 
-    /// The filter of a list.
-    pub fn filter(self) -> Filter {
+    pub(crate) fn filter(self) -> Filter {
         Filter {
             projects: self.projects,
             selector: self.selector,
@@ -124,16 +109,14 @@ impl Query {
         }
     }
 
-    /// The set that the path names.
-    pub fn target(self, name: &str) -> ApplicationSetRef {
+    pub(crate) fn target(self, name: &str) -> ApplicationSetRef {
         ApplicationSetRef {
             name: name.to_owned(),
             namespace: self.namespace,
         }
     }
 
-    /// The watch.
-    pub fn watch(mut self) -> Watch {
+    pub(crate) fn watch(mut self) -> Watch {
         Watch {
             name: std::mem::take(&mut self.name),
             resource_version: std::mem::take(&mut self.resource_version),
@@ -141,8 +124,7 @@ impl Query {
         }
     }
 
-    /// What to delete, and how.
-    pub fn delete(self, name: &str) -> Delete {
+    pub(crate) fn delete(self, name: &str) -> Delete {
         Delete {
             cascade: self.cascade,
             deletions: self.deletions,
@@ -150,18 +132,15 @@ impl Query {
         }
     }
 
-    /// Whether to change a set that exists.
-    pub fn upsert(&self) -> bool {
+    pub(crate) fn upsert(&self) -> bool {
         self.upsert
     }
 
-    /// Whether to store the change.
-    pub fn mode(&self) -> WriteMode {
+    pub(crate) fn mode(&self) -> WriteMode {
         self.mode
     }
 
-    /// How many Applications the change may delete.
-    pub fn deletions(&self) -> Option<u64> {
+    pub(crate) fn deletions(&self) -> Option<u64> {
         self.deletions
     }
 }

@@ -15,8 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::platform::api::Error;
 use tollgate_config::duration;
 
-/// Longest content read, in bytes.
-pub const CONTENT_BYTES: u64 = 16 * 1024;
+pub(crate) const CONTENT_BYTES: u64 = 16 * 1024;
 
 /// Longest name of a token, in characters.
 const NAME_CHARACTERS: usize = 255;
@@ -27,27 +26,20 @@ const MAX_ERROR_CHARS: usize = 200;
 /// Lifetime of a token if the request gives none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Request for a new token.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NewToken {
-    /// The name that its owner gives it.
-    pub name: String,
-    /// The agent it is for.
-    pub agent: AgentName,
-    /// When it expires.
-    pub expires_at: Option<Timestamp>,
+pub(crate) struct NewToken {
+    pub(crate) name: String,
+    pub(crate) agent: AgentName,
+    pub(crate) expires_at: Option<Timestamp>,
     /// Its lifetime as a Go duration, such as `720h`.
-    pub lifetime: Option<String>,
-    /// Its owner, if not the caller.
-    pub user: Option<String>,
+    pub(crate) lifetime: Option<String>,
+    pub(crate) user: Option<String>,
 }
 
-/// An agent as people name it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub enum AgentName {
-    /// By number.
+pub(crate) enum AgentName {
     Id(i64),
     /// By name, or by number in a string.
     Text(String),
@@ -62,17 +54,13 @@ impl std::fmt::Display for AgentName {
     }
 }
 
-/// Request for a new browser session. It has no fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewSession {}
+pub(crate) struct NewSession {}
 
 /// Decodes JSON of `T`, which must be declared as JSON: a page of another site can send text on
 /// behalf of its reader, but not JSON.
-///
-/// # Errors
-/// [`Error::ContentType`] and [`Error::Content`].
-pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
+pub(crate) fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let (first, second) = (types.next(), types.next());
     let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -89,10 +77,7 @@ pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T
 
 impl NewSession {
     /// Same as [`read`], but also accepts empty content.
-    ///
-    /// # Errors
-    /// As [`read`].
-    pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn read(fields: &HeaderMap, content: &[u8]) -> Result<Self, Error> {
         if content.is_empty() {
             return Ok(Self::default());
         }
@@ -102,10 +87,7 @@ impl NewSession {
 
 impl NewToken {
     /// The name without surrounding blanks.
-    ///
-    /// # Errors
-    /// [`Error::Content`]: it is empty, too long or has control characters.
-    pub fn name(&self) -> Result<&str, Error> {
+    pub(crate) fn name(&self) -> Result<&str, Error> {
         let name = self.name.trim();
         let length = name.chars().count();
         if length == 0 || length > NAME_CHARACTERS || name.chars().any(char::is_control) {
@@ -116,12 +98,7 @@ impl NewToken {
     }
 
     /// When the token expires, in whole seconds.
-    ///
-    /// - `longest`: longest lifetime allowed.
-    ///
-    /// # Errors
-    /// [`Error::Lifetime`], and [`Error::Content`] for text that is not a time.
-    pub fn expiry(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
+    pub(crate) fn expiry(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
         let after = |life: Duration| now.checked_add(life).unwrap_or(Timestamp::MAX);
         let latest = after(longest);
         let end = match (self.expires_at, &self.lifetime) {

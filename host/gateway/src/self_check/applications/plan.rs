@@ -17,7 +17,6 @@ use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::Cluster;
 
-/// Which clusters to ask, and about which accounts and keys.
 #[derive(Debug, Default)]
 pub(super) struct AccountPlan {
     pub(super) mode: ImpersonationMode,
@@ -27,7 +26,6 @@ pub(super) struct AccountPlan {
     pub(super) keys: Vec<String>,
 }
 
-/// The accounts to ask one cluster about.
 #[derive(Debug)]
 pub(super) struct ClusterAccounts {
     /// Its name in metrics and logs.
@@ -136,7 +134,6 @@ impl ClusterAccounts {
         unknown.count()
     }
 
-    /// The command that prints the roles the gateway needs there.
     pub(super) fn command(&self) -> String {
         format!("tollgate rbac manifest --applications --cluster {}", self.label)
     }

@@ -15,15 +15,13 @@ use tollgate_policy::impersonate::service_account::ServiceAccountName;
 /// Most accounts that are shown of one cluster. Those with missing or unknown results come first.
 const MAX_SHOWN_ACCOUNTS: usize = 1_000;
 
-/// Why it is unknown whether an account exists.
 const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
 /// Why there is no result for an account.
 const NOT_ASKED: &str = "it was not asked about yet";
 
-/// The latest report. Clones share it.
 #[derive(Clone, Debug)]
-pub struct SharedReports(Arc<ArcSwap<AccountsReport>>);
+pub(crate) struct SharedReports(Arc<ArcSwap<AccountsReport>>);
 
 impl Default for SharedReports {
     fn default() -> Self {
@@ -33,7 +31,7 @@ impl Default for SharedReports {
 
 impl SharedReports {
     /// The latest report. Until clusters were asked, it has mode `off` and no clusters.
-    pub fn report(&self) -> Arc<AccountsReport> {
+    pub(crate) fn report(&self) -> Arc<AccountsReport> {
         self.0.load_full()
     }
 
@@ -42,13 +40,11 @@ impl SharedReports {
     }
 }
 
-/// The report of the accounts that Applications act as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AccountsReport {
+pub(crate) struct AccountsReport {
     /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
-    pub mode: &'static str,
-    /// By server.
-    pub clusters: Vec<ClusterReport>,
+    pub(crate) mode: &'static str,
+    pub(crate) clusters: Vec<ClusterReport>,
 }
 
 impl Default for AccountsReport {
@@ -60,102 +56,75 @@ impl Default for AccountsReport {
     }
 }
 
-/// The report of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ClusterReport {
+pub(crate) struct ClusterReport {
     /// Its name, or its server if the name is not unique.
-    pub cluster: String,
-    /// Its API server.
-    pub server: String,
-    /// Why it did not answer.
+    pub(crate) cluster: String,
+    pub(crate) server: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// The mode in which the gateway may impersonate every account of the cluster, including those
     /// no Application needs. Whoever has its credential controls the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub acts_as_all: Option<&'static str>,
-    /// Whether the gateway may impersonate accounts: number of each answer.
-    pub impersonation: Counts,
-    /// Whether accounts exist: number of each answer.
-    pub existence: Counts,
-    /// The command that prints the required roles, if some are missing.
+    pub(crate) acts_as_all: Option<&'static str>,
+    pub(crate) impersonation: Counts,
+    pub(crate) existence: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub(crate) command: Option<String>,
     /// The accounts, those with missing or unknown results first, then by name.
-    pub accounts: Vec<AccountReport>,
-    /// How many more accounts there are.
-    pub accounts_left_out: usize,
-    /// Keys of `extra` that requests send.
-    pub extra: Vec<ExtraReport>,
+    pub(crate) accounts: Vec<AccountReport>,
+    pub(crate) accounts_left_out: usize,
+    pub(crate) extra: Vec<ExtraReport>,
 }
 
-/// Number of accounts with each answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Yes.
-    pub granted: usize,
-    /// No.
-    pub missing: usize,
+pub(crate) struct Counts {
+    pub(crate) granted: usize,
+    pub(crate) missing: usize,
     /// The cluster did not answer, or was not asked yet.
-    pub unknown: usize,
+    pub(crate) unknown: usize,
 }
 
-/// The report of one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AccountReport {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Whether the gateway may impersonate it.
-    pub impersonation: AccountAnswer,
-    /// Whether it exists.
-    pub existence: AccountAnswer,
-    /// The Applications that act as it.
-    pub applications: ApplicationsReport,
+pub(crate) struct AccountReport {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) impersonation: AccountAnswer,
+    pub(crate) existence: AccountAnswer,
+    pub(crate) applications: ApplicationsReport,
 }
 
-/// The answer of a cluster about one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum AccountAnswer {
+pub(crate) enum AccountAnswer {
     /// The gateway may, in this mode: `classic` or `constrained`.
     Granted {
-        /// The mode.
         mode: &'static str,
     },
-    /// The account exists.
     Exists,
     /// The gateway may not, or the account does not exist.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,
-    /// The cluster did not answer.
     Unknown {
-        /// The reason.
         problem: String,
     },
 }
 
-/// The Applications that act as an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ApplicationsReport {
-    /// How many Applications.
-    pub count: usize,
+pub(crate) struct ApplicationsReport {
+    pub(crate) count: usize,
     /// The first few, as `namespace/name`.
-    pub first: Vec<String>,
+    pub(crate) first: Vec<String>,
 }
 
-/// The report of one key of `extra`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ExtraReport {
-    /// The key.
-    pub key: String,
+pub(crate) struct ExtraReport {
+    pub(crate) key: String,
     /// `granted`, `missing` or `unknown`.
-    pub state: &'static str,
-    /// Why it is unknown.
+    pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 pub(super) fn mode_name(mode: ImpersonationMode) -> &'static str {
@@ -261,7 +230,6 @@ impl Counts {
         *count = count.saturating_add(1);
     }
 
-    /// Counts of granted, missing and unknown.
     pub(super) fn to_array(self) -> [usize; 3] {
         let Self {
             granted,
