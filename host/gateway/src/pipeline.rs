@@ -270,7 +270,7 @@ impl Gateway {
             })
         });
         let record = record.ok_or(Rejection::NotFound)?;
-        let view = tollgate_proxy::record::RecordView::of(&record).for_caller();
+        let view = record.for_caller();
         Ok(json(serde_json::to_string(&view).unwrap_or_default()))
     }
 }

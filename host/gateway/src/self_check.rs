@@ -7,9 +7,10 @@
 //! Invariant: no request waits for a check.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -32,6 +33,7 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
+use applications::AccountsReport;
 use extras::ExtraGrants;
 use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};
@@ -43,20 +45,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
-
-impl SharedReports {
-    /// Reports by agent number. Empty until clusters were asked for the first time.
-    pub(crate) fn reports(&self) -> Arc<[AgentReport]> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set(&self, reports: Vec<AgentReport>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports.into();
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AgentReport {
@@ -91,8 +79,10 @@ pub(crate) enum ImpersonationStatus {
 /// The results of the checks, for operators and for requests.
 #[derive(Clone, Debug)]
 pub struct CheckResults {
-    pub(crate) agents: SharedReports,
-    pub(crate) applications: applications::SharedReports,
+    /// By agent number. Empty until clusters were asked for the first time.
+    pub(crate) agents: Arc<ArcSwap<Vec<AgentReport>>>,
+    /// Has mode `off` and no clusters until clusters were asked.
+    pub(crate) applications: Arc<ArcSwap<AccountsReport>>,
     pub(crate) extras: ExtraGrants,
 }
 
@@ -101,8 +91,8 @@ pub struct CheckResults {
 pub(crate) fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc<Metrics>) -> CheckResults {
     let (extras, forbidden) = ExtraGrants::new();
     let checks = CheckResults {
-        agents: SharedReports::default(),
-        applications: applications::SharedReports::default(),
+        agents: Arc::default(),
+        applications: Arc::default(),
         extras,
     };
     let config = Arc::clone(&current.load().config);
@@ -120,7 +110,7 @@ pub(crate) fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metric
     checks
 }
 
-async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, reports: SharedReports) {
+async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, reports: Arc<ArcSwap<Vec<AgentReport>>>) {
     let (mut last_generation, mut last_plan, mut last_verdicts) = (0, AgentPlan::default(), BTreeMap::new());
     let mut due = Instant::now();
     loop {
@@ -138,7 +128,7 @@ async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, reports: SharedRep
                         .iter()
                         .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
                 );
-                reports.set(plan.reports(&verdicts));
+                reports.store(Arc::new(plan.reports(&verdicts)));
                 let good = verdicts
                     .values()
                     .all(|verdict| matches!(verdict, ImpersonationVerdict::Granted(_)));
@@ -183,13 +173,13 @@ struct ClusterGrants {
 /// with the next round at the latest.
 impl PartialEq for ClusterGrants {
     fn eq(&self, other: &Self) -> bool {
-        let connection = |cluster: &Self| {
-            let access = cluster.access.as_ref()?;
-            let backend = access.backend().map(Arc::as_ptr);
-            Some((backend, Arc::clone(access.provider())))
-        };
-        self.grants == other.grants && connection(self) == connection(other)
+        self.grants == other.grants && is_same_connection(self.access.as_ref(), other.access.as_ref())
     }
+}
+
+fn is_same_connection(one: Option<&Arc<ClusterAccess>>, other: Option<&Arc<ClusterAccess>>) -> bool {
+    let connection = |access: &Arc<ClusterAccess>| (access.backend().map(Arc::as_ptr), Arc::clone(access.provider()));
+    one.map(connection) == other.map(connection)
 }
 
 impl AgentPlan {

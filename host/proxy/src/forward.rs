@@ -280,7 +280,6 @@ impl PendingResponse {
     }
 }
 
-/// Writes the fields that make a response switch protocols.
 fn put_upgrade_fields(headers: &mut http::HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);

@@ -48,7 +48,6 @@ struct PartLabel {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabel {
-    /// Kind of the object.
     kind: &'static str,
 }
 

@@ -1,5 +1,5 @@
 //! Checks whether clusters let the gateway impersonate the service accounts of Applications. It
-//! logs one warning for what is missing, and publishes [`SharedReports`] for operators and
+//! logs one warning for what is missing, and publishes an [`AccountsReport`] for operators and
 //! [`ExtraGrants`] for requests. Requests report a 403, after which the cluster is rechecked. It
 //! refuses nothing: a gateway whose clusters do not answer starts and serves.
 //!
@@ -10,10 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::after;
 use super::cluster_reviewer::ClusterReviewer;
 use super::extras::{ClusterExtraGrants, ExtraGrants, ForbiddenExtra, GrantedAccounts};
 use super::grants::ImpersonationKind;
@@ -32,7 +34,8 @@ mod tests;
 mod warnings;
 
 use plan::AccountPlan;
-pub(crate) use report::{AccountsReport, Counts, SharedReports};
+pub(crate) use report::AccountsReport;
+use report::Counts;
 use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
 use warnings::ClusterWarnings;
 
@@ -51,7 +54,7 @@ const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct ResultSinks {
     pub(super) metrics: Arc<Metrics>,
-    pub(super) reports: SharedReports,
+    pub(super) reports: Arc<ArcSwap<AccountsReport>>,
     pub(super) extras: ExtraGrants,
 }
 
@@ -86,11 +89,6 @@ fn plan_of(snapshot: &Snapshot) -> AccountPlan {
     };
     let keys = front.policy.rules().extra_keys().map(str::to_owned);
     AccountPlan::of(&front.index, keys, (&snapshot.clusters, &snapshot.resources.clusters))
-}
-
-fn after(wait: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(wait).unwrap_or(now)
 }
 
 #[derive(Debug)]
@@ -188,7 +186,7 @@ impl AccountChecker {
             ..
         } = self;
         let of = |server: &str| surveys.get(server);
-        results.reports.set(AccountsReport::of(plan, of));
+        results.reports.store(Arc::new(AccountsReport::of(plan, of)));
         let no_survey = SurveyResult::default();
         let counts = plan.clusters.iter().map(|(server, cluster)| {
             let result = surveys.get(server).unwrap_or(&no_survey);

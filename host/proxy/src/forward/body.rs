@@ -70,7 +70,6 @@ pub(super) struct Progress {
     pub(super) failure: OnceLock<Failure>,
 }
 
-/// Why a request's content failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     TooLarge,
@@ -134,9 +133,7 @@ struct Upload {
 /// How a client's trailers are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trailers {
-    /// Those a client may write are forwarded.
     Forwarded,
-    /// None are.
     Dropped,
 }
 

@@ -13,25 +13,25 @@ use super::timeout::LazyTimer;
 use super::{BodyError, Error};
 use tollgate_identity::sessions::{EndReason, EndSignal, PolledEndSignal};
 
-/// A fixed time at which an exchange ends, and why.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExchangeDeadline {
     pub(super) at: Instant,
     cause: DeadlineCause,
 }
 
-/// Why an exchange has a deadline.
 #[derive(Clone, Copy, Debug)]
 enum DeadlineCause {
-    /// The configured bound on the whole exchange.
-    ExchangeTimeout { allowed: Duration },
+    ExchangeTimeout {
+        allowed: Duration,
+    },
     /// The caller's credential ends. `decision` is the id of the decision that allowed the
     /// exchange.
-    Credential { decision: Uuid },
+    Credential {
+        decision: Uuid,
+    },
 }
 
 impl ExchangeDeadline {
-    /// The end of the whole exchange, after `allowed` from now.
     pub(super) fn total(allowed: Duration) -> Option<Self> {
         Self::after(allowed, DeadlineCause::ExchangeTimeout { allowed })
     }
@@ -44,7 +44,6 @@ impl ExchangeDeadline {
         Self::after(left, DeadlineCause::Credential { decision })
     }
 
-    /// The earlier of two deadlines.
     pub(super) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         one.into_iter().chain(other).min_by_key(|deadline| deadline.at)
     }
@@ -55,7 +54,6 @@ impl ExchangeDeadline {
         Some(Self { at, cause })
     }
 
-    /// Why there is no response head.
     pub(super) fn error(self) -> Error {
         match self.cause {
             DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout { allowed },
@@ -76,12 +74,9 @@ impl ExchangeDeadline {
     }
 }
 
-/// Everything that can end an exchange early.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndConditions {
-    /// At a time.
     pub(super) deadline: Option<ExchangeDeadline>,
-    /// From outside.
     pub(super) signal: Option<DecisionSignal>,
 }
 
@@ -89,11 +84,9 @@ pub(super) struct EndConditions {
 #[derive(Clone, Debug)]
 pub(super) struct DecisionSignal {
     pub(super) signal: EndSignal,
-    /// Id of the decision that allowed the exchange.
     pub(super) decision: Uuid,
 }
 
-/// Why content is cut.
 fn signal_error(ending: EndReason, decision: Uuid) -> BodyError {
     let reason = ending.as_str();
     tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
@@ -131,7 +124,6 @@ impl EndWatcher {
         timer.is_past().then(|| deadline.body_error())
     }
 
-    /// Ready when the exchange has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)

@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
-use crate::applicationsets::permit::finding::Finding;
-use crate::applicationsets::permit::{Operation, PROJECTS_ANNOTATION, SetAuthorizer};
+use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::{Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
+use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
@@ -187,7 +188,7 @@ impl SetAuthorizer<'_> {
             finding.put(about, collector);
         }
         for (_, lookup) in lookups {
-            crate::applicationsets::permit::finding::record_check(checks, || lookup.into_check());
+            record_check(checks, || lookup.into_check());
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
+use super::super::is_same_connection;
 use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use crate::cluster_access::{ClusterAccess, Clusters};
@@ -79,12 +80,7 @@ impl ClusterAccounts {
     /// Whether both access the cluster in the same way, so that results of one are valid for the
     /// other. A changed credential takes effect with the next round at the latest.
     pub(super) fn has_same_connection(&self, other: &Self) -> bool {
-        let connection = |cluster: &Self| {
-            let access = cluster.access.as_ref()?;
-            let backend = access.backend().map(Arc::as_ptr);
-            Some((backend, Arc::clone(access.provider())))
-        };
-        connection(self) == connection(other)
+        is_same_connection(self.access.as_ref(), other.access.as_ref())
     }
 
     /// Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts to ask about now, those asked about

@@ -1,9 +1,6 @@
 //! Reports the accounts that Applications act as to operators: an [`AccountsReport`] for the admin
 //! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use serde::Serialize;
 
 use super::super::accounts::ActingApplications;
@@ -19,26 +16,6 @@ const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
 /// Why there is no result for an account.
 const NOT_ASKED: &str = "it was not asked about yet";
-
-#[derive(Clone, Debug)]
-pub(crate) struct SharedReports(Arc<ArcSwap<AccountsReport>>);
-
-impl Default for SharedReports {
-    fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(AccountsReport::default())))
-    }
-}
-
-impl SharedReports {
-    /// The latest report. Until clusters were asked, it has mode `off` and no clusters.
-    pub(crate) fn report(&self) -> Arc<AccountsReport> {
-        self.0.load_full()
-    }
-
-    pub(super) fn set(&self, report: AccountsReport) {
-        self.0.store(Arc::new(report));
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AccountsReport {
@@ -91,7 +68,7 @@ pub(crate) struct AccountReport {
     pub(crate) name: String,
     pub(crate) impersonation: AccountAnswer,
     pub(crate) existence: AccountAnswer,
-    pub(crate) applications: ApplicationsReport,
+    pub(crate) applications: ActingApplications,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,13 +86,6 @@ pub(crate) enum AccountAnswer {
     Unknown {
         problem: String,
     },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ApplicationsReport {
-    pub(crate) count: usize,
-    /// The first few, as `namespace/name`.
-    pub(crate) first: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -182,61 +152,51 @@ impl ClusterReport {
 
 impl Counts {
     pub(super) fn of_impersonation(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
-        let mut counts = Self::default();
-        for account in cluster.accounts.keys() {
-            let account_result = result.accounts.get(account);
-            counts.add(
-                match account_result.map(|account_result| &account_result.impersonation) {
-                    Some(AccountImpersonation::Granted(_)) => Some(true),
-                    Some(AccountImpersonation::Missing | AccountImpersonation::Impossible) => Some(false),
-                    Some(AccountImpersonation::Unknown(_)) | None => None,
-                },
-            );
-        }
-        counts
+        let results = cluster.accounts.keys().map(|account| result.accounts.get(account));
+        let answer = |result: Option<&AccountResult>| match result?.impersonation {
+            AccountImpersonation::Granted(_) => Some(true),
+            AccountImpersonation::Missing | AccountImpersonation::Impossible => Some(false),
+            AccountImpersonation::Unknown(_) => None,
+        };
+        results.map(answer).collect()
     }
 
     pub(super) fn of_existence(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
-        let mut counts = Self::default();
-        for account in cluster.accounts.keys() {
-            let account_result = result.accounts.get(account);
-            counts.add(match account_result.map(|account_result| &account_result.existence) {
-                Some(AccountExistence::Present) => Some(true),
-                Some(AccountExistence::Absent) => Some(false),
-                Some(AccountExistence::Hidden | AccountExistence::Unknown(_)) | None => None,
-            });
-        }
-        counts
+        let results = cluster.accounts.keys().map(|account| result.accounts.get(account));
+        let answer = |result: Option<&AccountResult>| match result?.existence {
+            AccountExistence::Present => Some(true),
+            AccountExistence::Absent => Some(false),
+            AccountExistence::Hidden | AccountExistence::Unknown(_) => None,
+        };
+        results.map(answer).collect()
     }
 
     pub(super) fn of_extra(keys: &[String], result: &SurveyResult) -> Self {
-        let mut counts = Self::default();
-        for key in keys {
-            counts.add(match result.extra.get(key) {
-                Some(ExtraStatus::Granted) => Some(true),
-                Some(ExtraStatus::Missing) => Some(false),
-                Some(ExtraStatus::Unknown(_)) | None => None,
-            });
-        }
-        counts
-    }
-
-    fn add(&mut self, answer: Option<bool>) {
-        let count = match answer {
-            Some(true) => &mut self.granted,
-            Some(false) => &mut self.missing,
-            None => &mut self.unknown,
+        let answer = |key: &String| match result.extra.get(key)? {
+            ExtraStatus::Granted => Some(true),
+            ExtraStatus::Missing => Some(false),
+            ExtraStatus::Unknown(_) => None,
         };
-        *count = count.saturating_add(1);
+        keys.iter().map(answer).collect()
     }
 
     pub(super) fn to_array(self) -> [usize; 3] {
-        let Self {
-            granted,
-            missing,
-            unknown,
-        } = self;
-        [granted, missing, unknown]
+        [self.granted, self.missing, self.unknown]
+    }
+}
+
+impl FromIterator<Option<bool>> for Counts {
+    fn from_iter<I: IntoIterator<Item = Option<bool>>>(answers: I) -> Self {
+        let mut counts = Self::default();
+        for answer in answers {
+            let count = match answer {
+                Some(true) => &mut counts.granted,
+                Some(false) => &mut counts.missing,
+                None => &mut counts.unknown,
+            };
+            *count = count.saturating_add(1);
+        }
+        counts
     }
 }
 
@@ -260,10 +220,7 @@ impl AccountReport {
                 Some(AccountExistence::Unknown(problem)) => AccountAnswer::unknown(problem),
                 None => AccountAnswer::unknown(&NOT_ASKED),
             },
-            applications: ApplicationsReport {
-                count: acting.count,
-                first: acting.first.clone(),
-            },
+            applications: acting.clone(),
         }
     }
 }

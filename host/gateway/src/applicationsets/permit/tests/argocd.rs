@@ -95,8 +95,8 @@ fn sets_are_seen_by_the_text_of_their_project() {
     let caller = one.caller("ann");
     let authorizer = one.authorizer(&caller);
     let (dev, prod) = (set("dev"), set("prod"));
-    let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
-    assert_eq!(authorizer.visible(sets.into_iter()), [true, false]);
+    let sees = |set: &ApplicationSet| authorizer.may_get(&set.name, &set.object, std::iter::once("dev"));
+    assert_eq!([&dev, &prod].map(sees), [true, false]);
     assert_eq!(
         status_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),
         StatusCode::FORBIDDEN
