@@ -241,7 +241,7 @@ impl ApplicationSetHandler<'_, '_> {
             let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
             return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
         }
-        let set = match self.writer.read(&key(name)).await {
+        let set = match self.writer.read(&apply::key(WritableKind::ApplicationSet, name)).await {
             Ok(stored) => Some(stored.object),
             Err(write::Error::NotFound(_)) => return Ok(StoredState::default()),
             Err(other) => return Err(Error::State(other).into()),
@@ -251,7 +251,10 @@ impl ApplicationSetHandler<'_, '_> {
             ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
             ReadScope::Owned => {
                 let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
-                let owned: Vec<ObjectKey> = self.owned(name).map(|one| application_key(&one.name)).collect();
+                let owned: Vec<ObjectKey> = self
+                    .owned(name)
+                    .map(|one| apply::key(WritableKind::Application, &one.name))
+                    .collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
             }
@@ -290,7 +293,7 @@ impl ApplicationSetHandler<'_, '_> {
             return StoredState::default();
         };
         let applications = match cached.projects {
-            _ if !read::literal_project(&set).contains("{{") => Vec::new(),
+            _ if !permit::is_templated(permit::project_text(&set)) => Vec::new(),
             Some(projects) => {
                 let in_project = projects
                     .iter()
@@ -401,13 +404,6 @@ fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
     ApplicationSet::read_stored(object)
 }
 
-fn application_key(name: &ObjectName) -> ObjectKey {
-    ObjectKey {
-        kind: WritableKind::Application,
-        name: name.clone(),
-    }
-}
-
 /// The parts of a set's Application that decide permissions.
 fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
     json!({
@@ -421,11 +417,4 @@ fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
         },
         "spec": {"project": project},
     })
-}
-
-fn key(name: &ObjectName) -> ObjectKey {
-    ObjectKey {
-        kind: WritableKind::ApplicationSet,
-        name: name.clone(),
-    }
 }

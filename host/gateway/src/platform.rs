@@ -8,8 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode, request};
+use http::{Response, StatusCode, request};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +16,8 @@ use zeroize::Zeroizing;
 
 use crate::caller::Caller;
 use crate::front::{Front, RequestContext};
-use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, read};
+use crate::pipeline::json;
+use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
 use crate::platform::api::query::{OwnerFilter, Parameters, Query};
 use crate::platform::api::{AgentRef, Error};
@@ -32,7 +32,7 @@ use tollgate_core::user::User;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter};
-use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_state::people::PersonState;
 
@@ -140,12 +140,12 @@ impl<'a> PlatformHandler<'a> {
                 self.list_audit(&list, &mut checks).await
             }
             PlatformRoute::CreateToken => {
-                let content = read_content(body).await?;
+                let content = buffer(body, CONTENT_BYTES).await?;
                 let new_token: NewToken = read(&head.headers, &content)?;
                 self.create_token(&new_token, &mut checks).await
             }
             PlatformRoute::CreateSession => {
-                let content = read_content(body).await?;
+                let content = buffer(body, CONTENT_BYTES).await?;
                 NewSession::read(&head.headers, &content)?;
                 self.create_session().await
             }
@@ -432,21 +432,11 @@ fn hint(kind: Kind) -> &'static str {
     }
 }
 
-async fn read_content(body: Body) -> Result<Bytes, Rejection> {
-    match body.buffer_if_short(CONTENT_BYTES).await? {
-        BufferedBody::Whole(content) => Ok(content),
-        BufferedBody::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
-    }
-}
-
 /// A response that must not be cached, because it may contain a secret.
 fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
-    let mut response = Response::new(Body::from(Bytes::from_owner(text)));
+    let mut response = json(Bytes::from_owner(text));
     *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

@@ -139,7 +139,7 @@ fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
     }
 }
 
-fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
+pub(super) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
     ObjectKey {
         kind,
         name: name.clone(),
@@ -283,17 +283,18 @@ fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
     writes
 }
 
+pub(super) fn resource_version(object: &Value) -> Option<ResourceVersion> {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}
+
 fn write(kind: WritableKind, change: PlannedChange, propagation: Propagation) -> Option<Write> {
     let key = key(kind, &change.name);
     match (change.action, change.before, change.after) {
         (Action::Create, _, Some(object)) => Some(Write::Create { key, object }),
         (Action::Update, Some(before), Some(after)) => {
-            let version = |object: &Value| {
-                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
-            };
             // A `PUT` itself names the version it is based on.
-            let expected_version = version(&after).or_else(|| version(&before));
+            let expected_version = resource_version(&after).or_else(|| resource_version(&before));
             Some(Write::Replace {
                 key,
                 expected_version: expected_version.unwrap_or_else(|| ResourceVersion::new("")),

@@ -104,9 +104,15 @@ pub(super) struct GenerationContext<'a> {
 
 impl ApplicationSetsFrontState {
     pub(crate) fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
-        let per_person = PersonLimitSpec {
-            concurrency: Some(MAX_GENERATIONS_PER_PERSON),
-            ..PersonLimitSpec::default()
+        let per_person = |concurrency| {
+            let per_person = PersonLimitSpec {
+                concurrency: Some(concurrency),
+                ..PersonLimitSpec::default()
+            };
+            Limiter::new(&LimitSpec {
+                per_person,
+                ..LimitSpec::default()
+            })
         };
         Ok(Self {
             store: RepositoryStore::with_cache(settings.git, &settings.git_cache, &settings.repositories)?,
@@ -114,17 +120,8 @@ impl ApplicationSetsFrontState {
             started: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(STARTED_PER_GENERATION),
             )),
-            persons: Limiter::new(&LimitSpec {
-                per_person,
-                ..LimitSpec::default()
-            }),
-            readers: Limiter::new(&LimitSpec {
-                per_person: PersonLimitSpec {
-                    concurrency: Some(MAX_READERS_PER_PERSON),
-                    ..PersonLimitSpec::default()
-                },
-                ..LimitSpec::default()
-            }),
+            persons: per_person(MAX_GENERATIONS_PER_PERSON),
+            readers: per_person(MAX_READERS_PER_PERSON),
             bulk_reads: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(BULK_READS_PER_GENERATION),
             )),

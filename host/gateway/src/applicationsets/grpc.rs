@@ -28,7 +28,7 @@ mod tests;
 pub(crate) use applicationset_service::request;
 pub(crate) use call::{Call, Method, Transport, token_as_bearer};
 pub(crate) use decode::{Error as DecodeError, MAX_VALUES};
-pub(crate) use encode::Error as EncodeError;
+pub(crate) use encode::{EncodedMessage, Error as EncodeError};
 pub(crate) use response::{refuse, stream, unary};
 pub(crate) use schema::Error as SchemaError;
 
@@ -106,13 +106,6 @@ pub(crate) struct MessageCodec {
     messages: Vec<(MessageId, MessageId)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EncodedMessage {
-    pub(crate) bytes: Bytes,
-    /// Names of fields that the messages in it cannot represent, the first few.
-    pub(crate) omitted_fields: Vec<String>,
-}
-
 impl MessageCodec {
     pub(crate) fn try_new() -> Result<Self, SchemaError> {
         let schema = Schema::try_new()?;
@@ -135,15 +128,12 @@ impl MessageCodec {
 
     pub(crate) fn encode(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
         let (_, response_id) = self.ids(method)?;
-        let encode::Encoded { bytes, omitted_fields } = encode::encode(&self.schema, response_id, answer)?;
+        let message = encode::encode(&self.schema, response_id, answer)?;
         let allowed = frame::MAX_MESSAGE_BYTES;
-        if bytes.len() > allowed {
+        if message.bytes.len() > allowed {
             return Err(Error::AnswerTooLong { allowed });
         }
-        Ok(EncodedMessage {
-            bytes: bytes.into(),
-            omitted_fields,
-        })
+        Ok(message)
     }
 
     fn ids(&self, method: Method) -> Result<(MessageId, MessageId), SchemaError> {

@@ -43,6 +43,7 @@ mod tests;
 pub use application::generated_errors;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
+pub(crate) use permissions::{is_templated, project_text};
 pub(crate) use policy::ApplicationSetsPolicy;
 
 /// Most permissions of one request that a record keeps.

@@ -1,11 +1,10 @@
 //! The requests and responses of the API for ApplicationSets, the same for REST and gRPC. A
 //! transport decodes into a [`Request`], and encodes an [`ApiResponse`]. It decides nothing.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
-use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use tollgate_applicationset::plan::Cascade;
@@ -118,29 +117,21 @@ pub(crate) enum ApiResponse {
 }
 
 /// A change of a set. All watchers share the object, which is serialized when it is sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct WatchEvent {
-    /// `ADDED`, `MODIFIED` or `DELETED`.
-    pub(crate) event: &'static str,
+    #[serde(rename = "type")]
+    pub(crate) event: EventType,
+    #[serde(rename = "applicationSet")]
     pub(crate) set: Arc<Value>,
 }
 
-impl Serialize for WatchEvent {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = serializer.serialize_struct("WatchEvent", 2)?;
-        members.serialize_field("type", self.event)?;
-        members.serialize_field("applicationSet", &*self.set)?;
-        members.end()
-    }
-}
-
-impl fmt::Debug for ApiResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Document(_) => "ApiResponse::Document",
-            Self::Events(_) => "ApiResponse::Events",
-        })
-    }
+/// The type of a watch event, as in Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum EventType {
+    Added,
+    Modified,
+    Deleted,
 }
 
 pub(crate) fn list_of(items: Vec<Value>) -> Value {

@@ -17,8 +17,9 @@ use tokio::sync::watch;
 
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::applicationsets::read::{is_in_projects, labels, literal_project};
-use crate::applicationsets::request::{Error, Watch, WatchEvent};
+use crate::applicationsets::permit::{is_templated, project_text};
+use crate::applicationsets::read::{is_in_projects, labels};
+use crate::applicationsets::request::{Error, EventType, Watch, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::rejection::Rejection;
@@ -31,23 +32,6 @@ use tollgate_state::{ObjectName, Resources};
 mod comparisons;
 
 pub(super) use comparisons::ComparisonScheduler;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl EventType {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 struct WatchedSet {
@@ -152,12 +136,7 @@ impl Watcher {
         let now = self.evaluate_sets(snapshot)?;
         let changes = changed(&self.watched, &now).into_iter();
         let changes = changes.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
-        self.queue = changes
-            .map(|(event, set)| WatchEvent {
-                event: event.as_str(),
-                set,
-            })
-            .collect();
+        self.queue = changes.map(|(event, set)| WatchEvent { event, set }).collect();
         self.watched = now;
         Some(())
     }
@@ -232,14 +211,13 @@ fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
     names.into_iter().filter_map(became).collect()
 }
 
-fn is_templated(set: &Value) -> bool {
-    literal_project(set).contains("{{")
-}
-
 /// For each set whose own project is a template, the projects of the Applications it
 /// owns.
 pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
-    let templated = resources.application_sets.iter().filter(|(_, set)| is_templated(set));
+    let templated = resources
+        .application_sets
+        .iter()
+        .filter(|(_, set)| is_templated(project_text(set)));
     let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
         templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
     if found.is_empty() {

@@ -3,6 +3,7 @@
 //!
 //! Invariant: no value changes on the way.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -20,15 +21,17 @@ pub(crate) struct Error {
     pub(crate) wanted: &'static str,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Encoded {
-    pub(super) bytes: Vec<u8>,
+/// A response as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EncodedMessage {
+    /// Without its frame.
+    pub(crate) bytes: Bytes,
     /// Names of fields that the messages in it cannot represent, the first few. They come from a
     /// newer Argo CD, and the API of this version would not show them either.
-    pub(super) omitted_fields: Vec<String>,
+    pub(crate) omitted_fields: Vec<String>,
 }
 
-pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<Encoded, Error> {
+pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<EncodedMessage, Error> {
     let mut writer = Encoder {
         schema,
         omitted_fields: Vec::new(),
@@ -36,8 +39,8 @@ pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<En
     let root = FieldPath { parent: None, name: "" };
     let mut bytes = Vec::new();
     writer.message((id, value), &root, &mut bytes)?;
-    Ok(Encoded {
-        bytes,
+    Ok(EncodedMessage {
+        bytes: bytes.into(),
         omitted_fields: writer.omitted_fields,
     })
 }

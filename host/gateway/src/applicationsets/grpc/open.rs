@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use http::{Response, request};
-use serde_json::json;
 use tokio::time::timeout_at;
 
 use crate::applicationsets::grpc;
@@ -76,9 +75,9 @@ impl RequestContext<'_> {
             }
             ApiResponse::Events(events) => {
                 let codec = Arc::clone(codec);
+                // Making JSON of text and JSON does not fail.
                 let write = move |event: &WatchEvent| {
-                    let event = json!({ "type": event.event, "applicationSet": event.set });
-                    codec.encode(call.method, &event)
+                    codec.encode(call.method, &serde_json::to_value(event).unwrap_or_default())
                 };
                 grpc::stream(call, events, write, (principal.expires_at(), decision))
             }

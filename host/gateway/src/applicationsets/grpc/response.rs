@@ -32,30 +32,15 @@ const MAX_STATUS_MESSAGE_BYTES: usize = 4096;
 /// Bytes that a status message must percent-encode on the wire.
 const PERCENT_ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CallStatus {
-    Ok,
-    Failed(Code),
-}
-
-impl CallStatus {
-    fn number(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Failed(code) => code.number(),
-        }
-    }
-}
-
 pub(crate) fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> Response<Body> {
     let data = frame::data(transport, &message.bytes);
     let body = match transport {
         Transport::Grpc => {
-            let frames = [Frame::data(data), final_frame(transport, CallStatus::Ok)];
+            let frames = [Frame::data(data), final_frame(transport, None)];
             Body::generated(stream::iter(frames), None, decision)
         }
         Transport::Web | Transport::WebText => {
-            let trailers = frame::trailers(transport, &trailers_text(CallStatus::Ok));
+            let trailers = frame::trailers(transport, &trailers_text(None));
             let mut content = BytesMut::with_capacity(data.len() + trailers.len());
             content.extend_from_slice(&data);
             content.extend_from_slice(&trailers);
@@ -99,8 +84,8 @@ fn frames<E: Send + 'static>(
                 let data = Frame::data(frame::data(call.transport, &message.bytes));
                 (data, Some((events, write)))
             }
-            Ok(None) => (final_frame(call.transport, CallStatus::Ok), None),
-            Err(error) => (final_frame(call.transport, CallStatus::Failed(error.answer().0)), None),
+            Ok(None) => (final_frame(call.transport, None), None),
+            Err(error) => (final_frame(call.transport, Some(error.answer().0)), None),
         })
     })
 }
@@ -172,18 +157,25 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
     response
 }
 
-fn final_frame(transport: Transport, end: CallStatus) -> Frame<Bytes> {
+/// The last frame of a stream, with the status.
+///
+/// - `error`: how the call failed, if it did.
+fn final_frame(transport: Transport, error: Option<Code>) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {
-            let status = HeaderValue::from(u16::from(end.number()));
+            let status = HeaderValue::from(u16::from(number(error)));
             Frame::trailers(HeaderMap::from_iter([(STATUS, status)]))
         }
-        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(end))),
+        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(error))),
     }
 }
 
-fn trailers_text(end: CallStatus) -> String {
-    format!("grpc-status:{}\r\n", end.number())
+fn trailers_text(error: Option<Code>) -> String {
+    format!("grpc-status:{}\r\n", number(error))
+}
+
+fn number(error: Option<Code>) -> u8 {
+    error.map_or(0, Code::number)
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 //!
 //! Security: a finding of the host refuses even where the policy allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::permissions::project_text;
 use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
+use crate::applicationsets::read::labels;
 use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
@@ -98,12 +99,7 @@ impl SetAuthorizer<'_> {
         set: &Value,
         projects: &BTreeSet<String>,
     ) -> ApplicationSetFacts {
-        let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels: BTreeMap<String, String> = labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect();
+        let labels = labels(set);
         let projects: Vec<String> = projects.iter().cloned().collect();
         let mut kinds = BTreeSet::new();
         if let Some(generators) = set.pointer("/spec/generators") {

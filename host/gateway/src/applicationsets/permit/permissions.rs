@@ -35,13 +35,13 @@ pub(super) struct RequiredPermission {
     pub(super) stored: bool,
 }
 
-pub(super) fn project_text(set: &Value) -> &str {
+pub(crate) fn project_text(set: &Value) -> &str {
     let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
     text.unwrap_or_default()
 }
 
 /// Whether a project is only known once Applications are rendered.
-pub(super) fn is_templated(project: &str) -> bool {
+pub(crate) fn is_templated(project: &str) -> bool {
     project.contains("{{")
 }
 

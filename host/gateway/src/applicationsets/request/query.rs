@@ -1,9 +1,12 @@
-//! Decodes the query of a REST request into [`Query`].
+//! The parameters of requests, and how the query of a REST request is decoded into them.
 //!
 //! Security: parameters that the path does not have are refused with 400, because ignoring one
 //! could do more than the caller meant.
 
-use crate::applicationsets::request::{ApplicationSetRef, Delete, Error, Filter, Watch, WriteMode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Error, Filter, Update, Watch, WriteMode};
 use tollgate_applicationset::plan::Cascade;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +42,22 @@ impl Parameters {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The parameters of a request, from a query or the message of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Query {
     name: String,
     projects: Vec<String>,
     selector: String,
+    /// For a watch, Argo CD spells it differently.
+    #[serde(rename = "appsetNamespace", alias = "appSetNamespace")]
     namespace: String,
     resource_version: String,
     upsert: bool,
-    mode: WriteMode,
+    dry_run: bool,
+    #[serde(skip)]
     cascade: Option<Cascade>,
+    #[serde(skip)]
     deletions: Option<u64>,
 }
 
@@ -88,14 +97,14 @@ impl Query {
             "appsetNamespace" => value.clone_into(&mut self.namespace),
             "resourceVersion" => value.clone_into(&mut self.resource_version),
             "upsert" => self.upsert = boolean(name, value)?,
-            "dryRun" if boolean(name, value)? => self.mode = WriteMode::DryRun,
+            "dryRun" => self.dry_run = boolean(name, value)?,
             "cascade" => self.cascade = Some(cascade(value)?),
             "deletions" => {
                 let number = value.parse();
                 let number = number.map_err(|_| wrong("has `deletions` that is no whole number".to_owned()))?;
                 self.deletions = Some(number);
             }
-            // `fields`, and parameters whose value is false.
+            // `fields`
             _ => {}
         }
         Ok(())
@@ -109,10 +118,19 @@ impl Query {
         }
     }
 
-    pub(crate) fn target(self, name: &str) -> ApplicationSetRef {
+    /// The set of the path, or of the message.
+    pub(crate) fn target(self) -> ApplicationSetRef {
         ApplicationSetRef {
-            name: name.to_owned(),
+            name: self.name,
             namespace: self.namespace,
+        }
+    }
+
+    /// The same parameters about the set that a path names.
+    pub(crate) fn about(self, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..self
         }
     }
 
@@ -124,24 +142,37 @@ impl Query {
         }
     }
 
-    pub(crate) fn delete(self, name: &str) -> Delete {
-        Delete {
-            cascade: self.cascade,
+    pub(crate) fn create(self, set: Value) -> Create {
+        Create {
+            set,
+            upsert: self.upsert,
+            mode: self.mode(),
             deletions: self.deletions,
-            target: self.target(name),
         }
     }
 
-    pub(crate) fn upsert(&self) -> bool {
-        self.upsert
+    pub(crate) fn update(self, set: Value) -> Update {
+        Update {
+            set,
+            mode: self.mode(),
+            deletions: self.deletions,
+            target: self.target(),
+        }
     }
 
-    pub(crate) fn mode(&self) -> WriteMode {
-        self.mode
+    pub(crate) fn delete(self) -> Delete {
+        Delete {
+            cascade: self.cascade,
+            deletions: self.deletions,
+            target: self.target(),
+        }
     }
 
-    pub(crate) fn deletions(&self) -> Option<u64> {
-        self.deletions
+    fn mode(&self) -> WriteMode {
+        match self.dry_run {
+            true => WriteMode::DryRun,
+            false => WriteMode::Commit,
+        }
     }
 }
 
@@ -188,16 +219,16 @@ mod tests {
         assert_eq!(query.expect("a query").filter(), filter);
         let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.mode(), query.deletions()),
+            (query.upsert, query.mode(), query.deletions),
             (true, WriteMode::DryRun, Some(7))
         );
         let query = Query::read(Some("upsert=false&dryRun=false"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.mode(), query.deletions()),
+            (query.upsert, query.mode(), query.deletions),
             (false, WriteMode::Commit, None)
         );
         let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), Parameters::Delete).expect("a query");
-        let delete = query.delete("a");
+        let delete = query.about("a").delete();
         assert_eq!(
             (delete.cascade, delete.target.namespace.as_str()),
             (Some(Cascade::Orphan), "n")

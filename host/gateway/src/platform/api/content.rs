@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
@@ -13,7 +14,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::platform::api::Error;
+use crate::rejection::Rejection;
 use tollgate_config::duration;
+use tollgate_proxy::forward::{Body, BufferedBody};
 
 pub(crate) const CONTENT_BYTES: u64 = 16 * 1024;
 
@@ -61,18 +64,33 @@ pub(crate) struct NewSession {}
 /// Decodes JSON of `T`, which must be declared as JSON: a page of another site can send text on
 /// behalf of its reader, but not JSON.
 pub(crate) fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
+    if !media_type(fields).is_some_and(|name| name.eq_ignore_ascii_case("application/json")) {
+        return Err(Error::ContentType);
+    }
+    serde_json::from_slice(content).map_err(|error| unexpected(&error))
+}
+
+/// The declared media type, empty if there is none that can be read. `None` if there are several.
+pub(crate) fn media_type(fields: &HeaderMap) -> Option<&str> {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let (first, second) = (types.next(), types.next());
     let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let name = name.split(';').next().unwrap_or_default().trim();
-    if second.is_some() || !name.eq_ignore_ascii_case("application/json") {
-        return Err(Error::ContentType);
+    second.is_none().then_some(name)
+}
+
+/// The error for content that a parser refuses.
+pub(crate) fn unexpected(error: &dyn std::fmt::Display) -> Error {
+    let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+    wrong(format!("is not what is expected: {text}"))
+}
+
+/// Reads content to its end. It must declare a length of at most `allowed` bytes.
+pub(crate) async fn buffer(body: Body, allowed: u64) -> Result<Bytes, Rejection> {
+    match body.buffer_if_short(allowed).await? {
+        BufferedBody::Whole(content) => Ok(content),
+        BufferedBody::Stream(_) => Err(Error::ContentLength { allowed }.into()),
     }
-    let refused = |error: serde_json::Error| {
-        let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
-        wrong(format!("is not what is expected: {text}"))
-    };
-    serde_json::from_slice(content).map_err(refused)
 }
 
 impl NewSession {
