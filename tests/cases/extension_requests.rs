@@ -7,7 +7,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use tollgate_gateway::extensions::call::{CallObject, Error, read};
 use tollgate_gateway::extensions::registry::Registry;
-use tollgate_gateway::rejection::{ErrorFormat, Rejection};
 
 use crate::suite::{Case, Suite, Table, same};
 
@@ -79,9 +78,8 @@ fn validate(case: Validation) -> Result<(), String> {
             if !names(&error).contains(&class) {
                 return Err(format!("class is {}, expected {class}", error.code()));
             }
-            let answer = Rejection::from(error).answer(ErrorFormat::Argocd);
             match expected.http_status_when_called {
-                Some(status) => same(&status, &answer.status.as_u16()),
+                Some(status) => same(&status, &error.argocd_status().as_u16()),
                 None => Ok(()),
             }
         }

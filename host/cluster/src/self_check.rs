@@ -7,9 +7,10 @@
 //! Invariant: no request waits for a check.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -23,7 +24,7 @@ use tollgate_proxy::metrics::Metrics;
 use tollgate_state::Resources;
 
 pub mod accounts;
-pub mod applications;
+pub(crate) mod applications;
 mod cluster_reviewer;
 pub mod extras;
 pub mod grants;
@@ -33,7 +34,7 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-pub use applications::AccountPlan;
+pub use applications::{AccountPlan, AccountsReport};
 use extras::ExtraGrants;
 use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};
@@ -44,62 +45,35 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// Clusters asked at once.
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
 
-/// The latest report of each agent. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
-
-impl SharedReports {
-    /// Reports by agent number. Empty until clusters were asked for the first time.
-    pub fn reports(&self) -> Arc<[AgentReport]> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn set(&self, reports: Vec<AgentReport>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports.into();
-    }
-}
-
-/// The report of one agent.
+/// What was found about an agent, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentReport {
-    /// Its number.
-    pub id: AgentId,
-    /// Its name.
-    pub name: String,
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
     /// Name or server of its cluster, as in the agent's object.
-    pub cluster: String,
-    /// Whether its current configuration files are in force.
-    pub configuration: ConfigurationStatus,
-    /// Whether the cluster lets the gateway impersonate people.
-    pub impersonation: ImpersonationStatus,
+    pub(crate) cluster: String,
+    pub(crate) configuration: ConfigurationStatus,
+    pub(crate) impersonation: ImpersonationStatus,
 }
 
-/// Whether a cluster lets the gateway impersonate people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum ImpersonationStatus {
-    /// The agent acts as itself, or is shared with nobody.
+pub(crate) enum ImpersonationStatus {
     NotNeeded,
-    /// The cluster grants everything that is needed.
     Granted {
         /// `classic` or `constrained`.
         mode: &'static str,
     },
-    /// Grants are missing: requests of people will be refused.
     Missing {
         /// The mode in which the fewest grants are missing.
         mode: &'static str,
         /// Resources, such as `userextras/agent.gitlab.com/id`.
         missing: Vec<String>,
-        /// The command that prints the required roles.
         command: String,
     },
-    /// The cluster did not answer.
     Unknown {
-        /// The reason.
         problem: String,
     },
 }
@@ -120,11 +94,11 @@ pub trait Configuration: std::fmt::Debug + Send + Sync + 'static {
 /// The results of the checks, for operators and for requests.
 #[derive(Clone, Debug)]
 pub struct CheckResults {
-    /// Results for agents.
-    pub agents: SharedReports,
-    /// Results for the service accounts of Applications.
-    pub applications: applications::SharedReports,
-    /// Keys of `extra` that requests of Applications may send.
+    /// By agent number. Empty until clusters were asked for the first time.
+    pub agents: Arc<ArcSwap<Vec<AgentReport>>>,
+    /// Has mode `off` and no clusters until clusters were asked.
+    pub applications: Arc<ArcSwap<AccountsReport>>,
+    /// The keys of `extra` that requests may send.
     pub extras: ExtraGrants,
 }
 
@@ -139,8 +113,8 @@ pub fn spawn(
 ) -> CheckResults {
     let (extras, forbidden) = ExtraGrants::new();
     let checks = CheckResults {
-        agents: SharedReports::default(),
-        applications: applications::SharedReports::default(),
+        agents: Arc::default(),
+        applications: Arc::default(),
         extras,
     };
     if config.kubernetes.is_some() {
@@ -157,7 +131,7 @@ pub fn spawn(
     checks
 }
 
-async fn run(current: Arc<dyn Configuration>, metrics: Arc<Metrics>, reports: SharedReports) {
+async fn run(current: Arc<dyn Configuration>, metrics: Arc<Metrics>, reports: Arc<ArcSwap<Vec<AgentReport>>>) {
     let (mut last_generation, mut last_plan, mut last_verdicts) = (0, AgentPlan::default(), BTreeMap::new());
     let mut due = Instant::now();
     loop {
@@ -174,7 +148,7 @@ async fn run(current: Arc<dyn Configuration>, metrics: Arc<Metrics>, reports: Sh
                         .iter()
                         .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
                 );
-                reports.set(plan.reports(&verdicts));
+                reports.store(Arc::new(plan.reports(&verdicts)));
                 let good = verdicts
                     .values()
                     .all(|verdict| matches!(verdict, ImpersonationVerdict::Granted(_)));
@@ -199,7 +173,6 @@ pub struct AgentPlan {
     clusters: BTreeMap<Arc<str>, ClusterGrants>,
 }
 
-/// An agent, and the cluster that is asked about it.
 #[derive(Clone, Debug, PartialEq)]
 struct PlannedAgent {
     id: AgentId,
@@ -211,7 +184,6 @@ struct PlannedAgent {
     label: Option<Arc<str>>,
 }
 
-/// The grants that a cluster is asked about.
 #[derive(Debug)]
 struct ClusterGrants {
     access: Option<Arc<ClusterAccess>>,
@@ -222,13 +194,13 @@ struct ClusterGrants {
 /// with the next round at the latest.
 impl PartialEq for ClusterGrants {
     fn eq(&self, other: &Self) -> bool {
-        let connection = |cluster: &Self| {
-            let access = cluster.access.as_ref()?;
-            let backend = access.backend().map(Arc::as_ptr);
-            Some((backend, Arc::clone(access.provider())))
-        };
-        self.grants == other.grants && connection(self) == connection(other)
+        self.grants == other.grants && is_same_connection(self.access.as_ref(), other.access.as_ref())
     }
+}
+
+fn is_same_connection(one: Option<&Arc<ClusterAccess>>, other: Option<&Arc<ClusterAccess>>) -> bool {
+    let connection = |access: &Arc<ClusterAccess>| (access.backend().map(Arc::as_ptr), Arc::clone(access.provider()));
+    one.map(connection) == other.map(connection)
 }
 
 impl AgentPlan {
@@ -282,7 +254,6 @@ impl AgentPlan {
             .await
     }
 
-    /// The command that prints the roles missing in `label`.
     fn command(&self, label: &str) -> String {
         let here = |agent: &&PlannedAgent| agent.label.as_deref() == Some(label);
         grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
@@ -342,7 +313,6 @@ impl ImpersonationVerdict {
     }
 }
 
-/// Logs the verdicts that differ from those before.
 fn log_changes(
     plan: &AgentPlan,
     verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,

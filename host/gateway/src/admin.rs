@@ -31,7 +31,7 @@ use tollgate_plugin::credential::cache::CredentialCache;
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::metrics::{ConfigPart, Metrics};
-use tollgate_proxy::record::{RecordView, Recorder};
+use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Handler, Peer};
 
 /// The data the admin listener shows.
@@ -247,13 +247,13 @@ async fn credentials(State(admin): State<AdminState>) -> Response {
 
 /// Every agent, and whether its cluster lets the gateway impersonate people.
 async fn agents(State(admin): State<AdminState>) -> Response {
-    Json(admin.checks.agents.reports().to_vec()).into_response()
+    Json(admin.checks.agents.load_full()).into_response()
 }
 
 /// Every cluster of Applications, and whether the gateway may impersonate their service accounts
 /// there.
 async fn applications(State(admin): State<AdminState>) -> Response {
-    Json(&*admin.checks.applications.report()).into_response()
+    Json(admin.checks.applications.load_full()).into_response()
 }
 
 async fn decisions(State(admin): State<AdminState>, Query(query): Query<DecisionsQuery>) -> Response {
@@ -270,13 +270,13 @@ async fn decisions(State(admin): State<AdminState>, Query(query): Query<Decision
             .as_deref()
             .is_none_or(|outcome| outcome == record.outcome.as_str())
     });
-    Json(records.iter().map(|record| RecordView::of(record)).collect::<Vec<_>>()).into_response()
+    Json(records).into_response()
 }
 
 async fn decision(State(admin): State<AdminState>, Path(id): Path<String>) -> Response {
     let record = Uuid::try_parse(&id).ok().and_then(|id| admin.recorder.find(id));
     match record {
-        Some(record) => Json(RecordView::of(&record)).into_response(),
+        Some(record) => Json(record).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
     }
 }

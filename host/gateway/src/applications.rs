@@ -44,7 +44,7 @@ mod audit_mode;
 mod identity;
 mod ownership;
 pub mod permit;
-pub mod route;
+pub(crate) mod route;
 
 /// Longest content from which the name of a new object is read, in bytes: kube-apiserver's limit
 /// of a request.
@@ -88,7 +88,6 @@ impl Hash for ApplicationReauthorization {
     }
 }
 
-/// A permitted request.
 #[derive(Debug, PartialEq)]
 struct PermittedRequest {
     principal: PtrEqArc<Principal>,
@@ -106,7 +105,7 @@ struct PermittedRequest {
 
 impl ApplicationsFrontState {
     /// - `extras`: the keys of `extra` that clusters accept with accounts.
-    pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
+    pub(crate) fn new(clock: Clock, extras: ExtraGrants) -> Self {
         Self {
             discovery: Discovery::new(clock),
             restrictions: RestrictionsCache::default(),
@@ -142,7 +141,6 @@ impl ApplicationsFrontState {
         })
     }
 
-    /// Authorizes a request by RBAC, the project and the policy.
     async fn authorize_request(
         &self,
         (name, attributes): (ObjectName, Arc<Attributes>),
@@ -406,7 +404,6 @@ impl RequestContext<'_> {
 }
 
 impl Gateway {
-    /// Records what mode enforce would have refused.
     fn would_refuse(&self, permit: &ApplicationPermit, enforce_deny_reason: String, record: &mut OpenRecord) {
         let name = &permit.indexed().application.name;
         let attributes = permit.attributes().shortened();
@@ -419,7 +416,6 @@ impl Gateway {
     }
 }
 
-/// How live objects refer to their Application.
 fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
     let front = snapshot.policies.applications.as_ref();
     front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
@@ -450,7 +446,6 @@ fn recheck_ownership(snapshot: &Snapshot, access: &ApplicationAccess, permitted:
     }
 }
 
-/// A permitted request about to be sent.
 struct OutgoingRequest<'a> {
     front_state: &'a ApplicationsFrontState,
     path: ApplicationPath<'a>,

@@ -34,23 +34,22 @@ use tollgate_proxy::record::{CheckRecord, OpenRecord, Stage};
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 use tollgate_state::{Application, ObjectName};
 
-mod answer;
-pub mod apply;
+pub(crate) mod answer;
+pub(crate) mod apply;
 mod change;
 mod events;
 mod front_state;
-pub mod grpc;
+pub(crate) mod grpc;
 pub mod permit;
 mod plugin_generators;
 mod read;
-pub mod request;
+pub(crate) mod request;
 mod rest;
-pub mod route;
+pub(crate) mod route;
 mod watch;
 
-pub use front_state::ApplicationSetsFrontState;
+pub(crate) use front_state::ApplicationSetsFrontState;
 
-/// Handles one request, with everything that its stages need of the gateway.
 struct ApplicationSetHandler<'a, 'b> {
     snapshot: &'a Arc<Snapshot>,
     principal: &'a Arc<Principal>,
@@ -69,7 +68,6 @@ struct ApplicationSetHandler<'a, 'b> {
 /// An operation, the name of its set, and the set that was sent, if any.
 type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 
-/// The stored objects that an operation needs besides the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadScope {
     /// The projects its Applications are in.
@@ -103,9 +101,6 @@ impl Front for ApplicationSetRoute<'_> {
 
 impl RequestContext<'_> {
     /// Handles a request of any transport. The transport counts the person's requests.
-    ///
-    /// # Errors
-    /// Every [`Rejection`] after authentication.
     pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Rejection> {
         let Self {
             gateway,
@@ -153,7 +148,6 @@ impl RequestContext<'_> {
 }
 
 impl ApplicationSetHandler<'_, '_> {
-    /// The authorizer of the caller.
     fn authorizer(&self) -> Result<permit::SetAuthorizer<'_>, Rejection> {
         permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller).ok_or(Rejection::NotFound)
     }
@@ -247,7 +241,7 @@ impl ApplicationSetHandler<'_, '_> {
             let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
             return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
         }
-        let set = match self.writer.read(&key(name)).await {
+        let set = match self.writer.read(&apply::key(WritableKind::ApplicationSet, name)).await {
             Ok(stored) => Some(stored.object),
             Err(write::Error::NotFound(_)) => return Ok(StoredState::default()),
             Err(other) => return Err(Error::State(other).into()),
@@ -257,7 +251,10 @@ impl ApplicationSetHandler<'_, '_> {
             ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
             ReadScope::Owned => {
                 let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
-                let owned: Vec<ObjectKey> = self.owned(name).map(|one| application_key(&one.name)).collect();
+                let owned: Vec<ObjectKey> = self
+                    .owned(name)
+                    .map(|one| apply::key(WritableKind::Application, &one.name))
+                    .collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
             }
@@ -296,7 +293,7 @@ impl ApplicationSetHandler<'_, '_> {
             return StoredState::default();
         };
         let applications = match cached.projects {
-            _ if !read::literal_project(&set).contains("{{") => Vec::new(),
+            _ if !permit::is_templated(permit::project_text(&set)) => Vec::new(),
             Some(projects) => {
                 let in_project = projects
                     .iter()
@@ -316,7 +313,6 @@ impl ApplicationSetHandler<'_, '_> {
         }
     }
 
-    /// The Applications of a set, as the snapshot has them.
     fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
         let first = ObjectName {
             namespace: name.namespace.clone(),
@@ -328,7 +324,6 @@ impl ApplicationSetHandler<'_, '_> {
         owned.map(|(_, one)| &**one)
     }
 
-    /// Whether the snapshot has the sets of a namespace.
     fn is_watched(&self, namespace: &str) -> bool {
         let StateSource::Kubernetes(settings) = &self.snapshot.policies.config.state else {
             return true;
@@ -342,7 +337,6 @@ impl ApplicationSetHandler<'_, '_> {
         }
     }
 
-    /// Takes the person's slot for reading and writing.
     fn ensure_reader(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
             self.reader = Some(self.front_state.acquire_reader(self.principal.limit_key())?);
@@ -350,7 +344,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(())
     }
 
-    /// Longest wait for a slot to read many objects.
     fn patience(&self) -> Duration {
         let settings = self.snapshot.policies.config.application_sets.as_ref();
         settings.map_or(Duration::ZERO, |settings| settings.limits.time)
@@ -366,7 +359,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(self.authorizer()?.may_get(name, stored, projects.into_iter()))
     }
 
-    /// Authorizes everything that can be authorized before anything is generated.
     fn authorize_operation(
         &mut self,
         operation: Operation,
@@ -403,7 +395,6 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// Decodes a set that a caller sent.
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
 }
@@ -411,13 +402,6 @@ fn read(object: Value) -> Result<ApplicationSet, Rejection> {
 /// Decodes a stored set. Its mistakes are not the caller's fault.
 fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
     ApplicationSet::read_stored(object)
-}
-
-fn application_key(name: &ObjectName) -> ObjectKey {
-    ObjectKey {
-        kind: WritableKind::Application,
-        name: name.clone(),
-    }
 }
 
 /// The parts of a set's Application that decide permissions.
@@ -433,11 +417,4 @@ fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
         },
         "spec": {"project": project},
     })
-}
-
-fn key(name: &ObjectName) -> ObjectKey {
-    ObjectKey {
-        kind: WritableKind::ApplicationSet,
-        name: name.clone(),
-    }
 }

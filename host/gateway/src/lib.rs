@@ -6,11 +6,11 @@
 //! | module | does |
 //! |---|---|
 //! | [`route`] | finds the front of a path |
-//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], [`platform`] | one front each: routing, authorization, permits and responses |
+//! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | [`pipeline`] | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | [`open_exchanges`] | reauthorizes open exchanges after every reload |
-//! | [`rejection`] | maps errors to responses |
+//! | `rejection` | maps errors to responses |
 //! | [`policies`] | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
@@ -29,10 +29,10 @@ pub mod fuzz;
 pub mod kubernetes;
 pub mod open_exchanges;
 pub mod pipeline;
-pub mod platform;
+mod platform;
 pub mod policies;
 pub mod projects;
-pub mod rejection;
+mod rejection;
 pub mod route;
 pub mod running;
 pub mod snapshot;

@@ -24,6 +24,7 @@ use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
@@ -224,7 +225,7 @@ impl Gateway {
         if let Some(narrower) = &snapshot.narrowed_by
             && !narrower.authenticator.is_still_valid(&principal)
         {
-            return Err(Rejection::Forward(forward::Error::Withdrawn));
+            return Err(Rejection::Forward(forward::Error::Ended(EndReason::Withdrawn)));
         }
         peer.mark_authenticated();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -268,7 +269,7 @@ impl Gateway {
             })
         });
         let record = record.ok_or(Rejection::NotFound)?;
-        let view = tollgate_proxy::record::RecordView::of(&record).for_caller();
+        let view = record.for_caller();
         Ok(json(serde_json::to_string(&view).unwrap_or_default()))
     }
 }

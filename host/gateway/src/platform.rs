@@ -8,8 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode, request};
+use http::{Response, StatusCode, request};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +16,8 @@ use zeroize::Zeroizing;
 
 use crate::caller::Caller;
 use crate::front::{Front, RequestContext};
-use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, read};
+use crate::pipeline::json;
+use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
 use crate::platform::api::query::{OwnerFilter, Parameters, Query};
 use crate::platform::api::{AgentRef, Error};
@@ -32,22 +32,21 @@ use tollgate_core::user::User;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, CredentialFilter};
-use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 use tollgate_state::people::PersonState;
 
 use crate::kubernetes::KubernetesFrontState;
 
 mod agents;
-pub mod api;
+pub(crate) mod api;
 mod audit;
 mod pages;
-pub mod permit;
-pub mod route;
+pub(crate) mod permit;
+pub(crate) mod route;
 mod sessions;
 mod tokens;
 
-/// Handles the requests of one caller.
 pub(crate) struct PlatformHandler<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
@@ -59,14 +58,12 @@ pub(crate) struct PlatformHandler<'a> {
     user: CallerUser,
 }
 
-/// The caller's user in the directory.
 enum CallerUser {
     Linked(User),
     /// A caller who is not in the directory. Such callers own nothing, but may have permissions.
     Unlinked,
 }
 
-/// The query of a list, with its user and agent resolved.
 struct ListRequest {
     query: Query,
     agent: Option<AgentId>,
@@ -148,12 +145,12 @@ impl<'a> PlatformHandler<'a> {
                 self.list_audit(&list, &mut checks).await
             }
             PlatformRoute::CreateToken => {
-                let content = read_content(body).await?;
+                let content = buffer(body, CONTENT_BYTES).await?;
                 let new_token: NewToken = read(&head.headers, &content)?;
                 self.create_token(&new_token, &mut checks).await
             }
             PlatformRoute::CreateSession => {
-                let content = read_content(body).await?;
+                let content = buffer(body, CONTENT_BYTES).await?;
                 NewSession::read(&head.headers, &content)?;
                 self.create_session().await
             }
@@ -188,7 +185,6 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    /// The actor that the audit log names.
     fn actor(&self) -> Actor {
         match &self.user {
             CallerUser::Linked(user) => Actor {
@@ -210,7 +206,6 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    /// Looks up a permission.
     fn may(&self, permission: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
         let check = check(&self.snapshot.policies, &self.caller, permission, object);
         let allowed = check.allowed;
@@ -300,7 +295,6 @@ impl<'a> PlatformHandler<'a> {
         })
     }
 
-    /// The name of the one person whose rows are requested.
     fn username(&self, list: &ListRequest) -> Option<String> {
         match (&list.query.owner, &self.user) {
             (OwnerFilter::User(name), _) => Some(name.clone()),
@@ -324,7 +318,6 @@ impl<'a> PlatformHandler<'a> {
         )
     }
 
-    /// For each of these rows, whether the caller may see it.
     fn visible<'r>(
         &self,
         permission: PlatformPermission,
@@ -403,9 +396,6 @@ fn too_many(error: store::Error, user: &User) -> Error {
 }
 
 /// Finds the user of a principal in the directory.
-///
-/// # Errors
-/// [`Error::Blocked`].
 fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
@@ -440,7 +430,6 @@ fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     }
 }
 
-/// How to link a caller of this kind to a user.
 fn hint(kind: Kind) -> &'static str {
     match kind {
         Kind::Local => {
@@ -453,26 +442,14 @@ fn hint(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads a short content to its end.
-async fn read_content(body: Body) -> Result<Bytes, Rejection> {
-    match body.buffer_if_short(CONTENT_BYTES).await? {
-        BufferedBody::Whole(content) => Ok(content),
-        BufferedBody::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
-    }
-}
-
 /// A response that must not be cached, because it may contain a secret.
 fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
-    let mut response = Response::new(Body::from(Bytes::from_owner(text)));
+    let mut response = json(Bytes::from_owner(text));
     *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// A page of a list.
 #[derive(Serialize)]
 struct ListPage<'a, T> {
     items: &'a [T],
@@ -481,7 +458,6 @@ struct ListPage<'a, T> {
     next: Option<String>,
 }
 
-/// A list that is one page.
 fn items<T: Serialize>(items: &[T]) -> Response<Body> {
     answer(StatusCode::OK, &ListPage { items, next: None })
 }

@@ -12,13 +12,12 @@ use http::{HeaderValue, Response, request};
 use serde_json::{Value, json};
 
 use crate::front::{Front, RequestContext};
-use crate::platform::api;
-use crate::platform::api::content::read;
+use crate::platform::api::content::{buffer, read};
 use crate::projects::permit::{ProjectPermission, check, visible};
 use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
-use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::Stage;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
@@ -94,11 +93,7 @@ impl RequestContext<'_> {
     ) -> Result<Value, Rejection> {
         // The response shows the project, so the caller must also be allowed to see it.
         self.require_project(&[ProjectPermission::Update, ProjectPermission::Get], name)?;
-        let allowed = CONTENT_BYTES;
-        let content = match body.buffer_if_short(allowed).await? {
-            BufferedBody::Whole(content) => content,
-            BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
-        };
+        let content = buffer(body, CONTENT_BYTES).await?;
         let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
         let expected_version = update.base_version()?;
         let key = self.project_key(name);

@@ -5,6 +5,7 @@
 //! caller may not see.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 mod kubernetes;
 
+use crate::applicationsets::answer::refusal_members;
 use crate::applicationsets::grpc;
 use crate::applicationsets::request;
 use crate::applicationsets::request::Code;
@@ -26,123 +28,88 @@ use crate::projects::update;
 use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
+use tollgate_identity::sessions::EndReason;
 use tollgate_identity::{access, authenticate, sessions, store};
 use tollgate_plugin as plugin;
 use tollgate_policy::rego;
 use tollgate_proxy::record::Outcome;
 use tollgate_proxy::{forward, headers, target};
 
-/// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
-pub enum Rejection {
-    /// The request target cannot be read.
+pub(crate) enum Rejection {
     #[error(transparent)]
     Route(#[from] target::Error),
-    /// The server refuses the form of the request.
     #[error(transparent)]
     Server(#[from] tollgate_proxy::server::RequestReadError),
-    /// Nothing is served under this path.
     #[error("nothing is served here")]
     NotFound,
-    /// The caller is unknown.
     #[error(transparent)]
     Authenticate(#[from] authenticate::Error),
-    /// The call cannot be understood.
     #[error(transparent)]
     Call(#[from] call::Error),
-    /// The policy denied the call.
     #[error(transparent)]
     Authorize(#[from] permit::Error),
-    /// A required plugin is not loaded.
     #[error("required plugins are not loaded: {0}")]
     PluginsMissing(String),
-    /// A plugin refused or failed.
     #[error(transparent)]
     Plugin(#[from] plugin::CallError),
-    /// A limit was exceeded.
     #[error(transparent)]
     Limit(#[from] forward::LimitExceeded),
-    /// No assertion could be signed.
     #[error(transparent)]
     Assertion(#[from] tollgate_proxy::assertion::Error),
-    /// The outgoing head violated a rule of the host's own.
     #[error(transparent)]
     Headers(#[from] headers::Error),
-    /// Forwarding failed, or the upstream did not answer.
     #[error(transparent)]
     Forward(#[from] forward::Error),
-    /// There is no credential for the cluster.
     #[error(transparent)]
     Credential(#[from] tollgate_cluster::access::Error),
-    /// The credential's certificate cannot be used for a connection.
     #[error("the cluster's certificate cannot be used")]
     UnusableCertificate(#[source] forward::BuildError),
-    /// The credential is of a kind that clients cannot present.
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
-    /// The browser's origin may not call the Kubernetes front.
     #[error(transparent)]
     Origin(#[from] crate::kubernetes::origin::Forbidden),
     /// The path is not below the Kubernetes front's prefix, but the credential is only for that
     /// front.
     #[error("the URL does not start with the expected prefix `{KUBERNETES_PREFIX}`")]
     WrongPrefix,
-    /// The caller of the Kubernetes front presents no usable credential.
     #[error(transparent)]
     Agent(#[from] authenticate::k8s_proxy::Error),
-    /// The caller may not use the agent.
     #[error(transparent)]
     Access(#[from] access::Error),
-    /// The client's request has impersonation headers.
     #[error("impersonation by the client is not allowed here: remove `{0}` (`kubectl --as` and its like)")]
     ClientImpersonates(HeaderName),
-    /// The policy of the Kubernetes front denied the request.
     #[error(transparent)]
     Kubernetes(#[from] crate::kubernetes::permit::Error),
-    /// The audit log could not be written, so the request is refused.
     #[error("the audit log cannot be written")]
     Audit(#[source] store::Error),
-    /// The session ended while the request was under way.
     #[error("the session has ended")]
     Ended(sessions::EndReason),
-    /// A snapshot that came into force meanwhile does not permit the request.
     #[error(transparent)]
     Withdrawn(#[from] open_exchanges::Withdrawn),
-    /// The agent's cluster is not one of the gateway's.
     #[error("the agent's cluster is not known")]
     UnknownCluster,
-    /// The cluster does not accept the gateway's own credential.
     #[error("the cluster refused the gateway's own credential")]
     ClusterUnauthorized,
-    /// The request may not enter the cluster of an Application.
     #[error(transparent)]
     Application(#[from] crate::applications::permit::Error),
-    /// The resource's kind is not known.
     #[error(transparent)]
     Discovery(#[from] tollgate_cluster::discovery::Error),
-    /// The API for tokens, sessions and audit refuses.
     #[error(transparent)]
     Platform(#[from] api::Error),
-    /// The API for AppProjects refuses.
     #[error(transparent)]
     Project(#[from] update::Error),
-    /// The API for ApplicationSets refuses.
     #[error(transparent)]
     ApplicationSet(#[from] request::Error),
-    /// The call does not have gRPC's form.
     #[error(transparent)]
     Grpc(#[from] grpc::Error),
-    /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
 }
 
-/// The format in which a front answers errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorFormat {
-    /// The gateway's own JSON.
+pub(crate) enum ErrorFormat {
     Tollgate,
-    /// The format of Argo CD's extension handler.
     Argocd,
     /// The format of kube-apiserver: a `Status`.
     Kubernetes,
@@ -151,8 +118,7 @@ pub enum ErrorFormat {
 }
 
 impl ErrorFormat {
-    /// The format of the extension front.
-    pub fn of(compatibility: Compatibility) -> Self {
+    pub(crate) fn of(compatibility: Compatibility) -> Self {
         match compatibility {
             Compatibility::None => Self::Tollgate,
             Compatibility::Argocd => Self::Argocd,
@@ -162,35 +128,31 @@ impl ErrorFormat {
 
 /// The response to a rejected request, before it is rendered.
 #[derive(Debug)]
-pub struct ErrorResponse {
-    /// HTTP status.
-    pub status: StatusCode,
+pub(crate) struct ErrorResponse {
+    pub(crate) status: StatusCode,
     /// Stable reason code in snake case, for programs and metric labels.
-    pub reason: &'static str,
-    /// Text for people.
-    pub message: Cow<'static, str>,
+    pub(crate) reason: &'static str,
+    pub(crate) message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
-    pub retry_after: Option<u64>,
+    pub(crate) retry_after: Option<u64>,
     /// A provider's own error code.
-    pub code: Option<String>,
+    pub(crate) code: Option<String>,
     /// The gRPC status code, if the HTTP status does not determine it.
-    pub grpc: Option<Code>,
+    pub(crate) grpc: Option<Code>,
     /// Everything that is refused, if the message does not say it all.
-    pub refusals: Vec<Denial>,
+    pub(crate) refusals: Vec<Denial>,
     /// Number of refusals that are left out of `refusals`.
-    pub more_refusals: usize,
-    /// The outcome in the record.
-    pub outcome: Outcome,
+    pub(crate) more_refusals: usize,
+    pub(crate) outcome: Outcome,
 }
 
 impl Rejection {
     /// Text for operators: the whole chain of causes.
-    pub fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         with_causes(self)
     }
 
-    /// The response to the caller, in this format.
-    pub fn answer(&self, format: ErrorFormat) -> ErrorResponse {
+    pub(crate) fn answer(&self, format: ErrorFormat) -> ErrorResponse {
         let answer = self.native_response();
         match format {
             ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets => answer,
@@ -200,100 +162,87 @@ impl Rejection {
 
     /// The response before Argo CD's format is applied.
     fn native_response(&self) -> ErrorResponse {
+        let text = || self.to_string();
         match self {
-            Self::Route(error) => {
-                ErrorResponse::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string())
-            }
-            Self::Server(error) => {
-                ErrorResponse::denied(error.status(), server_refusal_reason(error), error.to_string())
-            }
-            Self::NotFound => ErrorResponse::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
+            Self::Route(_) => denied(StatusCode::BAD_REQUEST, "bad_request_target", text()),
+            Self::Server(error) => denied(error.status(), server_refusal_reason(error), text()),
+            Self::NotFound => denied(StatusCode::NOT_FOUND, "not_found", text()),
             Self::Authenticate(error) => authentication_error(error),
-            Self::Call(error) => ErrorResponse::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
+            Self::Call(error) => denied(StatusCode::BAD_REQUEST, error.code(), text()),
             Self::Authorize(error) => authorization_error(error),
-            Self::PluginsMissing(_) => ErrorResponse::failed(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "plugin_missing",
-                "the gateway is not completely set up",
-            ),
+            Self::PluginsMissing(_) => {
+                let text = "the gateway is not completely set up";
+                failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_missing", text)
+            }
             Self::Plugin(error) => plugin_error(error),
-            Self::Limit(error) => ErrorResponse {
-                retry_after: Some(error.retry_after_seconds),
-                ..ErrorResponse::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
-            },
-            Self::Assertion(_) => ErrorResponse::failed(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "assertion_failed",
-                "the request could not be prepared",
-            ),
+            Self::Limit(error) => denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", text())
+                .retry_after(Some(error.retry_after_seconds)),
+            Self::Assertion(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "assertion_failed", NOT_PREPARED),
             Self::Headers(error) => headers_error(error),
             Self::Forward(error) => forward_error(error),
             Self::Credential(error) => credential_error(error),
             Self::UnusableCertificate(_) => ErrorResponse {
                 code: Some("config.certificate".to_owned()),
-                ..ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
+                ..failed(StatusCode::BAD_GATEWAY, "credential_unavailable", text())
             },
-            Self::NotPortable => {
-                ErrorResponse::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string())
-            }
-            Self::Origin(_) => ErrorResponse::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
-            Self::WrongPrefix => ErrorResponse::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
+            Self::NotPortable => failed(StatusCode::CONFLICT, "credential_not_portable", text()),
+            Self::Origin(_) => denied(StatusCode::FORBIDDEN, "origin_not_allowed", text()),
+            Self::WrongPrefix => denied(StatusCode::BAD_REQUEST, "wrong_prefix", text()),
             Self::Agent(error) => kubernetes::agent_credential_error(error),
             Self::Access(error) => kubernetes::access_error(error),
-            Self::ClientImpersonates(_) => {
-                ErrorResponse::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
-            }
+            Self::ClientImpersonates(_) => denied(StatusCode::BAD_REQUEST, "client_impersonates", text()),
             Self::Kubernetes(error) => kubernetes::kubernetes_error(error),
             Self::Application(error) => kubernetes::application_error(error),
             Self::Discovery(error) => kubernetes::discovery_error(error),
-            Self::Audit(_) => ErrorResponse::failed(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "audit_unavailable",
-                "the request cannot be written down right now, try again later",
-            ),
+            Self::Audit(_) => {
+                let text = "the request cannot be written down right now, try again later";
+                failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
+            }
             Self::Ended(ending) => kubernetes::ended(*ending),
             Self::Withdrawn(_) => {
                 let reason = sessions::EndReason::Withdrawn.code();
-                ErrorResponse::denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
+                denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
             }
-            Self::UnknownCluster => ErrorResponse::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
-            Self::ClusterUnauthorized => {
-                ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string())
-            }
-            Self::Platform(error) => platform_error(error),
-            Self::Project(error) => project_error(error),
+            Self::UnknownCluster => failed(StatusCode::BAD_GATEWAY, "cluster_unknown", text()),
+            Self::ClusterUnauthorized => failed(StatusCode::BAD_GATEWAY, "credential_refused", text()),
+            Self::Platform(error) => ErrorResponse::of(error.answer(), text()),
+            Self::Project(error) => ErrorResponse::of((error.status(), error.code()), error.text()),
             Self::ApplicationSet(error) => applicationset_error(error),
-            Self::Grpc(error) => grpc_error(error),
-            Self::Panicked => ErrorResponse::failed(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "panic",
-                "the gateway could not answer the request",
-            ),
+            Self::Grpc(error) => {
+                let (code, status, reason) = error.answer();
+                ErrorResponse {
+                    grpc: Some(code),
+                    ..ErrorResponse::of((status, reason), text())
+                }
+            }
+            Self::Panicked => {
+                let text = "the gateway could not answer the request";
+                failed(StatusCode::INTERNAL_SERVER_ERROR, "panic", text)
+            }
         }
     }
 
-    /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`).
+    /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`). What it does not
+    /// refuse stays as it is.
     fn as_argocd(&self, native: ErrorResponse) -> ErrorResponse {
-        let (status, message) = match self {
-            Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
+        use authenticate::Error as Authenticate;
+        let (status, message): (_, Cow<'static, str>) = match self {
+            Self::Authenticate(Authenticate::NoCredential | Authenticate::Malformed(_)) => {
                 (StatusCode::BAD_REQUEST, "Auth cookie not found".into())
             }
-            Self::Authenticate(authenticate::Error::SessionUnusable(_)) => {
+            Self::Authenticate(Authenticate::SessionUnusable(_)) => {
                 (StatusCode::UNAUTHORIZED, "Invalid session".into())
             }
             Self::Authenticate(
-                authenticate::Error::Invalid(_)
-                | authenticate::Error::Expired
-                | authenticate::Error::Revoked(_)
-                | authenticate::Error::IssuerUnavailable { .. },
+                Authenticate::Invalid(_)
+                | Authenticate::Expired
+                | Authenticate::Revoked(_)
+                | Authenticate::IssuerUnavailable { .. },
             ) => (StatusCode::UNAUTHORIZED, "Invalid token".into()),
-            Self::Route(error @ target::Error::ExtensionName) => {
-                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
+            Self::Route(target::Error::ExtensionName) | Self::Call(call::Error::MissingName) => {
+                (StatusCode::BAD_REQUEST, format!("Invalid URL: {self}").into())
             }
-            Self::Call(error @ call::Error::MissingName) => {
-                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
-            }
-            Self::Call(error) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {error}").into()),
+            Self::Call(_) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {self}").into()),
             Self::Authorize(permit::Error::Denied { .. } | permit::Error::Policy(_)) => {
                 (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())
             }
@@ -301,42 +250,7 @@ impl Rejection {
                 (StatusCode::NOT_FOUND, "Extension not found".into())
             }
             Self::Authorize(permit::Error::NoBackend { .. }) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
-            Self::Route(_)
-            | Self::NotFound
-            | Self::Authenticate(authenticate::Error::CrossSite { .. })
-            | Self::PluginsMissing(_)
-            | Self::Plugin(_)
-            | Self::Limit(_)
-            | Self::Server(_)
-            | Self::Assertion(_)
-            | Self::Headers(_)
-            | Self::Forward(_)
-            | Self::Authorize(
-                permit::Error::ClusterDenied { .. }
-                | permit::Error::UnknownCluster { .. }
-                | permit::Error::AmbiguousCluster { .. },
-            )
-            | Self::Credential(_)
-            | Self::UnusableCertificate(_)
-            | Self::NotPortable
-            | Self::Origin(_)
-            | Self::WrongPrefix
-            | Self::Agent(_)
-            | Self::Access(_)
-            | Self::ClientImpersonates(_)
-            | Self::Kubernetes(_)
-            | Self::Application(_)
-            | Self::Discovery(_)
-            | Self::Audit(_)
-            | Self::Ended(_)
-            | Self::Withdrawn(_)
-            | Self::UnknownCluster
-            | Self::ClusterUnauthorized
-            | Self::Platform(_)
-            | Self::Project(_)
-            | Self::ApplicationSet(_)
-            | Self::Grpc(_)
-            | Self::Panicked => return native,
+            _ => return native,
         };
         ErrorResponse {
             status,
@@ -345,6 +259,8 @@ impl Rejection {
         }
     }
 }
+
+const NOT_PREPARED: &str = "the request could not be prepared";
 
 fn server_refusal_reason(refusal: &tollgate_proxy::server::RequestReadError) -> &'static str {
     use tollgate_proxy::server::RequestReadError;
@@ -360,90 +276,54 @@ fn server_refusal_reason(refusal: &tollgate_proxy::server::RequestReadError) -> 
 
 fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
     use authenticate::Error;
-    let text: Cow<'static, str> = match error {
-        Error::NoCredential | Error::Malformed(_) | Error::CrossSite { .. } => error.to_string().into(),
-        Error::Invalid(_) => "the token is not valid".into(),
-        Error::Expired => "the token has expired, sign in again".into(),
-        Error::Revoked(_) => "the token was revoked, sign in again".into(),
-        Error::IssuerUnavailable { .. } => "the token cannot be checked right now, try again later".into(),
-        Error::SessionUnusable(_) => "the session is not usable right now".into(),
-    };
+    let unauthorized = |text: &'static str| denied(StatusCode::UNAUTHORIZED, error.code(), text);
     match error {
-        Error::CrossSite { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, error.code(), text),
-        Error::IssuerUnavailable { .. } => ErrorResponse {
-            retry_after: Some(5),
-            ..ErrorResponse::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
-        },
+        Error::NoCredential | Error::Malformed(_) => denied(StatusCode::UNAUTHORIZED, error.code(), error.to_string()),
+        Error::CrossSite { .. } => denied(StatusCode::FORBIDDEN, error.code(), error.to_string()),
         // One reason for all of them, so that a forger does not learn which check failed.
-        Error::Invalid(_) => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
-        Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
-            ErrorResponse::denied(StatusCode::UNAUTHORIZED, error.code(), text)
+        Error::Invalid(_) => denied(StatusCode::UNAUTHORIZED, "invalid_token", "the token is not valid"),
+        Error::Expired => unauthorized(TOKEN_EXPIRED),
+        Error::Revoked(_) => unauthorized("the token was revoked, sign in again"),
+        Error::SessionUnusable(_) => unauthorized("the session is not usable right now"),
+        Error::IssuerUnavailable { .. } => {
+            let text = "the token cannot be checked right now, try again later";
+            failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text).retry_after(Some(5))
         }
     }
 }
 
+const TOKEN_EXPIRED: &str = "the token has expired, sign in again";
+
 fn authorization_error(error: &permit::Error) -> ErrorResponse {
     use permit::Error;
+    let text = error.to_string();
     match error {
-        Error::Denied { reason } => ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
-        Error::UnknownExtension { .. } => {
-            ErrorResponse::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
-        }
-        Error::NoBackend { .. } => {
-            ErrorResponse::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string())
-        }
-        Error::ClusterDenied { .. } => {
-            ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string())
-        }
-        Error::UnknownCluster { .. } => {
-            ErrorResponse::denied(StatusCode::NOT_FOUND, "cluster_not_found", error.to_string())
-        }
-        Error::AmbiguousCluster { .. } => {
-            ErrorResponse::denied(StatusCode::CONFLICT, "cluster_ambiguous", error.to_string())
-        }
-        Error::Policy(cause) => {
-            let reason = match cause {
-                rego::Error::Stuck { .. } => "policy_stuck",
-                rego::Error::Undefined
-                | rego::Error::NotAnObject { .. }
-                | rego::Error::NotABoolean { .. }
-                | rego::Error::Reason { .. }
-                | rego::Error::UnknownObligation { .. }
-                | rego::Error::Obligation { .. }
-                | rego::Error::Instructions { .. }
-                | rego::Error::Time { .. }
-                | rego::Error::Memory { .. }
-                | rego::Error::Evaluation { .. }
-                | rego::Error::Condition { .. }
-                | rego::Error::Panicked => "policy_failed",
-            };
-            ErrorResponse::failed(StatusCode::FORBIDDEN, reason, error.to_string())
-        }
+        Error::Denied { reason } => denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::UnknownExtension { .. } => denied(StatusCode::NOT_FOUND, "extension_not_found", text),
+        Error::NoBackend { .. } => failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", text),
+        Error::ClusterDenied { .. } => denied(StatusCode::FORBIDDEN, "permission_denied", text),
+        Error::UnknownCluster { .. } => denied(StatusCode::NOT_FOUND, "cluster_not_found", text),
+        Error::AmbiguousCluster { .. } => denied(StatusCode::CONFLICT, "cluster_ambiguous", text),
+        Error::Policy(rego::Error::Stuck { .. }) => failed(StatusCode::FORBIDDEN, "policy_stuck", text),
+        Error::Policy(_) => failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
 
 fn plugin_error(error: &plugin::CallError) -> ErrorResponse {
     use plugin::CallError;
     match error {
-        CallError::Refused { status, reason, .. } => {
-            ErrorResponse::denied(*status, "refused_by_plugin", reason.clone())
+        CallError::Refused { status, reason, .. } => denied(*status, "refused_by_plugin", reason.clone()),
+        CallError::Busy { .. } => {
+            let text = "the gateway is busy, try again";
+            failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_busy", text).retry_after(Some(1))
         }
-        CallError::Busy { .. } => ErrorResponse {
-            retry_after: Some(1),
-            ..ErrorResponse::failed(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "plugin_busy",
-                "the gateway is busy, try again",
-            )
-        },
         CallError::Trap { .. }
         | CallError::Timeout { .. }
         | CallError::Memory { .. }
-        | CallError::InvalidOutput { .. } => ErrorResponse::failed(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "plugin_failed",
-            "a plugin could not do its work",
-        ),
+        | CallError::InvalidOutput { .. } => {
+            let text = "a plugin could not do its work";
+            failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", text)
+        }
     }
 }
 
@@ -451,87 +331,49 @@ fn headers_error(error: &headers::Error) -> ErrorResponse {
     use headers::Error;
     match error {
         Error::NotUtf8 { .. } | Error::ConnectionOption | Error::UpgradeContent | Error::Authority(_) => {
-            ErrorResponse::denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
+            denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
         }
         Error::Identity { .. } | Error::Nameless => {
-            ErrorResponse::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
+            denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
         Error::Forbidden { .. }
         | Error::Duplicate { .. }
         | Error::Value { .. }
         | Error::Credential
-        | Error::Impersonation => ErrorResponse::failed(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "headers_refused",
-            "the request could not be prepared",
-        ),
+        | Error::Impersonation => failed(StatusCode::INTERNAL_SERVER_ERROR, "headers_refused", NOT_PREPARED),
     }
 }
 
 /// Only permitted callers get this error, so they may see the code. The provider's text is for
 /// operators.
 fn credential_error(error: &tollgate_cluster::access::Error) -> ErrorResponse {
-    let class = error.class().as_str();
-    let message = format!(
-        "the cluster's credential is not available ({class}, `{}`)",
-        error.code()
-    );
+    let (class, code) = (error.class().as_str(), error.code());
+    let message = format!("the cluster's credential is not available ({class}, `{code}`)");
     let retry_after = error.retry_after();
     let status = match retry_after {
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,
         None => StatusCode::BAD_GATEWAY,
     };
+    // Whole seconds, rounded up: a retry that comes too soon is refused.
+    let seconds = |wait: Duration| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     ErrorResponse {
-        // Whole seconds, rounded up: a retry that comes too soon is refused.
-        retry_after: retry_after.map(|wait| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))),
-        code: Some(error.code().to_owned()),
-        ..ErrorResponse::failed(status, "credential_unavailable", message)
+        code: Some(code.to_owned()),
+        ..failed(status, "credential_unavailable", message).retry_after(retry_after.map(seconds))
     }
-}
-
-fn platform_error(error: &api::Error) -> ErrorResponse {
-    let (status, reason) = (error.status(), error.code());
-    if status.is_server_error() {
-        return ErrorResponse::failed(status, reason, error.to_string());
-    }
-    ErrorResponse::denied(status, reason, error.to_string())
-}
-
-fn project_error(error: &update::Error) -> ErrorResponse {
-    let (status, reason) = (error.status(), error.code());
-    if status.is_server_error() {
-        return ErrorResponse::failed(status, reason, error.text());
-    }
-    ErrorResponse::denied(status, reason, error.text())
 }
 
 fn applicationset_error(error: &request::Error) -> ErrorResponse {
-    let (status, reason) = (error.status(), error.code());
-    let answer = if status.is_server_error() || reason == "policy_failed" {
-        ErrorResponse::failed(status, reason, error.text())
-    } else {
-        ErrorResponse::denied(status, reason, error.text())
+    let (status, reason) = error.answer();
+    let answer = match reason {
+        "policy_failed" => failed(status, reason, error.text()),
+        _ => ErrorResponse::of((status, reason), error.text()),
     };
-    let (refusals, more) = error.refusals();
+    let (refusals, more_refusals) = error.refusals();
     ErrorResponse {
         grpc: Some(error.grpc()),
         refusals: refusals.to_vec(),
-        more_refusals: more,
-        retry_after: error.retry_after(),
-        ..answer
-    }
-}
-
-fn grpc_error(error: &grpc::Error) -> ErrorResponse {
-    let (status, reason) = (error.status(), error.reason());
-    let answer = if status.is_server_error() {
-        ErrorResponse::failed(status, reason, error.to_string())
-    } else {
-        ErrorResponse::denied(status, reason, error.to_string())
-    };
-    ErrorResponse {
-        grpc: Some(error.code()),
-        ..answer
+        more_refusals,
+        ..answer.retry_after(error.retry_after())
     }
 }
 
@@ -540,25 +382,16 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
-        // The same as for a credential that expired before it was checked.
-        Error::CredentialEnded => {
-            return ErrorResponse::denied(
-                error.status(),
-                "credential_ended",
-                "the token has expired, sign in again",
-            );
+        Error::Ended(ending) => {
+            let text = match ending {
+                // The same as for a credential that expired before it was checked.
+                EndReason::Expired => TOKEN_EXPIRED,
+                EndReason::Revoked => "the session was revoked, sign in again",
+                EndReason::Withdrawn => "access was withdrawn",
+                EndReason::StoreUnavailable => return kubernetes::store_unavailable(),
+            };
+            return denied(error.status(), ending.code(), text);
         }
-        Error::Revoked => {
-            return ErrorResponse::denied(
-                error.status(),
-                "session_revoked",
-                "the session was revoked, sign in again",
-            );
-        }
-        Error::Withdrawn => {
-            return ErrorResponse::denied(error.status(), "access_withdrawn", "access was withdrawn");
-        }
-        Error::StoreUnavailable => return kubernetes::store_unavailable(),
         Error::Silent { .. } => "backend_silent",
         Error::ExchangeTimeout { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",
@@ -568,40 +401,45 @@ fn forward_error(error: &forward::Error) -> ErrorResponse {
         Error::UpgradeRefused { .. } => "protocol_not_switched",
         Error::WrongBackend => "wrong_backend",
     };
-    ErrorResponse::failed(error.status(), reason, error.to_string())
+    failed(error.status(), reason, error.to_string())
+}
+
+fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> ErrorResponse {
+    ErrorResponse {
+        status,
+        reason,
+        message: message.into(),
+        retry_after: None,
+        code: None,
+        grpc: None,
+        refusals: Vec::new(),
+        more_refusals: 0,
+        outcome: Outcome::Denied,
+    }
+}
+
+fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> ErrorResponse {
+    ErrorResponse {
+        outcome: Outcome::Failed,
+        ..denied(status, reason, message)
+    }
 }
 
 impl ErrorResponse {
-    fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            status,
-            reason,
-            message: message.into(),
-            retry_after: None,
-            code: None,
-            grpc: None,
-            refusals: Vec::new(),
-            more_refusals: 0,
-            outcome: Outcome::Denied,
+    /// The response of an API, whose own failures are its statuses from 500 on.
+    fn of((status, reason): (StatusCode, &'static str), message: impl Into<Cow<'static, str>>) -> Self {
+        match status.is_server_error() {
+            true => failed(status, reason, message),
+            false => denied(status, reason, message),
         }
     }
 
-    fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            outcome: Outcome::Failed,
-            ..Self::denied(status, reason, message)
-        }
+    fn retry_after(self, retry_after: Option<u64>) -> Self {
+        Self { retry_after, ..self }
     }
 
     /// The body in the format of Argo CD's API (`error`, `code`, `message`), with the refusals.
     fn applicationset_body(&self) -> serde_json::Value {
-        let refusals = self.refusals.iter().map(|refusal| {
-            serde_json::json!({
-                "about": refusal.about.to_string(),
-                "rule": refusal.rule,
-                "reason": refusal.reason,
-            })
-        });
         let mut body = serde_json::json!({
             "error": self.message,
             "code": self.grpc().number(),
@@ -609,22 +447,18 @@ impl ErrorResponse {
             "reason": self.reason,
         });
         if let (false, Some(members)) = (self.refusals.is_empty(), body.as_object_mut()) {
-            members.insert("refusals".to_owned(), refusals.collect());
-            if self.more_refusals > 0 {
-                members.insert("moreRefusals".to_owned(), self.more_refusals.into());
-            }
+            members.extend(refusal_members(&self.refusals, self.more_refusals));
         }
         body
     }
 
-    /// The gRPC status code.
-    pub fn grpc(&self) -> Code {
+    pub(crate) fn grpc(&self) -> Code {
         self.grpc.unwrap_or_else(|| Code::from_http_status(self.status))
     }
 
     /// Renders the HTTP response: JSON with reason and decision id, plain text in Argo CD's format,
     /// or a `Status`.
-    pub fn into_response(self, decision: Uuid, format: ErrorFormat) -> Response<Bytes> {
+    pub(crate) fn into_response(self, decision: Uuid, format: ErrorFormat) -> Response<Bytes> {
         let (content_type, body) = match format {
             ErrorFormat::Kubernetes => {
                 let mut response = status::status(self.status, &self.message, decision);

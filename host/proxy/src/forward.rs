@@ -8,6 +8,7 @@
 //! never repeated.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
@@ -17,7 +18,7 @@ use hyper_util::client::legacy::{self, ResponseFuture};
 use tokio::time::{Instant, sleep_until};
 
 use crate::headers::{Outbound, clean_response};
-use tollgate_identity::sessions::ClosableConnection;
+use tollgate_identity::sessions::{ClosableConnection, EndReason};
 
 mod backend;
 mod body;
@@ -34,7 +35,7 @@ pub use body::{Body, BodyError, BufferedBody};
 pub use cluster::ClusterBackend;
 pub use limits::{LimitExceeded, LimitKind, LimitPermit, Limiter};
 
-use body::{Failure, Progress};
+use body::Progress;
 use end::{DecisionSignal, EndConditions, ExchangeDeadline};
 
 /// Why there is no response from the backend.
@@ -59,19 +60,10 @@ pub enum Error {
         /// The bound.
         allowed: Duration,
     },
-    /// The caller's credential ended before the response head. (401)
-    #[error("the caller's credential ended")]
-    CredentialEnded,
-    /// Somebody revoked the caller's session before the response head. (401)
-    #[error("the caller's session was revoked")]
-    Revoked,
-    /// The caller lost the access that let the request pass before the response head. (401)
-    #[error("the caller's access was withdrawn")]
-    Withdrawn,
-    /// The store stopped answering before the response head, so the caller may have been revoked.
-    /// (503)
-    #[error("the store is unavailable")]
-    StoreUnavailable,
+    /// The caller's credential, session or access ended before the response head (401), or the
+    /// store stopped answering, so that it may have ended (503).
+    #[error("{}", ended_text(*.0))]
+    Ended(EndReason),
     /// The client's content is too long. (413)
     #[error("content is longer than allowed")]
     ContentTooLarge,
@@ -104,12 +96,21 @@ impl Error {
             }
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::CredentialEnded | Self::Revoked | Self::Withdrawn => StatusCode::UNAUTHORIZED,
-            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ended(EndReason::StoreUnavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Ended(EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn) => StatusCode::UNAUTHORIZED,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
             Self::WrongBackend => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+}
+
+fn ended_text(ending: EndReason) -> &'static str {
+    match ending {
+        EndReason::Expired => "the caller's credential ended",
+        EndReason::Revoked => "the caller's session was revoked",
+        EndReason::Withdrawn => "the caller's access was withdrawn",
+        EndReason::StoreUnavailable => "the store is unavailable",
     }
 }
 
@@ -138,7 +139,7 @@ impl Backend {
         let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
         let deadline = ExchangeDeadline::earlier(timeouts.total.and_then(ExchangeDeadline::total), credential);
         if credential.is_some_and(|end| end.at <= Instant::now()) {
-            return Err(Error::CredentialEnded);
+            return Err(Error::Ended(EndReason::Expired));
         }
         if let Some(signal) = &signal {
             signal
@@ -211,7 +212,7 @@ impl PendingResponse {
                 // SECURITY: a response that arrives together with the end of the exchange is not
                 // returned.
                 biased;
-                ending = signal.ended() => return Err(DecisionSignal::error(ending)),
+                ending = signal.ended() => return Err(Error::Ended(ending)),
                 response = self.timed() => response?,
             },
         };
@@ -259,27 +260,26 @@ impl PendingResponse {
     }
 
     fn frames(&self) -> u64 {
-        self.progress.as_ref().map_or(0, |progress| progress.frames())
+        self.progress
+            .as_ref()
+            .map_or(0, |progress| progress.frames.load(Ordering::Relaxed))
     }
 
     /// Finds the cause of an error. A client whose content failed looks like a broken connection to
     /// the backend.
     fn classify_error(&self, error: legacy::Error) -> Error {
-        match self.progress.as_ref().and_then(|progress| progress.failure()) {
-            Some(Failure::TooLarge) => Error::ContentTooLarge,
-            Some(Failure::Silent) => Error::ClientSilent,
-            Some(Failure::Broken) => Error::ClientBroken,
-            Some(Failure::CredentialEnded) => Error::CredentialEnded,
-            Some(Failure::Revoked) => Error::Revoked,
-            Some(Failure::Withdrawn) => Error::Withdrawn,
-            Some(Failure::StoreUnavailable) => Error::StoreUnavailable,
+        match self
+            .progress
+            .as_ref()
+            .and_then(|progress| progress.failure.get().copied())
+        {
+            Some(failure) => failure.into(),
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }
     }
 }
 
-/// Writes the fields that make a response switch protocols.
 fn put_upgrade_fields(headers: &mut http::HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::record::Record;
 use tollgate_identity::metrics as identity;
@@ -48,7 +48,6 @@ struct PartLabel {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabel {
-    /// Kind of the object.
     kind: &'static str,
 }
 
@@ -115,93 +114,65 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers every metric.
     pub fn new() -> Self {
-        let forwarded = Family::default();
-        let duration: Family<ExtensionLabel, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(credential::duration_histogram);
-        let decisions = Family::default();
-        let decision_lines_lost = Counter::default();
-        let reloads_failed = Family::default();
-        let broken = Family::default();
-        let generation = Gauge::default();
-        let policy_stuck = Gauge::default();
         let mut registry = Registry::default();
-        let credentials = Arc::new(credential::Metrics::register(&mut registry));
-        let identity = Arc::new(identity::Metrics::register(&mut registry));
-        let application_grants = ApplicationGrants::register(&mut registry);
-        let impersonation: Family<GrantLabels, Gauge> = Family::default();
-        registry.register(
-            "argocd_proxy_extension_request",
-            "Requests handed to an extension's backend",
-            forwarded.clone(),
-        );
-        registry.register(
-            "argocd_proxy_extension_request_duration_seconds",
-            "Time until the backend's response head",
-            duration.clone(),
-        );
-        registry.register(
-            "tollgate_decisions",
-            "Decisions by outcome and reason",
-            decisions.clone(),
-        );
-        registry.register(
-            "tollgate_decision_lines_lost",
-            "Decision-file lines dropped because the disk was too slow",
-            decision_lines_lost.clone(),
-        );
-        registry.register(
-            "tollgate_reload_failures",
-            "Reloads refused; the last good one stayed",
-            reloads_failed.clone(),
-        );
-        registry.register(
-            "tollgate_configuration_broken",
-            "1 while the files on disk are not in force",
-            broken.clone(),
-        );
-        registry.register(
-            "tollgate_snapshot_generation",
-            "Generation of the configuration in force",
-            generation.clone(),
-        );
-        registry.register(
-            "tollgate_policy_stuck",
-            "1 while a decision that did not come back keeps the policy in force from deciding",
-            policy_stuck.clone(),
-        );
-        registry.register(
-            "tollgate_impersonation_grants",
-            "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
-            impersonation.clone(),
-        );
-        let invalid_objects: Family<KindLabel, Gauge> = Family::default();
-        registry.register(
-            "tollgate_objects_set_aside",
-            "Objects of tenants that are not used because of a mistake in them",
-            invalid_objects.clone(),
-        );
-        let would_refuse = Counter::default();
-        registry.register(
-            "tollgate_applications_would_refuse",
-            "Requests for Applications that passed because impersonation is only audited",
-            would_refuse.clone(),
-        );
+        let all = &mut registry;
         Self {
+            credentials: Arc::new(credential::Metrics::register(all)),
+            identity: Arc::new(identity::Metrics::register(all)),
+            application_grants: ApplicationGrants::register(all),
+            forwarded: register(
+                all,
+                "argocd_proxy_extension_request",
+                "Requests handed to an extension's backend",
+            ),
+            duration: register_metric(
+                all,
+                "argocd_proxy_extension_request_duration_seconds",
+                "Time until the backend's response head",
+                Family::new_with_constructor(credential::duration_histogram),
+            ),
+            decisions: register(all, "tollgate_decisions", "Decisions by outcome and reason"),
+            decision_lines_lost: register(
+                all,
+                "tollgate_decision_lines_lost",
+                "Decision-file lines dropped because the disk was too slow",
+            ),
+            reloads_failed: register(
+                all,
+                "tollgate_reload_failures",
+                "Reloads refused; the last good one stayed",
+            ),
+            broken: register(
+                all,
+                "tollgate_configuration_broken",
+                "1 while the files on disk are not in force",
+            ),
+            generation: register(
+                all,
+                "tollgate_snapshot_generation",
+                "Generation of the configuration in force",
+            ),
+            policy_stuck: register(
+                all,
+                "tollgate_policy_stuck",
+                "1 while a decision that did not come back keeps the policy in force from deciding",
+            ),
+            impersonation: register(
+                all,
+                "tollgate_impersonation_grants",
+                "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
+            ),
+            invalid_objects: register(
+                all,
+                "tollgate_objects_set_aside",
+                "Objects of tenants that are not used because of a mistake in them",
+            ),
+            would_refuse: register(
+                all,
+                "tollgate_applications_would_refuse",
+                "Requests for Applications that passed because impersonation is only audited",
+            ),
             registry,
-            forwarded,
-            duration,
-            decisions,
-            decision_lines_lost,
-            reloads_failed,
-            broken,
-            generation,
-            policy_stuck,
-            invalid_objects,
-            credentials,
-            identity,
-            impersonation,
-            would_refuse,
-            application_grants,
         }
     }
 
@@ -290,4 +261,13 @@ impl Metrics {
     pub fn generation(&self, generation: u64) {
         self.generation.set(generation);
     }
+}
+
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    register_metric(registry, name, help, M::default())
+}
+
+fn register_metric<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }

@@ -34,7 +34,6 @@ mod tests;
 mod trace;
 
 pub use file::FileError;
-pub use render::RecordView;
 pub use trace::trace_id;
 
 use file::WriterMessage;
@@ -77,6 +76,7 @@ pub struct CheckRecord {
     /// Whether the policy allows it.
     pub allowed: bool,
     /// `file:line: text` of the row that decided, when one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }
 
@@ -121,7 +121,6 @@ fn is_nobody(impersonation: &Option<Arc<Impersonation>>) -> bool {
     !matches!(impersonation.as_deref(), Some(Impersonation::As(_)))
 }
 
-/// Serializes the name and groups sent to a cluster.
 fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct ImpersonatedUser<'a> {
@@ -161,63 +160,80 @@ pub struct Termination {
     pub reason: &'static str,
 }
 
-/// The decision record of one request. Stages fill in fields as they end.
-#[derive(Clone, Debug)]
+/// The decision record of one request. Stages fill in fields as they end. Its JSON form is for
+/// operators; callers see what [`Record::for_caller`] leaves of it.
+#[derive(Clone, Debug, Serialize)]
 pub struct Record {
     /// Identifies the decision; version 7, so that ids sort by time.
+    #[serde(rename = "decision_id")]
     pub id: Uuid,
     /// When the request head was complete.
+    #[serde(rename = "timestamp")]
     pub at: jiff::Timestamp,
     /// Generation of the snapshot that decided.
     pub generation: u64,
     /// Front that served the request.
     pub front: &'static str,
-    /// Address the request came from, as the kernel sees it.
-    pub peer: Option<SocketAddr>,
-    /// Request method; `UNREAD` when the request ended before its head was read.
-    pub method: Method,
-    /// Raw request path, without the query, which may hold secrets. At most its first 1,024
-    /// bytes, then `…`.
-    pub path: String,
-    /// The caller, once known.
-    pub principal: Option<Arc<Principal>>,
-    /// Extension called, once known.
-    pub extension: Option<Arc<str>>,
-    /// Application named by the caller.
-    pub application: Option<ObjectName>,
-    /// Project named by the caller.
-    pub project: Option<String>,
-    /// Cluster the request was for, with name and server.
-    pub destination: Option<Arc<tollgate_state::Cluster>>,
-    /// The credential with which the request entered the cluster.
-    pub credential: Option<CredentialNote>,
-    /// What the request asked of a cluster through an agent. The decision's id is the `Audit-ID` in
-    /// the cluster's audit log.
-    pub kubernetes: Option<Box<KubernetesNote>>,
-    /// Permissions that were checked, in order.
-    pub checks: Arc<[CheckRecord]>,
-    /// Digest of the policy bundle that decided.
-    pub policy: Option<Arc<str>>,
-    /// `name@digest` of each plugin that took part.
-    pub plugins: Vec<Arc<str>>,
-    /// Notes the policy asked to record.
-    pub notes: BTreeMap<String, String>,
     /// How the request ended.
     pub outcome: Outcome,
     /// Stable reason code, such as `permission_denied`. It is also a metric label, so it is never
     /// text chosen at run time.
     pub reason: &'static str,
     /// Text for operators; may name things the caller must not learn.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// Status the caller got; 499 if the caller had disconnected.
     pub status: u16,
     /// How the exchange was ended from outside after it had been allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Termination>,
+    /// Address the request came from, as the kernel sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// Request method; `UNREAD` when the request ended before its head was read.
+    #[serde(serialize_with = "render::method")]
+    pub method: Method,
+    /// Raw request path, without the query, which may hold secrets. At most its first 1,024
+    /// bytes, then `…`.
+    pub path: String,
+    /// The caller, once known.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "render::principal")]
+    pub principal: Option<Arc<Principal>>,
+    /// Extension called, once known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extension: Option<Arc<str>>,
+    /// Application named by the caller.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "render::application")]
+    pub application: Option<ObjectName>,
+    /// Project named by the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Cluster the request was for, with name and server.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "render::destination")]
+    pub destination: Option<Arc<tollgate_state::Cluster>>,
+    /// The credential with which the request entered the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialNote>,
+    /// What the request asked of a cluster through an agent. The decision's id is the `Audit-ID` in
+    /// the cluster's audit log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Box<KubernetesNote>>,
+    /// Permissions that were checked, in order.
+    pub checks: Arc<[CheckRecord]>,
+    /// Digest of the policy bundle that decided.
+    #[serde(rename = "policy_sha256", skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Arc<str>>,
+    /// `name@digest` of each plugin that took part.
+    pub plugins: Vec<Arc<str>>,
+    /// Notes the policy asked to record.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes: BTreeMap<String, String>,
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
     /// Time of each stage, in pipeline order.
+    #[serde(rename = "duration_microseconds", serialize_with = "render::durations")]
     pub stage_durations: [Duration; 4],
-    started: Instant,
 }
 
 /// Writes records; there is one per process.
@@ -229,7 +245,6 @@ pub struct Recorder {
     metrics: Arc<crate::metrics::Metrics>,
 }
 
-/// The latest records, in the order they were closed.
 #[derive(Debug, Default)]
 struct RecentRecords {
     records: VecDeque<Arc<Record>>,
@@ -318,7 +333,6 @@ impl Recorder {
             ended: None,
             trace_id: None,
             stage_durations: [Duration::ZERO; 4],
-            started: now,
         };
         OpenRecord {
             record: Some(record),
@@ -448,7 +462,6 @@ impl RecentRecords {
         self.records.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Adds the termination to a record that was allowed and has none.
     fn amend(&mut self, id: Uuid, ended: Termination) {
         let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -557,17 +570,5 @@ impl Drop for OpenRecord {
         if let Some(record) = self.record.take() {
             self.recorder.close(record);
         }
-    }
-}
-
-impl Record {
-    /// Time from the complete request head to the end.
-    pub fn total(&self) -> Duration {
-        self.stage_durations.iter().sum()
-    }
-
-    /// When the request started, by a clock that tests can pause.
-    pub fn started(&self) -> Instant {
-        self.started
     }
 }

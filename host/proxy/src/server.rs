@@ -269,7 +269,6 @@ async fn drain(slots: &Arc<Semaphore>, capacity: u32, bound: Duration, abort: &C
     }
 }
 
-/// The permits that one open connection holds.
 #[derive(Debug)]
 struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,

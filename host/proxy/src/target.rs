@@ -6,7 +6,7 @@
 
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, Method, Uri};
 
 /// Why a request's target is refused. Each is the client's mistake (400).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,12 +106,6 @@ pub fn authority<'a>(method: &Method, uri: &'a Uri, headers: &'a HeaderMap) -> R
     };
     check_authority(named)?;
     Ok(named)
-}
-
-/// Whether a request of HTTP `version` carries its target's authority as a
-/// pseudo field; its `Host` may then be absent.
-pub fn has_pseudo_authority(version: Version) -> bool {
-    version >= Version::HTTP_2
 }
 
 fn check_authority(text: &str) -> Result<(), Error> {

@@ -49,18 +49,17 @@ pub enum EndpointError {
 /// A discovery endpoint: a path of the API server that is fetched and cached by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DiscoveryEndpoint {
-    /// The core group.
     Core,
-    /// Every other group.
     Groups,
     /// One version of one group, for a cluster without aggregated discovery.
-    Version { group: String, version: String },
+    Version {
+        group: String,
+        version: String,
+    },
 }
 
-/// The parsed document of one endpoint.
 #[derive(Debug)]
 pub(super) enum DiscoveryContent {
-    /// The kinds.
     Kinds(Kinds),
     /// Only the versions. The endpoint of each is fetched separately.
     Versions(Versions),
@@ -70,12 +69,10 @@ pub(super) enum DiscoveryContent {
 #[derive(Debug, Default)]
 pub(super) struct Kinds(Map<String, Map<String, Map<String, ResourceKind>>>);
 
-/// Versions by group.
 #[derive(Debug, Default)]
 pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
 impl DiscoveryEndpoint {
-    /// The endpoint that lists the versions of a group.
     pub(super) fn of_group(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
     }
@@ -98,7 +95,6 @@ impl DiscoveryEndpoint {
     }
 }
 
-/// Characters that are percent-encoded in names of groups and versions.
 const ESCAPED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
 
 impl DiscoveryContent {

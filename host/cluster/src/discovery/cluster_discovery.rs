@@ -26,7 +26,6 @@ const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(3);
 /// Maximum fetches for one lookup: the list of versions, the content of one version, and each once
 /// more if another caller's fetch came first.
 const MAX_FETCHES: usize = 4;
-/// Bytes of a resource in an error.
 const SHOWN_BYTES: usize = 256;
 
 /// The resource that is looked up, as Kubernetes names it.
@@ -37,17 +36,14 @@ pub(super) struct GroupVersionResource<'a> {
     pub(super) resource: &'a str,
 }
 
-/// The discovered resources of one cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterDiscovery {
     endpoints: Mutex<HashMap<DiscoveryEndpoint, EndpointState>>,
-    /// Number of cached kinds.
     kinds: AtomicU32,
     /// Number of kinds when the cache last computed the weight.
     weighed_kinds: AtomicU32,
 }
 
-/// The content of an endpoint, and its fetch in flight.
 #[derive(Debug, Default)]
 struct EndpointState {
     content: Option<DiscoveryContent>,
@@ -68,9 +64,7 @@ struct FetchTask {
     done: watch::Sender<()>,
 }
 
-/// What a lookup does next.
 enum LookupStep {
-    /// The kind is cached.
     Known(ResourceKind),
     /// The kind is usable, but must be refreshed.
     Stale(ResourceKind, FetchTask),
@@ -83,7 +77,6 @@ enum LookupStep {
 }
 
 impl ClusterDiscovery {
-    /// Number of cached kinds, for the weight in the cache.
     pub(super) fn kind_count(&self) -> u32 {
         let kinds = self.kinds.load(Ordering::Relaxed);
         self.weighed_kinds.store(kinds, Ordering::Relaxed);
@@ -95,7 +88,6 @@ impl ClusterDiscovery {
         self.kinds.load(Ordering::Relaxed) != self.weighed_kinds.load(Ordering::Relaxed)
     }
 
-    /// As [`super::Discovery::find`].
     pub(super) async fn find(
         self: &Arc<Self>,
         access: &Arc<ClusterAccess>,
@@ -155,7 +147,6 @@ impl ClusterDiscovery {
         state.step(endpoint, kind, now)
     }
 
-    /// Fetches an endpoint and stores the result, even if no caller waits for it any more.
     async fn run_fetch(self: Arc<Self>, task: FetchTask, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
         let FetchTask { endpoint, done } = task;
         let answer = answer::fetch(&access, &endpoint, limits).await;

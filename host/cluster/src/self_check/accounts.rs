@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_state::Cluster;
@@ -26,7 +28,7 @@ pub struct NeededAccounts {
 }
 
 /// Which Applications act as an account.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ActingApplications {
     /// Number of Applications.
     pub count: usize,
@@ -68,25 +70,13 @@ pub fn by_cluster(applications: &ApplicationIndex, clusters: &[Cluster]) -> BTre
         if !permitted.permit(cluster, &governed.application.destination.namespace, clusters) {
             continue;
         }
-        if !needed.contains_key(&cluster.server) {
-            let accounts = NeededAccounts {
-                cluster: Arc::clone(cluster),
-                accounts: BTreeMap::new(),
-            };
-            needed.insert(cluster.server.clone(), accounts);
-        }
-        let Some(in_cluster) = needed.get_mut(&cluster.server) else {
-            continue;
-        };
-        if !in_cluster.accounts.contains_key(account) {
-            in_cluster
-                .accounts
-                .insert(account.clone(), ActingApplications::default());
-        }
-        if let Some(acting) = in_cluster.accounts.get_mut(account) {
-            let name = &governed.application.name;
-            acting.add(&name.namespace, &name.name);
-        }
+        let in_cluster = needed.entry(cluster.server.clone()).or_insert_with(|| NeededAccounts {
+            cluster: Arc::clone(cluster),
+            accounts: BTreeMap::new(),
+        });
+        let name = &governed.application.name;
+        let acting = in_cluster.accounts.entry(account.clone()).or_default();
+        acting.add(&name.namespace, &name.name);
     }
     needed
 }

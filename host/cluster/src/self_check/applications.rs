@@ -1,5 +1,5 @@
 //! Checks whether clusters let the gateway impersonate the service accounts of Applications. It
-//! logs one warning for what is missing, and publishes [`SharedReports`] for operators and
+//! logs one warning for what is missing, and publishes an [`AccountsReport`] for operators and
 //! [`ExtraGrants`] for requests. Requests report a 403, after which the cluster is rechecked. It
 //! refuses nothing: a gateway whose clusters do not answer starts and serves.
 //!
@@ -10,16 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Configuration;
 use super::cluster_reviewer::ClusterReviewer;
 use super::extras::{ClusterExtraGrants, ExtraGrants, ForbiddenExtra, GrantedAccounts};
 use super::grants::ImpersonationKind;
 use super::review::CheckError;
 use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
+use super::{Configuration, after};
 use crate::access::ClusterAccess;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
@@ -32,9 +33,8 @@ mod tests;
 mod warnings;
 
 pub use plan::AccountPlan;
-pub use report::{
-    AccountAnswer, AccountReport, AccountsReport, ApplicationsReport, ClusterReport, Counts, ExtraReport, SharedReports,
-};
+pub use report::AccountsReport;
+use report::Counts;
 use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
 use warnings::ClusterWarnings;
 
@@ -46,20 +46,17 @@ const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until everything is checked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-/// Clusters asked at once.
 const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// Least time between two rechecks of one cluster.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Destinations of the results.
 #[derive(Debug)]
 pub(super) struct ResultSinks {
     pub(super) metrics: Arc<Metrics>,
-    pub(super) reports: SharedReports,
+    pub(super) reports: Arc<ArcSwap<AccountsReport>>,
     pub(super) extras: ExtraGrants,
 }
 
-/// Checks for as long as the process lives.
 pub(super) async fn run(
     current: Arc<dyn Configuration>,
     mut forbidden: mpsc::Receiver<ForbiddenExtra>,
@@ -88,12 +85,6 @@ pub(super) async fn run(
     }
 }
 
-fn after(wait: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(wait).unwrap_or(now)
-}
-
-/// Checks accounts round by round, and keeps the results.
 #[derive(Debug)]
 struct AccountChecker {
     results: ResultSinks,
@@ -180,7 +171,6 @@ impl AccountChecker {
         self.rechecked_at.retain(|server, _| clusters.contains_key(server));
     }
 
-    /// Publishes the results to reports, metrics, log and requests.
     fn publish(&mut self) {
         let Self {
             results,
@@ -190,7 +180,7 @@ impl AccountChecker {
             ..
         } = self;
         let of = |server: &str| surveys.get(server);
-        results.reports.set(AccountsReport::of(plan, of));
+        results.reports.store(Arc::new(AccountsReport::of(plan, of)));
         let no_survey = SurveyResult::default();
         let counts = plan.clusters.iter().map(|(server, cluster)| {
             let result = surveys.get(server).unwrap_or(&no_survey);

@@ -7,15 +7,16 @@
 use serde_json::{Value, json};
 
 use super::grants::{AUTHENTICATION_GROUP, ImpersonationGrants, ImpersonationKind};
+pub use tollgate_policy::impersonate::service_account::ServiceAccountName as ServiceAccount;
 
 pub mod applications;
 
 /// API group of roles.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Name of the role for classic impersonation, and of its binding.
-pub const CLASSIC_ROLE: &str = "tollgate-impersonate";
+const CLASSIC_ROLE: &str = "tollgate-impersonate";
 /// Name of the role for constrained impersonation, and of its binding.
-pub const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
+const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
 
 /// The subject that the roles are bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,23 +45,10 @@ pub struct ConstrainedPermissions {
     pub urls: Vec<String>,
 }
 
-/// A service account that may be impersonated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceAccount {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
 /// Role and binding for classic impersonation.
 pub fn classic(grants: &ImpersonationGrants, subject: &Subject) -> Vec<Value> {
-    let mode = ImpersonationKind::Classic;
-    let rules = name_rules(grants, mode);
-    vec![
-        cluster_role(CLASSIC_ROLE, &rules),
-        cluster_role_binding(CLASSIC_ROLE, subject),
-    ]
+    let rules = name_rules(grants, ImpersonationKind::Classic);
+    cluster_role(CLASSIC_ROLE, &rules, subject).into()
 }
 
 /// Role and binding for constrained impersonation.
@@ -71,10 +59,7 @@ pub fn constrained(
 ) -> Vec<Value> {
     let mut rules = name_rules(grants, ImpersonationKind::Constrained);
     rules.extend(constrained_rules(permissions, "user-info"));
-    vec![
-        cluster_role(CONSTRAINED_ROLE, &rules),
-        cluster_role_binding(CONSTRAINED_ROLE, subject),
-    ]
+    cluster_role(CONSTRAINED_ROLE, &rules, subject).into()
 }
 
 /// The rules of constrained permissions.
@@ -103,18 +88,10 @@ fn constrained_rules(permissions: &ConstrainedPermissions, kind: &str) -> Vec<Va
 pub fn service_account(account: &ServiceAccount, subject: &Subject) -> Vec<Value> {
     let ServiceAccount { namespace, name } = account;
     let role = format!("{CLASSIC_ROLE}-{name}");
-    let metadata = json!({"name": role, "namespace": namespace});
     let rule = json!({
         "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": [ImpersonationKind::Classic.verb()],
     });
-    vec![
-        json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
-        json!({
-            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role},
-            "subjects": [subject.to_value()],
-        }),
-    ]
+    namespaced_role((namespace, &role), &[rule], subject).into()
 }
 
 fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Value> {
@@ -126,18 +103,27 @@ fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Valu
     rules.collect()
 }
 
-fn cluster_role(name: &str, rules: &[Value]) -> Value {
-    json!({
-        "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
-    })
+/// A role for the whole cluster, and its binding.
+fn cluster_role(name: &str, rules: &[Value], subject: &Subject) -> [Value; 2] {
+    role_and_binding(("ClusterRole", name), &json!({ "name": name }), rules, subject)
 }
 
-fn cluster_role_binding(name: &str, subject: &Subject) -> Value {
-    json!({
-        "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": [subject.to_value()],
-    })
+/// A role in a namespace, and its binding.
+fn namespaced_role((namespace, name): (&str, &str), rules: &[Value], subject: &Subject) -> [Value; 2] {
+    let metadata = json!({"name": name, "namespace": namespace});
+    role_and_binding(("Role", name), &metadata, rules, subject)
+}
+
+fn role_and_binding((kind, name): (&str, &str), metadata: &Value, rules: &[Value], subject: &Subject) -> [Value; 2] {
+    let version = format!("{RBAC_GROUP}/v1");
+    [
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
+        json!({
+            "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+            "subjects": [subject.to_value()],
+        }),
+    ]
 }
 
 /// Splits resource and group: `deployments.apps` is `deployments` of group `apps`. The group of

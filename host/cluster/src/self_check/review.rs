@@ -18,23 +18,18 @@ use crate::query::{self, ClusterClient, ClusterQuery};
 /// Longest wait for all answers of one cluster; a credential may take 15 s of it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether a cluster grants what the gateway needs to impersonate people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ImpersonationVerdict {
-    /// Everything that is needed, in this mode.
     Granted(ImpersonationKind),
-    /// Some grants are missing.
     Missing {
         /// The mode in which the fewest are missing.
         mode: ImpersonationKind,
         /// The missing grants, not empty.
         grants: Vec<ImpersonationGrant>,
     },
-    /// The cluster did not answer.
     Unknown(CheckError),
 }
 
-/// Why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CheckError {
     #[error("there is no such cluster, or several have its name")]

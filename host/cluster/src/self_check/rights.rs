@@ -15,24 +15,17 @@ use tollgate_policy::impersonate::service_account::ServiceAccountName;
 /// A right the gateway's identity may have on service accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AccountRight {
-    /// Impersonate them.
     Impersonate(ImpersonationKind),
-    /// Check whether they exist.
     Get,
 }
 
-/// The service accounts a check is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AccountScope<'a> {
-    /// All accounts of the cluster.
     All,
-    /// The accounts of a namespace.
     Namespace(&'a str),
-    /// This account.
     One(&'a ServiceAccountName),
 }
 
-/// A right of the gateway's identity that a cluster reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AccessCheck<'a> {
     /// Whether service accounts may be impersonated or read.
@@ -42,18 +35,11 @@ pub(super) enum AccessCheck<'a> {
     Extra(&'a str),
 }
 
-/// A cluster that reviews the rights of the gateway's identity.
 pub(super) trait AccessReviewer: Sync {
     /// Whether the gateway's identity has a right.
-    ///
-    /// # Errors
-    /// [`CheckError`]: the cluster did not answer.
     fn is_allowed(&self, check: AccessCheck<'_>) -> impl Future<Output = Result<bool, CheckError>> + Send;
 
     /// Whether an account exists. Called only if the gateway's identity may read it.
-    ///
-    /// # Errors
-    /// [`CheckError`]: the cluster did not answer.
     fn exists(&self, account: &ServiceAccountName) -> impl Future<Output = Result<bool, CheckError>> + Send;
 }
 
@@ -75,7 +61,6 @@ impl AccountRight {
 }
 
 impl AccessCheck<'_> {
-    /// The `spec` of the review.
     pub(super) fn spec(self) -> Value {
         let attributes = match self {
             AccessCheck::Accounts(right, scope) => {

@@ -67,7 +67,6 @@ enum ReviewOutcome {
     Denied { verb: String, reason: String },
 }
 
-/// Reviews each verb that the request needs.
 async fn review(
     cluster: &Arc<ClusterAccess>,
     attributes: &Attributes,

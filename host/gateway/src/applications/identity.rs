@@ -15,7 +15,6 @@ use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Impersonation::Nobody));
 
-/// The identity that the cluster sees.
 #[derive(Debug)]
 pub(super) struct ClusterIdentity {
     pub(super) impersonation: Arc<Impersonation>,
@@ -24,7 +23,6 @@ pub(super) struct ClusterIdentity {
 }
 
 impl ApplicationsFrontState {
-    /// Determines the identity that the cluster sees.
     pub(super) fn cluster_identity(&self, permit: &ApplicationPermit) -> ClusterIdentity {
         let without_extra = |impersonation: &Arc<Impersonation>| ClusterIdentity {
             impersonation: Arc::clone(impersonation),

@@ -33,23 +33,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 /// Requests metadata alone, if the server supports it.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// Characters of names in paths besides letters and digits.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The text for an object that does not belong to the Application, or does not exist.
 const NOT_OWNED: &str = "the object is not a resource of this application";
 
-/// A search for a tracked owner of an object, with the identity that is about to act.
 pub(super) struct OwnerSearch<'a> {
     pub(super) discovery: &'a Discovery,
     pub(super) cluster: &'a Arc<ClusterAccess>,
     pub(super) access: &'a ApplicationAccess,
     pub(super) tracking: &'a Tracking,
-    /// The name by which objects refer to the Application.
     pub(super) instance: &'a str,
 }
 
-/// A reference to an object to read.
 #[derive(Clone, Debug)]
 struct ObjectRef {
     version: String,
@@ -67,10 +63,6 @@ struct Object {
 }
 
 impl OwnerSearch<'_> {
-    /// Checks whether the object of the request belongs to the Application.
-    ///
-    /// - `kind`: of the object.
-    ///
     /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
     pub(super) async fn check(&self, kind: &ResourceKind) -> OwnershipCheck {
         let attributes = self.access.attributes();

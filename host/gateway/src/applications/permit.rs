@@ -16,6 +16,7 @@
 //! not. For callers that RBAC refuses, the cluster gets no queries.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,11 +39,11 @@ use tollgate_proxy::record::OpenRecord;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 mod evaluator;
-pub mod restriction;
+pub(crate) mod restriction;
 #[cfg(test)]
 mod tests;
 
-pub use evaluator::ApplicationEvaluationCache;
+pub(crate) use evaluator::ApplicationEvaluationCache;
 
 use evaluator::{ApplicationEvaluation, DenyReason, Evaluator};
 
@@ -65,6 +66,7 @@ const REASON_BYTES: usize = 480;
 pub struct ApplicationsPolicy {
     bundle: Bundle,
     rules: Arc<ImpersonationRules>,
+    /// Hex SHA-256 of the bundle's files, the rules' among them.
     digest: Arc<str>,
 }
 
@@ -75,7 +77,7 @@ impl ApplicationsPolicy {
     ///   rules where they leave it open.
     ///
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
-    pub fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
+    pub(crate) fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
         let parse = |path: &str, text: &str| ImpersonationRules::parse(path, text, semantics).value;
         let rules = ("the rules of impersonation", parse);
         Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
@@ -91,13 +93,8 @@ impl ApplicationsPolicy {
 
     /// The rules that select the acting identity if no entry names an account, and the `extra`
     /// that is sent.
-    pub fn rules(&self) -> &Arc<ImpersonationRules> {
+    pub(crate) fn rules(&self) -> &Arc<ImpersonationRules> {
         &self.rules
-    }
-
-    /// Hex SHA-256 of the bundle's files, the rules' among them.
-    pub fn digest(&self) -> &Arc<str> {
-        &self.digest
     }
 }
 
@@ -137,68 +134,45 @@ pub struct ApplicationPermit {
 
 /// Why a request is refused. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The Application does not exist, or the caller may not see it: the text is the same.
     #[error("{message}")]
-    NotVisible {
-        /// The same for both.
-        message: String,
-    },
-    /// The caller may see the Application but not change it.
+    NotVisible { message: String },
     #[error("{message}")]
-    SyncDenied {
-        /// With the permission that is missing.
-        message: String,
-    },
+    SyncDenied { message: String },
     /// The caller may see the Application but lacks another permission that the request needs.
     #[error("{message}")]
-    PermissionDenied {
-        /// With the permission that is missing.
-        message: String,
-    },
+    PermissionDenied { message: String },
     /// No account acts, and the settings do not let the gateway's own identity act.
     #[error("{message}")]
-    GatewayIdentityRefused {
-        /// Names the setting.
-        message: String,
-    },
+    GatewayIdentityRefused { message: String },
     /// The project does not exist, or it accepts no Applications of that namespace.
     #[error("{message}")]
-    Project {
-        /// With the reason.
-        message: String,
-    },
+    Project { message: String },
     /// The Application's destination does not identify exactly one cluster.
     #[error("{message}")]
     Destination {
-        /// With the reason.
         message: String,
-        /// The same for the record.
         #[source]
         source: destination::Error,
     },
     /// Applications act as accounts, and this one has none.
     #[error("{message}")]
     Identity {
-        /// With the reason.
         message: String,
-        /// The same for the record.
         #[source]
         source: service_account::Error,
     },
     /// The `extra` about the caller cannot be expressed.
     #[error("{message}")]
     Extra {
-        /// Without the cause.
         message: String,
-        /// The cause, for the record.
         #[source]
         source: impersonate::Error,
     },
     /// The policy denied the request, or a check did that the policy cannot overrule.
     #[error("{message}")]
     Denied {
-        /// With the reason.
         message: String,
         /// Texts of the policy for the record.
         notes: BTreeMap<String, String>,
@@ -206,9 +180,7 @@ pub enum Error {
     /// The policy could not be evaluated.
     #[error("{message}")]
     Policy {
-        /// Without the cause.
         message: String,
-        /// The cause, for the record.
         #[source]
         source: rego::Error,
     },
@@ -219,12 +191,7 @@ pub enum Error {
 ///
 /// What follows from caller and Application alone is computed once and cached with the snapshot. A
 /// request takes less than a microsecond.
-///
-/// # Errors
-/// Each denies: [`Error::NotVisible`]; and, for those who may see the Application,
-/// [`Error::SyncDenied`], [`Error::PermissionDenied`], [`Error::Project`], [`Error::Destination`],
-/// [`Error::Identity`], [`Error::GatewayIdentityRefused`], [`Error::Extra`].
-pub fn access_application(
+pub(crate) fn access_application(
     policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
@@ -246,7 +213,7 @@ pub fn access_application(
 /// cluster if it is permitted now.
 ///
 /// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
-pub fn reauthorize_application(
+pub(crate) fn reauthorize_application(
     policies: &Policies,
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
@@ -267,10 +234,7 @@ pub fn reauthorize_application(
 /// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:
 /// the project's destinations, its lists, and whether the object belongs to the Application. The
 /// bundle's texts go into `record`.
-///
-/// # Errors
-/// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
-pub fn authorize_application(
+pub(crate) fn authorize_application(
     policies: &Policies,
     access: ApplicationAccess,
     checks: ObjectChecks<'_>,
@@ -429,7 +393,7 @@ impl ApplicationAccess {
     /// Whether the object of the request must belong to the Application. It need not if the
     /// request has no object, or if the caller may override: with a sync of their own manifests
     /// they could add any object to the Application that the project permits.
-    pub fn requires_owned_object(&self) -> bool {
+    pub(crate) fn requires_owned_object(&self) -> bool {
         match self.operation {
             ObjectOperation::Discover => false,
             ObjectOperation::Get
@@ -446,7 +410,12 @@ impl ApplicationAccess {
     ///
     /// # Errors
     /// The reason for the caller, with the missing permission.
-    pub fn check_permission(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
+    pub(crate) fn check_permission(
+        &self,
+        rbac: &Rbac,
+        inheritance: Inheritance,
+        kind: &ResourceKind,
+    ) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
         };
@@ -470,77 +439,50 @@ impl ApplicationAccess {
         }
     }
 
-    /// The caller.
-    pub fn caller(&self) -> &Arc<Caller> {
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
         &self.evaluation.caller
     }
 
-    /// The Application, with its project, destination and account.
-    pub fn indexed(&self) -> &Arc<IndexedApplication> {
+    pub(crate) fn indexed(&self) -> &Arc<IndexedApplication> {
         &self.evaluation.indexed
     }
 
-    /// The Application's project.
-    pub fn project(&self) -> &Arc<Project> {
+    pub(crate) fn project(&self) -> &Arc<Project> {
         &self.resolved.project
     }
 
-    /// The Application's cluster.
-    pub fn cluster(&self) -> &Arc<Cluster> {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.resolved.cluster
     }
 
-    /// The attributes of the request.
-    pub fn attributes(&self) -> &Arc<Attributes> {
+    pub(crate) fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
     }
 
-    /// Whether the request reads or writes.
-    pub fn access_mode(&self) -> ReadOrWrite {
+    pub(crate) fn access_mode(&self) -> ReadOrWrite {
         self.access_mode
     }
 
-    /// The identity that acts in the cluster.
-    pub fn acting_identity(&self) -> &ActingIdentity {
+    pub(crate) fn acting_identity(&self) -> &ActingIdentity {
         &self.resolved.acting_identity
     }
 
     /// The `extra` about the caller that is sent if an account acts: keys of `Impersonate-Extra-…`
     /// with their values, checked. A cluster gets those that the gateway may send there. Empty if
     /// the gateway's own identity acts.
-    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
+    pub(crate) fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
         &self.resolved.extra
     }
 
-    /// The operation of the request on live objects.
-    pub fn operation(&self) -> ObjectOperation {
+    pub(crate) fn operation(&self) -> ObjectOperation {
         self.operation
     }
 }
 
-impl ApplicationPermit {
-    /// The Application, with its project, destination and account.
-    pub fn indexed(&self) -> &Arc<IndexedApplication> {
-        self.access.indexed()
-    }
+impl Deref for ApplicationPermit {
+    type Target = ApplicationAccess;
 
-    /// The Application's cluster.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        self.access.cluster()
-    }
-
-    /// The attributes of the request.
-    pub fn attributes(&self) -> &Arc<Attributes> {
-        self.access.attributes()
-    }
-
-    /// The identity that acts in the cluster.
-    pub fn acting_identity(&self) -> &ActingIdentity {
-        self.access.acting_identity()
-    }
-
-    /// The `extra` about the caller that is sent, as in [`ApplicationAccess::extra`].
-    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
-        self.access.extra()
+    fn deref(&self) -> &ApplicationAccess {
+        &self.access
     }
 }

@@ -11,12 +11,9 @@ use tollgate_proxy::target::{Error, check_path};
 /// Prefix of paths to the clusters of Applications: `/applications/{namespace}/{name}/k8s`.
 const APPLICATIONS: &str = "/applications/";
 
-/// The pieces of a path into an Application's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplicationPath<'a> {
-    /// Namespace of the Application.
     pub namespace: &'a str,
-    /// Its name.
     pub name: &'a str,
     /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.
     pub rest: &'a str,
@@ -25,14 +22,11 @@ pub struct ApplicationPath<'a> {
 }
 
 /// Whether a path is one of the Applications front, even if it is malformed.
-pub fn is_application(path: &str) -> bool {
+pub(crate) fn is_application(path: &str) -> bool {
     split(path).is_some()
 }
 
 /// Splits such a path. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error::ApplicationName`], and [`Error`] of [`check_path`].
 pub(crate) fn application(uri: &Uri) -> Result<Option<ApplicationPath<'_>>, Error> {
     let Some((namespace, name, rest)) = split(uri.path()) else {
         return Ok(None);

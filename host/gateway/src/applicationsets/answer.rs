@@ -9,17 +9,12 @@ use tollgate_applicationset::Denial;
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
 use tollgate_state::write::batch::UndoFailure;
 
-/// A set that is only previewed.
 pub(super) struct Preview {
-    /// The set as it would be stored.
     pub(super) set: Value,
-    /// The Applications it generates, as the templates produce them.
     pub(super) applications: Vec<Value>,
-    /// The plan, and what would refuse it.
     pub(super) review: PlanReview,
 }
 
-/// The name of an action in responses.
 fn word(action: Action) -> &'static str {
     match action {
         Action::Create => "create",
@@ -29,7 +24,6 @@ fn word(action: Action) -> &'static str {
     }
 }
 
-/// The changes to the Applications of a plan that is carried out.
 pub(super) fn changes(plan: &Plan) -> Value {
     plan.changes.iter().map(|change| Value::Object(entry(change))).collect()
 }
@@ -75,7 +69,6 @@ pub(super) fn dry_run(preview: Preview) -> Value {
     answer
 }
 
-/// What a set would generate, and what that would change.
 pub(super) fn generated(preview: Preview) -> Value {
     let Preview {
         applications, review, ..
@@ -88,22 +81,21 @@ pub(super) fn generated(preview: Preview) -> Value {
     Value::Object(answer)
 }
 
-/// The refusals of a previewed plan.
 fn refused(review: &PlanReview) -> Map<String, Value> {
-    let Some(refused) = &review.refused else {
-        return Map::new();
-    };
-    let mut members = Map::new();
-    let listed: Value = refused.refusals().iter().map(refusal).collect();
-    members.insert("refusals".to_owned(), listed);
-    if refused.more() > 0 {
-        members.insert("moreRefusals".to_owned(), refused.more().into());
-    }
-    members
+    let refused = review.refused.as_ref();
+    refused.map_or_else(Map::new, |refused| refusal_members(refused.refusals(), refused.more()))
 }
 
-fn refusal(refusal: &Denial) -> Value {
-    json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason })
+/// What a response says of refusals, of which `more` are left out.
+pub(crate) fn refusal_members(refusals: &[Denial], more: usize) -> Map<String, Value> {
+    let listed = refusals
+        .iter()
+        .map(|refusal| json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason }));
+    let mut members = Map::from_iter([("refusals".to_owned(), listed.collect())]);
+    if more > 0 {
+        members.insert("moreRefusals".to_owned(), more.into());
+    }
+    members
 }
 
 /// Changes with their diffs, if the caller may see both sides.

@@ -18,67 +18,46 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
 use tollgate_state::write::{self, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
 
-/// Most concurrent deletions.
 const MAX_CONCURRENT_DELETIONS: usize = 8;
 
-/// Most problems and objects that an error lists.
 const MAX_LISTED: usize = 5;
 
-/// How to carry out a plan.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Most Applications that are deleted without confirmation of their number.
-    pub max_deletions: u64,
+    pub(crate) max_deletions: u64,
     /// The number of Applications the caller expects to be deleted.
-    pub confirmed: Option<u64>,
+    pub(crate) confirmed: Option<u64>,
     /// The time at which objects of a folder are created.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
 }
 
-/// What was written.
 #[derive(Clone, Debug, Default)]
-pub struct ApplyOutcome {
-    /// The set as it is stored now. `None` if it was deleted.
-    pub set: Option<Value>,
-    /// The actions on the set and its Applications.
-    pub done: Vec<(ObjectKey, Action)>,
+pub(crate) struct ApplyOutcome {
+    pub(crate) set: Option<Value>,
+    pub(crate) done: Vec<(ObjectKey, Action)>,
     /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
     /// owner references.
-    pub left: Vec<UndoFailure>,
+    pub(crate) left: Vec<UndoFailure>,
 }
 
-/// Why a plan was not carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The plan has problems.
+pub(crate) enum Error {
     #[error("{}", listed(.0))]
     Problems(Vec<PlanProblem>),
-    /// Too many Applications would be deleted.
     #[error(
         "the change deletes {observed} applications, at most {allowed} are deleted without naming their number; name exactly {observed} to go ahead"
     )]
-    TooManyDeletions {
-        /// Number of deletions.
-        observed: u64,
-        /// Allowed.
-        allowed: u64,
-    },
-    /// The caller confirmed another number of deletions.
+    TooManyDeletions { observed: u64, allowed: u64 },
     #[error("the change deletes {observed} applications, and {named} were named")]
-    DeletionsMismatch {
-        /// Number of deletions.
-        observed: u64,
-        /// Number that the caller confirmed.
-        named: u64,
-    },
+    DeletionsMismatch { observed: u64, named: u64 },
     /// A write failed. All earlier writes are undone, except those that are named.
     #[error("{} was not written: {}; {}", .0.key, .0.error, describe_rollback(.0))]
     BatchError(Box<BatchError>),
 }
 
 impl Error {
-    /// The store's error, if the store refused.
-    pub fn write(&self) -> Option<&write::Error> {
+    pub(crate) fn write(&self) -> Option<&write::Error> {
         match self {
             Self::BatchError(failed) => Some(&failed.error),
             Self::Problems(_) | Self::TooManyDeletions { .. } | Self::DeletionsMismatch { .. } => None,
@@ -128,7 +107,7 @@ fn describe_rollback(failed: &BatchError) -> String {
 /// before anything is written.
 ///
 /// A batch that has begun continues if the future is dropped.
-pub async fn apply(writer: &Writer, approved: ApprovedPlan, options: &Options) -> Result<ApplyOutcome, Error> {
+pub(crate) async fn apply(writer: &Writer, approved: ApprovedPlan, options: &Options) -> Result<ApplyOutcome, Error> {
     carry_out(writer, approved.into_plan(), options).await
 }
 
@@ -160,14 +139,13 @@ fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
     }
 }
 
-fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
+pub(super) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
     ObjectKey {
         kind,
         name: name.clone(),
     }
 }
 
-/// The actions of a plan on the set and its Applications.
 fn planned_actions(plan: &Plan) -> Vec<(ObjectKey, Action)> {
     let set = (key(WritableKind::ApplicationSet, &plan.set.name), plan.set.action);
     let applications = plan.changes.iter();
@@ -305,17 +283,18 @@ fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
     writes
 }
 
+pub(super) fn resource_version(object: &Value) -> Option<ResourceVersion> {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}
+
 fn write(kind: WritableKind, change: PlannedChange, propagation: Propagation) -> Option<Write> {
     let key = key(kind, &change.name);
     match (change.action, change.before, change.after) {
         (Action::Create, _, Some(object)) => Some(Write::Create { key, object }),
         (Action::Update, Some(before), Some(after)) => {
-            let version = |object: &Value| {
-                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
-            };
             // A `PUT` itself names the version it is based on.
-            let expected_version = version(&after).or_else(|| version(&before));
+            let expected_version = resource_version(&after).or_else(|| resource_version(&before));
             Some(Write::Replace {
                 key,
                 expected_version: expected_version.unwrap_or_else(|| ResourceVersion::new("")),
@@ -343,7 +322,6 @@ fn set_owner_references(plan: &mut Plan) {
     }
 }
 
-/// Adds what a cluster adds to a new object.
 fn add_creation_metadata(change: &mut PlannedChange, now: &str) {
     let metadata = change.after.as_mut().and_then(|after| after.get_mut("metadata"));
     if let Some(metadata) = metadata.and_then(Value::as_object_mut) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::applicationsets::answer;
 use crate::applicationsets::answer::Preview;
 use crate::applicationsets::apply;
-use crate::applicationsets::apply::Options;
+use crate::applicationsets::apply::{Options, resource_version};
 use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::{ApprovedPlan, Operation, SetPermit};
@@ -21,7 +21,7 @@ use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, re
 use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, ResourceVersion};
+use tollgate_state::write::{self, WritableKind};
 
 /// Most attempts of an upsert when other writes come in between.
 ///
@@ -89,7 +89,6 @@ impl ApplicationSetHandler<'_, '_> {
         })
     }
 
-    /// Replaces the stored set.
     pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
         let target = self.object_name(&update.target);
         let mut object = update.set;
@@ -131,7 +130,6 @@ impl ApplicationSetHandler<'_, '_> {
         self.carry_out(set_permit, (set, existing), update.deletions).await
     }
 
-    /// Previews what a set would generate.
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
         let sent = self.decode_sent(set)?;
         let existing = self.existing_for_preview(&sent.name, &sent).await?;
@@ -142,7 +140,6 @@ impl ApplicationSetHandler<'_, '_> {
         self.preview(set, existing, answer::generated).await
     }
 
-    /// Deletes a set.
     pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
         let name = self.object_name(&delete.target);
         let checks = self.checks();
@@ -231,7 +228,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(done?)
     }
 
-    /// Generates what is needed, and writes.
     async fn carry_out(
         &mut self,
         set_permit: SetPermit,
@@ -304,18 +300,13 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// An approved plan, and the parts of its response.
 struct Planned {
     approved: ApprovedPlan,
-    /// The changes to its Applications.
     changes: Value,
-    /// The action on the set.
     action: Action,
-    /// The set as it was stored.
     before: Option<Value>,
 }
 
-/// Authorizes a plan.
 fn approve(
     context: &GenerationContext<'_>,
     set_permit: &SetPermit,
@@ -339,14 +330,10 @@ fn approve(
 /// Compares the version that was sent with the stored one, before work that a conflict would
 /// waste.
 fn check_version(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
-    let version = |object: &Value| {
-        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
-    };
-    let expected_version = version(&sent.object).ok_or(Error::NoVersion)?;
-    match version(stored) {
+    let expected_version = resource_version(&sent.object).ok_or(Error::NoVersion)?;
+    match resource_version(stored) {
         Some(found) if found != expected_version => Err(Error::State(write::Error::Conflict {
-            key: crate::applicationsets::key(&sent.name),
+            key: apply::key(WritableKind::ApplicationSet, &sent.name),
             expected_version: expected_version.as_str().to_owned(),
             found: found.as_str().to_owned(),
         })),
@@ -360,13 +347,11 @@ fn is_race(rejection: &Rejection) -> bool {
         return false;
     };
     match error {
-        Error::State(error) => matches!(error, write::Error::Conflict { .. } | write::Error::AlreadyExists(_)),
-        Error::Apply(error) => {
-            matches!(
-                error.write(),
-                Some(write::Error::Conflict { .. } | write::Error::AlreadyExists(_))
-            )
-        }
+        Error::State(write::Error::Conflict { .. } | write::Error::AlreadyExists(_)) => true,
+        Error::Apply(error) => matches!(
+            error.write(),
+            Some(write::Error::Conflict { .. } | write::Error::AlreadyExists(_))
+        ),
         Error::Denied(error) => matches!(error, permit::Error::PlanMismatch),
         _ => false,
     }

@@ -13,7 +13,6 @@ use crate::rejection::Rejection;
 use tollgate_state::source::WriteTarget;
 use tollgate_state::write;
 
-/// Most Events of one response.
 const EVENTS: u32 = 500;
 
 impl ApplicationSetHandler<'_, '_> {

@@ -42,10 +42,8 @@ const MAX_READERS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 /// Concurrent requests that read many objects, for each set that is being generated.
 const BULK_READS_PER_GENERATION: usize = 2;
 
-/// Most concurrent writes. More wait.
 const MAX_CONCURRENT_WRITES: usize = 1024;
 
-/// Most recent writes that are remembered.
 const MAX_RECENT_WRITES: usize = 64;
 
 /// How long a recent write is remembered if no snapshot contains it before.
@@ -61,7 +59,6 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// State of the ApplicationSet front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct ApplicationSetsFrontState {
-    /// The cache of repositories.
     pub(super) store: RepositoryStore,
     /// Permits of sets that are being generated.
     running: Arc<Semaphore>,
@@ -73,13 +70,9 @@ pub struct ApplicationSetsFrontState {
     readers: Arc<Limiter>,
     /// Permits of requests that read many objects.
     bulk_reads: Arc<Semaphore>,
-    /// Permits of writes.
     writes: Arc<Semaphore>,
-    /// Schedules the comparisons of watches.
     pub(super) comparisons: ComparisonScheduler,
-    /// The latest sets that were written here.
     written: Mutex<VecDeque<RecentWrite>>,
-    /// The time at which objects are created.
     pub(super) clock: Clock,
 }
 
@@ -88,7 +81,6 @@ pub struct ApplicationSetsFrontState {
 struct RecentWrite {
     name: ObjectName,
     at: Instant,
-    /// The set in the snapshot at that time.
     was: Option<Arc<Value>>,
     now: Option<Arc<Value>>,
     projects: Vec<String>,
@@ -106,20 +98,21 @@ pub(super) struct CachedSet {
 pub(super) struct GenerationContext<'a> {
     front_state: &'a ApplicationSetsFrontState,
     snapshot: &'a Snapshot,
-    /// The authorizer of the caller.
     pub(super) authorizer: permit::SetAuthorizer<'a>,
     budget: &'a GenerationBudget,
 }
 
 impl ApplicationSetsFrontState {
-    /// Makes the state of the front, without any cached repository.
-    ///
-    /// # Errors
-    /// No folder on disk can be used for repositories.
-    pub fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
-        let per_person = PersonLimitSpec {
-            concurrency: Some(MAX_GENERATIONS_PER_PERSON),
-            ..PersonLimitSpec::default()
+    pub(crate) fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
+        let per_person = |concurrency| {
+            let per_person = PersonLimitSpec {
+                concurrency: Some(concurrency),
+                ..PersonLimitSpec::default()
+            };
+            Limiter::new(&LimitSpec {
+                per_person,
+                ..LimitSpec::default()
+            })
         };
         Ok(Self {
             store: RepositoryStore::with_cache(settings.git, &settings.git_cache, &settings.repositories)?,
@@ -127,17 +120,8 @@ impl ApplicationSetsFrontState {
             started: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(STARTED_PER_GENERATION),
             )),
-            persons: Limiter::new(&LimitSpec {
-                per_person,
-                ..LimitSpec::default()
-            }),
-            readers: Limiter::new(&LimitSpec {
-                per_person: PersonLimitSpec {
-                    concurrency: Some(MAX_READERS_PER_PERSON),
-                    ..PersonLimitSpec::default()
-                },
-                ..LimitSpec::default()
-            }),
+            persons: per_person(MAX_GENERATIONS_PER_PERSON),
+            readers: per_person(MAX_READERS_PER_PERSON),
             bulk_reads: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(BULK_READS_PER_GENERATION),
             )),
@@ -169,7 +153,6 @@ impl ApplicationSetsFrontState {
         }
     }
 
-    /// Whether a set of a namespace was written here recently.
     pub(super) fn has_written(&self, namespace: &str) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let mut recent = written.iter().filter(|one| one.at.elapsed() < RECENT_WRITE_TTL);
@@ -198,18 +181,10 @@ impl ApplicationSetsFrontState {
         });
     }
 
-    /// Takes one of the person's slots for reading and writing objects where they are stored.
-    ///
-    /// # Errors
-    /// All slots of the person are taken.
     pub(super) fn acquire_reader(&self, person: u64) -> Result<LimitPermit, Rejection> {
         Ok(self.readers.acquire(person)?)
     }
 
-    /// Waits for a slot to read many objects.
-    ///
-    /// # Errors
-    /// No slot was free within `time`.
     pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {
         let free = Arc::clone(&self.bulk_reads).acquire_owned();
         match tokio::time::timeout(time, free).await {
@@ -218,14 +193,13 @@ impl ApplicationSetsFrontState {
         }
     }
 
-    /// Waits for a slot to write.
     pub(super) async fn acquire_write(&self) -> Result<OwnedSemaphorePermit, Rejection> {
         let acquired = Arc::clone(&self.writes).acquire_owned().await;
         Ok(acquired.map_err(|_| Error::Broken)?)
     }
 
     /// Waits until no write runs, including those whose callers went away.
-    pub async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         let all = u32::try_from(MAX_CONCURRENT_WRITES).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         let _ = self.writes.acquire_many(all).await;
@@ -309,7 +283,6 @@ fn project(set: &ApplicationSet) -> &str {
     if project.contains("{{") { "" } else { project }
 }
 
-/// A slot for a running generation.
 #[derive(Clone, Debug)]
 struct GenerationSlot {
     all: Arc<Semaphore>,
@@ -317,7 +290,6 @@ struct GenerationSlot {
 }
 
 impl GenerationSlot {
-    /// Makes a slot that is not acquired yet.
     fn new(all: &Arc<Semaphore>) -> Self {
         Self {
             all: Arc::clone(all),
@@ -367,7 +339,6 @@ impl Drop for ReleaseOnDrop {
     }
 }
 
-/// Cancels the work if its caller goes away.
 struct CancelOnDrop(Arc<GenerationBudget>);
 
 impl Drop for CancelOnDrop {

@@ -41,14 +41,13 @@ mod policy;
 mod tests;
 
 pub use application::generated_errors;
-pub use error::{Error, MAX_REFUSALS, RefusalClass, RefusalList};
-pub use generator_inputs::CallerInputAuthorizer;
-pub use policy::ApplicationSetsPolicy;
+pub(crate) use error::{Error, RefusalList};
+pub(crate) use generator_inputs::CallerInputAuthorizer;
+pub(crate) use permissions::{is_templated, project_text};
+pub(crate) use policy::ApplicationSetsPolicy;
 
-/// Annotation that lists the projects of a set's Applications.
-const PROJECTS_ANNOTATION: &str = tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 /// Most permissions of one request that a record keeps.
-pub const MAX_RECORDED_CHECKS: usize = 100;
+pub(crate) const MAX_RECORDED_CHECKS: usize = 100;
 
 /// An operation on a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +69,8 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its name in policies and records: `get`, `generate`, `create`, `update`, `delete`.
-    pub fn as_str(self) -> &'static str {
+    /// Its name in policies and records.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::Preview => "generate",
@@ -167,27 +166,13 @@ pub struct ApprovedPlan {
 
 /// A plan that is only previewed, with what would refuse it.
 #[derive(Debug)]
-pub struct PlanReview {
-    /// The plan.
-    pub plan: Plan,
+pub(crate) struct PlanReview {
+    pub(crate) plan: Plan,
     /// What would refuse it. `None` if it could be carried out.
-    pub refused: Option<RefusalList>,
+    pub(crate) refused: Option<RefusalList>,
     /// For each of the plan's changes: whether the caller may see the stored Application, and with
     /// it the diff.
-    pub visible: Vec<bool>,
-}
-
-/// Whether sets may be in a namespace: the control plane's, or one of the settings.
-///
-/// # Errors
-/// [`Error::Namespace`] in Argo CD's words.
-pub fn namespace(settings: &ApplicationSets, control_plane_namespace: &str, namespace: &str) -> Result<(), Error> {
-    if namespace_enabled(namespace, control_plane_namespace, &settings.namespaces) {
-        return Ok(());
-    }
-    Err(Error::Namespace {
-        namespace: namespace.to_owned(),
-    })
+    pub(crate) visible: Vec<bool>,
 }
 
 impl<'a> SetAuthorizer<'a> {
@@ -203,12 +188,17 @@ impl<'a> SetAuthorizer<'a> {
         })
     }
 
-    /// Whether sets may be in a namespace.
+    /// Whether sets may be in a namespace: the control plane's, or one of the settings.
     ///
     /// # Errors
-    /// As [`namespace`].
-    pub fn namespace(&self, namespace: &str) -> Result<(), Error> {
-        self::namespace(self.settings, self.control_plane_namespace, namespace)
+    /// [`Error::Namespace`] in Argo CD's words.
+    pub(crate) fn namespace(&self, namespace: &str) -> Result<(), Error> {
+        if namespace_enabled(namespace, self.control_plane_namespace, &self.settings.namespaces) {
+            return Ok(());
+        }
+        Err(Error::Namespace {
+            namespace: namespace.to_owned(),
+        })
     }
 
     /// Authorizes everything that can be authorized before generation: the namespace, the
@@ -216,7 +206,7 @@ impl<'a> SetAuthorizer<'a> {
     /// it owns and on the inputs that are known, and that the caller could create at least some
     /// Application.
     ///
-    /// Permissions that were looked up go into `checks`, at most [`MAX_RECORDED_CHECKS`].
+    /// Permissions that were looked up go into `checks`, at most 100.
     ///
     /// # Errors
     /// Each denies. [`Error::NotVisible`] is also the error for a set that does not exist.
@@ -244,7 +234,7 @@ impl<'a> SetAuthorizer<'a> {
     /// Authorizes a plan: every Application needs all permissions that writing or deleting it
     /// directly needs. With [`ApplicationSetChecks::Argocd`] a plan may write only the set.
     ///
-    /// Permissions that refused go into `checks`, at most [`MAX_RECORDED_CHECKS`].
+    /// Permissions that refused go into `checks`, at most 100.
     ///
     /// # Errors
     /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::PlanMismatch`] for a plan of
@@ -274,7 +264,12 @@ impl<'a> SetAuthorizer<'a> {
     /// # Errors
     /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
     /// [`Error::Policy`]; [`Error::PlanMismatch`].
-    pub fn review(&self, permit: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<PlanReview, Error> {
+    pub(crate) fn review(
+        &self,
+        permit: &SetPermit,
+        plan: Plan,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<PlanReview, Error> {
         let outcome = self.judge_preview(permit, &plan, checks)?;
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
@@ -287,37 +282,11 @@ impl<'a> SetAuthorizer<'a> {
         })
     }
 
-    /// For each set, whether the caller may see it. Nobody sees a set of a namespace that is not
-    /// permitted.
+    /// Whether the caller may see a set. Nobody sees a set of a namespace that is not permitted.
     ///
-    /// - `sets`: name, stored object, and projects of the Applications it owns, which matter if
-    ///   its own is a template.
-    pub fn visible<'b, I, P>(&self, sets: I) -> Vec<bool>
-    where
-        I: Iterator<Item = (&'b ObjectName, &'b Value, P)>,
-        P: Iterator<Item = &'b str>,
-    {
-        sets.map(|(name, stored, owned)| self.may_get(name, stored, owned))
-            .collect()
-    }
-
-    /// Whether the caller may see one set.
-    ///
-    /// - `owned`: as for [`Self::visible`].
-    pub fn may_get<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
+    /// - `owned`: projects of the Applications it owns, which matter if its own is a template.
+    pub(crate) fn may_get<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
         self.namespace(&name.namespace).is_ok() && self.sees(name, stored, owned)
-    }
-}
-
-impl SetPermit {
-    /// The operation that was permitted.
-    pub fn operation(&self) -> Operation {
-        self.operation
-    }
-
-    /// The name of the set.
-    pub fn name(&self) -> &ObjectName {
-        &self.name
     }
 }
 
@@ -327,18 +296,16 @@ impl ApprovedPlan {
         self.operation
     }
 
-    /// The plan that may be carried out.
-    pub fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// Projects of its Applications after the plan, sorted.
-    pub fn projects(&self) -> &[String] {
+    pub(crate) fn projects(&self) -> &[String] {
         &self.projects
     }
 
-    /// Returns the plan, to carry it out.
-    pub fn into_plan(self) -> Plan {
+    pub(crate) fn into_plan(self) -> Plan {
         self.plan
     }
 }

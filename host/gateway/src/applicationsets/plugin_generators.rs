@@ -13,17 +13,14 @@ use tollgate_applicationset::{GenerationBudget, GeneratorKind, InputError, Param
 use tollgate_plugin::SecretValues;
 use tollgate_state::{ObjectName, Secret};
 
-/// The generators of one request.
 #[derive(Debug)]
 pub(super) struct WasmGenerators<'a> {
-    /// Loaded plugins.
-    pub plugins: &'a tollgate_plugin::PluginSet,
+    pub(crate) plugins: &'a tollgate_plugin::PluginSet,
     /// Secrets of the control plane's namespace.
-    pub secrets: &'a BTreeMap<String, Arc<Secret>>,
-    /// The ApplicationSet that generates.
-    pub set: &'a ObjectName,
+    pub(crate) secrets: &'a BTreeMap<String, Arc<Secret>>,
+    pub(crate) set: &'a ObjectName,
     /// The runtime for calls. The caller waits outside of it.
-    pub runtime: Handle,
+    pub(crate) runtime: Handle,
 }
 
 impl PluginGenerators for WasmGenerators<'_> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::Operation;
+use crate::applicationsets::permit::{Operation, is_templated, project_text};
 use crate::applicationsets::request::{ApplicationSetRef, Error, Filter, list_of};
 use crate::applicationsets::watch::projects;
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
@@ -54,7 +54,6 @@ impl ApplicationSetHandler<'_, '_> {
         Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
     }
 
-    /// Returns one set, if the caller may see it.
     pub(super) async fn get(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.object_name(target);
         let existing = self
@@ -150,7 +149,6 @@ impl ApplicationSetHandler<'_, '_> {
     }
 }
 
-/// A stored set's name.
 pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
     let text = |pointer: &str| set.pointer(pointer).and_then(Value::as_str);
     let own = text("/metadata/namespace").filter(|own| !own.is_empty());
@@ -161,7 +159,7 @@ pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
 }
 
 /// A stored set's labels. Values that are not text are left out.
-pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
+pub(crate) fn labels(set: &Value) -> BTreeMap<String, String> {
     let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
     let pairs = labels.into_iter().flatten();
     let texts = pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
@@ -172,7 +170,7 @@ pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
 ///
 /// - `owned`: projects of its Applications, where they are known.
 pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
-    let project = literal_project(set);
+    let project = project_text(set);
     let written = set
         .pointer("/metadata/annotations")
         .and_then(|all| all.get(PROJECTS_ANNOTATION));
@@ -180,14 +178,8 @@ pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[
     let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
     projects.is_empty()
         || projects.iter().any(|one| one == project)
-        || (project.contains("{{")
+        || (is_templated(project)
             && rendered.any(|one| !one.is_empty() && projects.iter().any(|requested| requested == one)))
-}
-
-/// The project a set's template names, which may be a template itself.
-pub(super) fn literal_project(set: &Value) -> &str {
-    let project = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
-    project.unwrap_or_default()
 }
 
 /// The Applications the controller recorded in the set's status.

@@ -1,57 +1,42 @@
 //! The requests and responses of the API for ApplicationSets, the same for REST and gRPC. A
 //! transport decodes into a [`Request`], and encodes an [`ApiResponse`]. It decides nothing.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
-use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use tollgate_applicationset::plan::Cascade;
 use tollgate_state::write::WritableKind;
 
-pub mod code;
-pub mod content;
+pub(crate) mod code;
+pub(crate) mod content;
 mod error;
-pub mod query;
+pub(crate) mod query;
 
-pub use code::Code;
-pub use error::Error;
+pub(crate) use code::Code;
+pub(crate) use error::Error;
 
 /// Longest content of a request, in bytes: etcd stores no longer object (its request limit is 1.5
 /// MiB).
-pub const CONTENT_BYTES: u64 = 1_572_864;
+pub(crate) const CONTENT_BYTES: u64 = 1_572_864;
 
-/// A request to the API.
 #[derive(Clone, Debug)]
-pub enum Request {
-    /// Lists the sets the caller may see.
+pub(crate) enum Request {
     List(Filter),
-    /// Gets one set.
     Get(ApplicationSetRef),
-    /// Creates a set, or with `upsert` changes an existing one.
     Create(Create),
-    /// Replaces the stored set.
     Update(Update),
-    /// Previews what a set would generate, and what that would change.
-    Generate {
-        /// The ApplicationSet.
-        set: Value,
-    },
-    /// Deletes a set.
+    Generate { set: Value },
     Delete(Delete),
-    /// Lists its Applications.
     ResourceTree(ApplicationSetRef),
-    /// Lists the Events about it.
     Events(ApplicationSetRef),
-    /// Watches the sets the caller may see.
     Watch(Watch),
 }
 
 impl Request {
-    /// Name of the request in records.
-    pub fn as_str(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::List(_) => "list",
             Self::Get(_) => "get",
@@ -66,124 +51,90 @@ impl Request {
     }
 }
 
-/// The name and namespace of one ApplicationSet, as a request has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ApplicationSetRef {
-    /// Its name.
-    pub name: String,
+pub(crate) struct ApplicationSetRef {
+    pub(crate) name: String,
     /// Its namespace; empty for the control plane's.
-    pub namespace: String,
+    pub(crate) namespace: String,
 }
 
 /// A filter of sets. An empty field filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// Sets of one of these projects.
-    pub projects: Vec<String>,
-    /// Sets with labels of this selector, in Kubernetes' syntax.
-    pub selector: String,
-    /// Sets of this namespace.
-    pub namespace: String,
+pub(crate) struct Filter {
+    pub(crate) projects: Vec<String>,
+    pub(crate) selector: String,
+    pub(crate) namespace: String,
 }
 
-/// A new ApplicationSet.
 #[derive(Clone, Debug)]
-pub struct Create {
-    /// The object.
-    pub set: Value,
-    /// Whether to change a set of this name if it exists.
-    pub upsert: bool,
-    /// Whether to store it, or only to preview it.
-    pub mode: WriteMode,
+pub(crate) struct Create {
+    pub(crate) set: Value,
+    pub(crate) upsert: bool,
+    pub(crate) mode: WriteMode,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
-    pub deletions: Option<u64>,
+    pub(crate) deletions: Option<u64>,
 }
 
-/// A changed ApplicationSet.
 #[derive(Clone, Debug)]
-pub struct Update {
+pub(crate) struct Update {
     /// The object; `metadata.resourceVersion` is the version that was read.
-    pub set: Value,
+    pub(crate) set: Value,
     /// The set that the path names. The object's own name has to be equal.
-    pub target: ApplicationSetRef,
-    /// Whether to store it, or only to preview it.
-    pub mode: WriteMode,
-    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
-    /// than the settings allow unasked.
-    pub deletions: Option<u64>,
+    pub(crate) target: ApplicationSetRef,
+    pub(crate) mode: WriteMode,
+    pub(crate) deletions: Option<u64>,
 }
 
-/// Whether a change is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WriteMode {
-    /// Stores the change.
+pub(crate) enum WriteMode {
     #[default]
     Commit,
-    /// Only previews it.
     DryRun,
 }
 
-/// Deletion of an ApplicationSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delete {
-    /// The set to delete.
-    pub target: ApplicationSetRef,
+pub(crate) struct Delete {
+    pub(crate) target: ApplicationSetRef,
     /// What happens to its Applications. If absent, the set itself decides.
-    pub cascade: Option<Cascade>,
-    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
-    /// than the settings allow unasked.
-    pub deletions: Option<u64>,
+    pub(crate) cascade: Option<Cascade>,
+    pub(crate) deletions: Option<u64>,
 }
 
-/// A watch of sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// The set of this name. Empty for all.
-    pub name: String,
-    /// Filter of the sets.
-    pub filter: Filter,
+    pub(crate) name: String,
+    pub(crate) filter: Filter,
     /// Skips sets older than this version, if versions are numbers. Empty for all.
-    pub resource_version: String,
+    pub(crate) resource_version: String,
 }
 
-/// The response to a request, before a transport encodes it.
-pub enum ApiResponse {
-    /// One document.
+pub(crate) enum ApiResponse {
     Document(Value),
     /// Changes of sets, until the caller goes away.
     Events(BoxStream<'static, WatchEvent>),
 }
 
 /// A change of a set. All watchers share the object, which is serialized when it is sent.
-#[derive(Clone, Debug)]
-pub struct WatchEvent {
-    /// `ADDED`, `MODIFIED` or `DELETED`.
-    pub event: &'static str,
-    /// The set.
-    pub set: Arc<Value>,
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct WatchEvent {
+    #[serde(rename = "type")]
+    pub(crate) event: EventType,
+    #[serde(rename = "applicationSet")]
+    pub(crate) set: Arc<Value>,
 }
 
-impl Serialize for WatchEvent {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = serializer.serialize_struct("WatchEvent", 2)?;
-        members.serialize_field("type", self.event)?;
-        members.serialize_field("applicationSet", &*self.set)?;
-        members.end()
-    }
+/// The type of a watch event, as in Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum EventType {
+    Added,
+    Modified,
+    Deleted,
 }
 
-impl fmt::Debug for ApiResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Document(_) => "ApiResponse::Document",
-            Self::Events(_) => "ApiResponse::Events",
-        })
-    }
-}
-
-/// A list in Kubernetes' format.
-pub fn list_of(items: Vec<Value>) -> Value {
+pub(crate) fn list_of(items: Vec<Value>) -> Value {
     let mut list = json!({
         "apiVersion": WritableKind::ApplicationSet.api_version(),
         "kind": "ApplicationSetList",

@@ -13,16 +13,14 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::applicationsets::request::query::{Parameters, Query};
-use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Create, Error, Request, Update, content};
+use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Error, Request, content};
 use crate::applicationsets::route::{ApplicationSetAction, ApplicationSetRoute};
-use crate::platform::api;
+use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
-use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::forward::Body;
 
-/// How a stream of events is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// One line of JSON for each event.
     Lines,
     /// The format of browsers' `EventSource`.
     /// Source: <https://html.spec.whatwg.org/#server-sent-events>
@@ -30,7 +28,6 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding that the client accepts.
     pub(super) fn of(fields: &HeaderMap) -> Self {
         let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
         if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
@@ -60,10 +57,6 @@ impl Encoding {
     }
 }
 
-/// Decodes a REST request.
-///
-/// # Errors
-/// Content or query cannot be read.
 pub(super) async fn read(
     route: &ApplicationSetRoute<'_>,
     (head, body): (request::Parts, Body),
@@ -74,12 +67,7 @@ pub(super) async fn read(
         ApplicationSetRoute::Watch => Request::Watch(query(Parameters::Watch)?.watch()),
         ApplicationSetRoute::Create => {
             let query = query(Parameters::Create)?;
-            Request::Create(Create {
-                upsert: query.upsert(),
-                mode: query.mode(),
-                deletions: query.deletions(),
-                set: sent(&head.headers, body).await?,
-            })
+            Request::Create(query.create(sent(&head.headers, body).await?))
         }
         ApplicationSetRoute::Generate => {
             query(Parameters::Generate)?;
@@ -88,30 +76,24 @@ pub(super) async fn read(
                 set: content::application_set_to_preview(content),
             }
         }
-        ApplicationSetRoute::One { name, action } => match action {
-            ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.target(name)),
-            ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.target(name)),
-            ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.target(name)),
-            ApplicationSetAction::Delete => Request::Delete(query(Parameters::Delete)?.delete(name)),
-            ApplicationSetAction::Update => {
-                let query = query(Parameters::Update)?;
-                Request::Update(Update {
-                    mode: query.mode(),
-                    deletions: query.deletions(),
-                    target: query.target(name),
-                    set: sent(&head.headers, body).await?,
-                })
+        ApplicationSetRoute::One { name, action } => {
+            let query = |parameters| Ok::<_, Error>(query(parameters)?.about(name));
+            match action {
+                ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.target()),
+                ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.target()),
+                ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.target()),
+                ApplicationSetAction::Delete => Request::Delete(query(Parameters::Delete)?.delete()),
+                ApplicationSetAction::Update => {
+                    let query = query(Parameters::Update)?;
+                    Request::Update(query.update(sent(&head.headers, body).await?))
+                }
             }
-        },
+        }
     })
 }
 
 async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
-    let allowed = CONTENT_BYTES;
-    let content = match body.buffer_if_short(allowed).await? {
-        BufferedBody::Whole(content) => content,
-        BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
-    };
+    let content = buffer(body, CONTENT_BYTES).await?;
     Ok(content::read(fields, &content)?)
 }
 

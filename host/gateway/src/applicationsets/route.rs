@@ -9,52 +9,36 @@ use http::{Method, Uri};
 
 use tollgate_proxy::target::{Error, check_path};
 
-/// Where the API is.
 const API: &str = "/api/v1/applicationsets";
 
-/// The API that streams changes.
 const STREAM: &str = "/api/v1/stream/applicationsets";
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
-/// What a request about ApplicationSets asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSetRoute<'a> {
-    /// Those the caller may see.
     List,
-    /// Their changes, as a stream.
     Watch,
-    /// A new one.
     Create,
-    /// What one would generate.
     Generate,
-    /// A request about one set.
     One {
-        /// Its name.
         name: Cow<'a, str>,
-        /// What it asks for.
         action: ApplicationSetAction,
     },
 }
 
-/// What a request about one ApplicationSet asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplicationSetAction {
-    /// To see it.
     Get,
-    /// To replace it.
     Update,
-    /// To delete it.
     Delete,
-    /// To see its Applications.
     ResourceTree,
-    /// To see what happened to it.
     Events,
 }
 
 /// Whether a path is one of this API, even if it is malformed.
-pub fn is_application_sets(path: &str) -> bool {
+pub(crate) fn is_application_sets(path: &str) -> bool {
     let below = |prefix| {
         let tail = path.strip_prefix(prefix);
         tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
@@ -63,9 +47,6 @@ pub fn is_application_sets(path: &str) -> bool {
 }
 
 /// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
-///
-/// # Errors
-/// [`Error`] of [`check_path`], where the path is the API's.
 pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ApplicationSetRoute<'a>>, Error> {
     let reads = *method == Method::GET || *method == Method::HEAD;
     if uri.path() == STREAM {

@@ -17,8 +17,9 @@ use tokio::sync::watch;
 
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::applicationsets::read::{is_in_projects, labels, literal_project};
-use crate::applicationsets::request::{Error, Watch, WatchEvent};
+use crate::applicationsets::permit::{is_templated, project_text};
+use crate::applicationsets::read::{is_in_projects, labels};
+use crate::applicationsets::request::{Error, EventType, Watch, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::rejection::Rejection;
@@ -32,25 +33,6 @@ mod comparisons;
 
 pub(super) use comparisons::ComparisonScheduler;
 
-/// The type of a watch event, as in Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl EventType {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-}
-
-/// A set, and whether the watch shows it.
 #[derive(Clone, Debug)]
 struct WatchedSet {
     set: Arc<Value>,
@@ -59,7 +41,6 @@ struct WatchedSet {
     is_shown: bool,
 }
 
-/// All sets by name.
 type Sets = BTreeMap<ObjectName, WatchedSet>;
 
 /// Everything but the set itself that decides whether a caller may see it.
@@ -68,19 +49,15 @@ struct VisibilityInputs {
     policy: Option<Arc<ApplicationSetsPolicy>>,
 }
 
-/// One watch.
 struct Watcher {
     front_state: Arc<ApplicationSetsFrontState>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    /// Generation of the snapshot that was compared last.
     generation: u64,
     principal: Arc<Principal>,
     request: Watch,
     selector: Selector,
-    /// The sets as they were compared last.
     watched: Sets,
     visibility_inputs: Option<VisibilityInputs>,
-    /// Events to send before the next comparison.
     queue: VecDeque<WatchEvent>,
 }
 
@@ -159,12 +136,7 @@ impl Watcher {
         let now = self.evaluate_sets(snapshot)?;
         let changes = changed(&self.watched, &now).into_iter();
         let changes = changes.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
-        self.queue = changes
-            .map(|(event, set)| WatchEvent {
-                event: event.as_str(),
-                set,
-            })
-            .collect();
+        self.queue = changes.map(|(event, set)| WatchEvent { event, set }).collect();
         self.watched = now;
         Some(())
     }
@@ -247,14 +219,13 @@ fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
     names.into_iter().filter_map(became).collect()
 }
 
-fn is_templated(set: &Value) -> bool {
-    literal_project(set).contains("{{")
-}
-
 /// For each set whose own project is a template, the projects of the Applications it
 /// owns.
 pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
-    let templated = resources.application_sets.iter().filter(|(_, set)| is_templated(set));
+    let templated = resources
+        .application_sets
+        .iter()
+        .filter(|(_, set)| is_templated(project_text(set)));
     let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
         templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
     if found.is_empty() {

@@ -59,7 +59,7 @@ impl ClusterOperation {
 /// Its fields are private and only [`authorize_cluster`] makes it:
 ///
 /// ```compile_fail,E0451
-/// fn forge(access: std::sync::Arc<tollgate_gateway::cluster_access::ClusterAccess>) {
+/// fn forge(access: std::sync::Arc<tollgate_cluster::access::ClusterAccess>) {
 ///     let _ = tollgate_gateway::clusters::permit::ClusterPermit { access, ..unreachable!() };
 /// }
 /// ```

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, request};
+use http::{HeaderMap, Method, StatusCode, request};
 
 use crate::extensions::registry::{Extension, Registry};
+use crate::rejection::{ErrorFormat, Rejection};
 use crate::route::ExtensionPath;
 use tollgate_core::dns::{is_label, is_subdomain};
 use tollgate_state::ObjectName;
@@ -107,6 +108,11 @@ impl Error {
             Self::InvalidProject => "invalid_project_name",
             Self::Repeated { .. } => "repeated_header",
         }
+    }
+
+    /// The status of the response in the format of Argo CD's extension handler.
+    pub fn argocd_status(self) -> StatusCode {
+        Rejection::from(self).answer(ErrorFormat::Argocd).status
     }
 }
 

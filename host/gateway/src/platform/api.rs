@@ -15,168 +15,122 @@ use tollgate_identity::access::AgentShare;
 use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Token};
 use tollgate_state::agent::AccessMode;
 
-pub mod content;
-pub mod cookie;
+pub(crate) mod content;
+pub(crate) mod cookie;
 mod error;
-pub mod query;
+pub(crate) mod query;
 
-pub use error::Error;
+pub(crate) use error::Error;
 
-/// An agent, by number, and by name if it still has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AgentRef {
-    /// Its number.
-    pub id: AgentId,
+pub(crate) struct AgentRef {
+    pub(crate) id: AgentId,
     /// Its name. Absent if the agent no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
-/// An agent as the API shows it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentView {
-    /// Its number.
-    pub id: AgentId,
-    /// Its name.
-    pub name: String,
-    /// The cluster it stands for.
-    pub cluster: String,
+pub(crate) struct AgentView {
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
+    pub(crate) cluster: String,
     /// The identity that the cluster sees: `agent`, `user` or `mapped`. Absent if the agent is not
     /// shared with the person.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub access_as: Option<&'static str>,
-    /// The person's roles in what the agent is shared with.
-    pub roles: Vec<RoleView>,
-    /// What a kubeconfig needs.
-    pub kubeconfig: KubeconfigView,
+    pub(crate) access_as: Option<&'static str>,
+    pub(crate) roles: Vec<RoleView>,
+    pub(crate) kubeconfig: KubeconfigView,
 }
 
-/// Roles in one project or group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RoleView {
-    /// `project` or `group`.
-    pub kind: &'static str,
-    /// Its number.
-    pub id: i64,
-    /// Its path.
-    pub path: String,
+pub(crate) struct RoleView {
+    pub(crate) kind: &'static str,
+    pub(crate) id: i64,
+    pub(crate) path: String,
     /// Role names, from reporter up.
-    pub roles: Vec<&'static str>,
+    pub(crate) roles: Vec<&'static str>,
 }
 
-/// What a kubeconfig needs besides a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KubeconfigView {
+pub(crate) struct KubeconfigView {
     /// URL of the Kubernetes front, if the settings have one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub server: Option<String>,
-    /// Suggested name of the context.
-    pub context: String,
+    pub(crate) server: Option<String>,
+    pub(crate) context: String,
 }
 
-/// State of a token or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It is accepted.
+pub(crate) enum State {
     Active,
-    /// It expired.
     Expired,
-    /// Somebody revoked it.
     Revoked,
 }
 
-/// A token as the API shows it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TokenView {
-    /// Its number.
-    pub id: Uuid,
-    /// The name that its owner gave it.
-    pub name: String,
-    /// Its owner.
-    pub user: User,
-    /// The one agent it is for.
-    pub agent: AgentRef,
-    /// What it is for.
-    pub scopes: Vec<String>,
-    /// Its state.
-    pub state: State,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it expires.
-    pub expires_at: Timestamp,
-    /// When it was revoked.
+pub(crate) struct TokenView {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    pub(crate) user: User,
+    pub(crate) agent: AgentRef,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) state: State,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub revoked_at: Option<Timestamp>,
+    pub(crate) revoked_at: Option<Timestamp>,
     /// When it was last used, accurate to about a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_used_at: Option<Timestamp>,
+    pub(crate) last_used_at: Option<Timestamp>,
 }
 
 /// A session as the API shows it: one line for each agent it was used for.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SessionView {
-    /// Text form of its id.
-    pub id: String,
-    /// Its owner.
-    pub user: User,
+pub(crate) struct SessionView {
+    pub(crate) id: String,
+    pub(crate) user: User,
     /// The agent it was used for; absent for browser sessions not used yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentRef>,
+    pub(crate) agent: Option<AgentRef>,
     /// When it was first seen, or made.
-    pub first_at: Timestamp,
-    /// When it was last seen in use.
+    pub(crate) first_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_at: Option<Timestamp>,
-    /// Client address of the latest request.
+    pub(crate) last_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub client: String,
-    /// Requests seen.
-    pub requests: u64,
-    /// Watches, logs and tunnels open now.
-    pub open_streams: u32,
-    /// When the credential expires.
+    pub(crate) client: String,
+    pub(crate) requests: u64,
+    pub(crate) open_streams: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
 }
 
-/// An audit event as the API shows it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AuditView {
+pub(crate) struct AuditView {
     /// Its number; ids sort by time.
-    pub id: Uuid,
-    /// What happened.
-    pub action: String,
+    pub(crate) id: Uuid,
+    pub(crate) action: String,
     /// When it happened, or first happened.
-    pub first_at: Timestamp,
-    /// When it last happened.
-    pub last_at: Timestamp,
-    /// How often.
-    pub count: u64,
+    pub(crate) first_at: Timestamp,
+    pub(crate) last_at: Timestamp,
+    pub(crate) count: u64,
     /// Who did it. Empty for unknown callers.
-    pub user: String,
-    /// Their number.
+    pub(crate) user: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_id: Option<i64>,
-    /// The agent it is about.
+    pub(crate) user_id: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentRef>,
-    /// The session it came with, or is about.
+    pub(crate) agent: Option<AgentRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    /// Everything else.
-    pub details: Map<String, Value>,
+    pub(crate) session: Option<String>,
+    pub(crate) details: Map<String, Value>,
 }
 
 impl AgentView {
-    /// An agent as a person sees it.
-    ///
-    /// - `share`: how it is shared with them. `None` if it is not.
-    pub fn of(agent: &Agent, share: Option<&AgentShare>, public_url: Option<&Url>) -> Self {
+    pub(crate) fn of(agent: &Agent, share: Option<&AgentShare>, public_url: Option<&Url>) -> Self {
         let access_as = share.map(|share| match share.access_mode {
             AccessMode::Agent => "agent",
             AccessMode::User => "user",
@@ -213,8 +167,7 @@ impl RoleView {
 }
 
 impl TokenView {
-    /// A token, as of `now`.
-    pub fn of(token: Token, agent: AgentRef, now: Timestamp) -> Self {
+    pub(crate) fn of(token: Token, agent: AgentRef, now: Timestamp) -> Self {
         let state = match token.revoked_at {
             Some(_) => State::Revoked,
             None if token.expires_at <= now => State::Expired,
@@ -236,8 +189,7 @@ impl TokenView {
 }
 
 impl SessionView {
-    /// A session that was seen in use.
-    pub fn seen(row: ActiveSession, agent: AgentRef) -> Self {
+    pub(crate) fn seen(row: ActiveSession, agent: AgentRef) -> Self {
         Self {
             id: row.session,
             user: row.user,
@@ -251,8 +203,7 @@ impl SessionView {
         }
     }
 
-    /// A browser session that was not used yet.
-    pub fn unused(id: String, session: BrowserSession) -> Self {
+    pub(crate) fn unused(id: String, session: BrowserSession) -> Self {
         Self {
             id,
             user: session.user,
@@ -268,8 +219,7 @@ impl SessionView {
 }
 
 impl AuditView {
-    /// An event.
-    pub fn of(event: AuditEvent, agent: Option<AgentRef>) -> Self {
+    pub(crate) fn of(event: AuditEvent, agent: Option<AgentRef>) -> Self {
         Self {
             id: event.id,
             action: event.action,

@@ -8,7 +8,6 @@ use crate::platform::api::Error;
 /// Most rows of one query to the store.
 pub(super) const ROWS: u32 = 1_000;
 
-/// Most queries to the store for one page.
 const MAX_QUERIES: u32 = 10;
 
 /// The last row of a query's result, if more rows may follow.
@@ -17,7 +16,6 @@ pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
     rows.last().filter(|_| is_full)
 }
 
-/// A page that is being collected.
 pub(super) struct PageBuilder<T, P> {
     /// The items the caller may see. One more than fits on the page means that another page
     /// follows.
@@ -30,8 +28,6 @@ pub(super) struct PageBuilder<T, P> {
 }
 
 impl<T, P: Clone> PageBuilder<T, P> {
-    /// - `after`: position after which the page begins.
-    /// - `max_items`: most items of the page.
     pub(super) fn new(after: Option<P>, max_items: u32) -> Self {
         Self {
             items: Vec::new(),
@@ -42,18 +38,14 @@ impl<T, P: Clone> PageBuilder<T, P> {
         }
     }
 
-    /// Whether to query the store once more.
     pub(super) fn needs_query(&self) -> bool {
         !self.is_complete && self.items.len() <= self.max_items && self.queries < MAX_QUERIES
     }
 
-    /// Position after which to query.
     pub(super) fn after(&self) -> Option<P> {
         self.after.clone()
     }
 
-    /// Adds the items of one query's result that the caller may see.
-    ///
     /// - `end`: last position of the result. `None` if nothing follows.
     pub(super) fn add_rows(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
         self.queries = self.queries.saturating_add(1);

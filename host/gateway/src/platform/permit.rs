@@ -13,24 +13,17 @@ use tollgate_proxy::record::CheckRecord;
 
 /// A permission on other people's tokens, sessions or audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlatformPermission {
-    /// List tokens.
+pub(crate) enum PlatformPermission {
     GetTokens,
-    /// Create a token for somebody else.
     CreateTokens,
-    /// Revoke tokens.
     DeleteTokens,
-    /// List sessions.
     GetSessions,
-    /// End sessions.
     DeleteSessions,
-    /// Read the audit log.
     GetAudit,
 }
 
 impl PlatformPermission {
-    /// RBAC resource and action.
-    pub fn resource_and_action(self) -> [&'static str; 2] {
+    pub(crate) fn resource_and_action(self) -> [&'static str; 2] {
         match self {
             Self::GetTokens => ["tokens", "get"],
             Self::CreateTokens => ["tokens", "create"],
@@ -46,25 +39,33 @@ impl PlatformPermission {
 ///
 /// - `agent`: `None` if it is not about a single agent.
 /// - `user`: `None` if it is about everybody.
-pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
+pub(crate) fn object(agent: Option<&str>, user: Option<&str>) -> String {
     format!("{}/{}", agent.unwrap_or("*"), user.unwrap_or("*"))
 }
 
-/// Looks up one permission.
-pub fn check(policies: &Policies, caller: &Caller, permission: PlatformPermission, object: String) -> CheckRecord {
+pub(crate) fn check(
+    policies: &Policies,
+    caller: &Caller,
+    permission: PlatformPermission,
+    object: String,
+) -> CheckRecord {
     Lookup::of(&policies.rbac, caller, permission.resource_and_action(), object).into_check()
 }
 
 /// Whether the caller could have the permission on any object with this prefix. It may return true
 /// if they have none, but never false if they have one.
-pub fn may_allow_prefix(policies: &Policies, caller: &Caller, permission: PlatformPermission, prefix: &str) -> bool {
+pub(crate) fn may_allow_prefix(
+    policies: &Policies,
+    caller: &Caller,
+    permission: PlatformPermission,
+    prefix: &str,
+) -> bool {
     policies
         .rbac
         .may_allow_prefix(&caller.roles, permission.resource_and_action(), prefix)
 }
 
-/// For each object, whether the caller has the permission.
-pub fn check_each(
+pub(crate) fn check_each(
     policies: &Policies,
     caller: &Caller,
     permission: PlatformPermission,

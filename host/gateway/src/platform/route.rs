@@ -9,41 +9,29 @@ use uuid::Uuid;
 use tollgate_core::session::SessionId;
 use tollgate_proxy::target::{Error, check_path};
 
-/// Where the API is.
 const API: &str = "/api/v1/";
 
-/// What a request to the API asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlatformRoute {
-    /// The agents the caller may use.
     Agents,
-    /// Tokens, without their secrets.
     Tokens,
-    /// Creates a token.
     CreateToken,
-    /// Revokes a token.
     RevokeToken(Uuid),
     /// Sessions that are active or could be.
     Sessions,
-    /// Creates a browser session.
     CreateSession,
-    /// Ends a session of any kind.
     RevokeSession(SessionId),
-    /// The audit log.
     Audit,
 }
 
 /// Whether pages of allowed origins may call this path. They create and end the session that their
 /// calls to clusters use.
-pub fn allows_cors(path: &str) -> bool {
+pub(crate) fn allows_cors(path: &str) -> bool {
     let tail = path.strip_prefix("/api/v1/sessions");
     tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
 /// Finds what a request to the API asks for. `None` if it is not for the API.
-///
-/// # Errors
-/// [`Error`] of [`check_path`], where the path is one of the API's.
 pub(crate) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRoute>, Error> {
     let Some(tail) = uri.path().strip_prefix(API) else {
         return Ok(None);
@@ -77,7 +65,6 @@ pub(crate) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRout
     Ok(Some(route))
 }
 
-/// Decodes a segment once and reads it.
 fn decoded<T>(segment: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     let text = percent_encoding::percent_decode_str(segment).decode_utf8().ok()?;
     read(&text)

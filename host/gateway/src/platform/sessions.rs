@@ -26,7 +26,6 @@ use tollgate_identity::store::{
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
-/// The result of a revocation.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Revoked {
@@ -34,7 +33,6 @@ pub(super) struct Revoked {
     /// Requests, watches, logs and tunnels that this replica closed at once. Other replicas follow
     /// within a second.
     closed: u32,
-    /// What the revocation does not end.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
@@ -232,11 +230,9 @@ impl PlatformHandler<'_> {
     }
 }
 
-/// Position of a session in its list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Position {
-    /// Sessions in use.
     AtWork(ActiveSessionCursor),
     /// Unused browser sessions. `None` is the position before the first.
     Unused(Option<CreationCursor>),

@@ -27,7 +27,6 @@ use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::agent::AccessMode;
 
-/// The one scope of tokens created here.
 const SCOPE: &str = "k8s_proxy";
 
 /// A new token with its secret, which is shown this once.

@@ -97,7 +97,7 @@ impl Error {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NotPermitted { .. } => StatusCode::FORBIDDEN,
-            Self::Content(error) => error.status(),
+            Self::Content(error) => error.answer().0,
             Self::NoVersion => StatusCode::CONFLICT,
             Self::Change(_) => StatusCode::BAD_REQUEST,
             Self::State(error) => state_status(error),
@@ -108,7 +108,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotPermitted { .. } => "permission_denied",
-            Self::Content(error) => error.code(),
+            Self::Content(error) => error.answer().1,
             Self::NoVersion => "version_missing",
             Self::Change(_) => "project_invalid",
             Self::State(error) => state_code(error),

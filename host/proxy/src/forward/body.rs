@@ -6,8 +6,8 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use super::Error;
 use super::end::{EndConditions, EndWatcher, ExchangeDeadline};
 use super::timeout::LazyTimer;
+use super::{Error, ended_text};
 use crate::headers::{HeldValue, clean_trailers};
 use tollgate_core::header_names::{HeaderOwner, owner};
+use tollgate_identity::sessions::EndReason;
 
 /// Why content ended early.
 #[derive(Debug, thiserror::Error)]
@@ -52,18 +53,10 @@ pub enum BodyError {
     /// The exchange took longer than allowed.
     #[error("the exchange took longer than allowed")]
     ExchangeTimeout,
-    /// The caller's credential ended.
-    #[error("the caller's credential ended")]
-    CredentialEnded,
-    /// Somebody revoked the caller's session.
-    #[error("the caller's session was revoked")]
-    Revoked,
-    /// The caller lost the access that let the request pass.
-    #[error("the caller's access was withdrawn")]
-    Withdrawn,
-    /// The store stopped answering, so the caller may have been revoked.
-    #[error("the store is unavailable")]
-    StoreUnavailable,
+    /// The caller's credential, session or access ended, or the store stopped answering, so that it
+    /// may have ended.
+    #[error("{}", ended_text(*.0))]
+    Ended(EndReason),
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -72,54 +65,41 @@ pub enum BodyError {
 /// Progress of a request's content, as seen by the task that waits for the response.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    frames: AtomicU64,
-    failure: AtomicU8,
+    pub(super) frames: AtomicU64,
+    /// Kept here because hyper may lose the error.
+    pub(super) failure: OnceLock<Failure>,
 }
 
-/// Why a request's content failed. Kept here because hyper may lose the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     TooLarge,
     Silent,
     Broken,
-    CredentialEnded,
-    Revoked,
-    Withdrawn,
-    StoreUnavailable,
+    Ended(EndReason),
 }
 
-impl Progress {
-    pub(super) fn frames(&self) -> u64 {
-        self.frames.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn failure(&self) -> Option<Failure> {
-        match self.failure.load(Ordering::Acquire) {
-            1 => Some(Failure::TooLarge),
-            2 => Some(Failure::Silent),
-            3 => Some(Failure::Broken),
-            4 => Some(Failure::CredentialEnded),
-            5 => Some(Failure::Revoked),
-            6 => Some(Failure::Withdrawn),
-            7 => Some(Failure::StoreUnavailable),
-            _ => None,
-        }
-    }
-
-    fn fail(&self, error: &BodyError) {
-        let failure = match error {
-            BodyError::TooLarge { .. } => 1,
-            BodyError::ClientSilent { .. } => 2,
-            BodyError::CredentialEnded => 4,
-            BodyError::Revoked => 5,
-            BodyError::Withdrawn => 6,
-            BodyError::StoreUnavailable => 7,
+impl From<&BodyError> for Failure {
+    fn from(error: &BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { .. } => Self::TooLarge,
+            BodyError::ClientSilent { .. } => Self::Silent,
+            BodyError::Ended(ending) => Self::Ended(*ending),
             BodyError::Client(_)
             | BodyError::BackendSilent { .. }
             | BodyError::ExchangeTimeout
-            | BodyError::Backend(_) => 3,
-        };
-        self.failure.store(failure, Ordering::Release);
+            | BodyError::Backend(_) => Self::Broken,
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::TooLarge => Self::ContentTooLarge,
+            Failure::Silent => Self::ClientSilent,
+            Failure::Broken => Self::ClientBroken,
+            Failure::Ended(ending) => Self::Ended(ending),
+        }
     }
 }
 
@@ -153,9 +133,7 @@ struct Upload {
 /// How a client's trailers are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trailers {
-    /// Those a client may write are forwarded.
     Forwarded,
-    /// None are.
     Dropped,
 }
 
@@ -332,18 +310,7 @@ impl Body {
         let max_length = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let mut whole = BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
         while let Some(frame) = self.frame().await {
-            let frame = frame.map_err(|error| match error {
-                BodyError::TooLarge { .. } => Error::ContentTooLarge,
-                BodyError::ClientSilent { .. } => Error::ClientSilent,
-                BodyError::CredentialEnded => Error::CredentialEnded,
-                BodyError::Revoked => Error::Revoked,
-                BodyError::Withdrawn => Error::Withdrawn,
-                BodyError::StoreUnavailable => Error::StoreUnavailable,
-                BodyError::Client(_)
-                | BodyError::BackendSilent { .. }
-                | BodyError::ExchangeTimeout
-                | BodyError::Backend(_) => Error::ClientBroken,
-            })?;
+            let frame = frame.map_err(|error| Error::from(Failure::from(&error)))?;
             if let Ok(data) = frame.into_data() {
                 if whole.len().saturating_add(data.len()) > max_length {
                     return Err(Error::ContentTooLarge);
@@ -382,7 +349,8 @@ impl Upload {
                 Ok(_) => {
                     progress.frames.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => progress.fail(error),
+                // There is one failure at most: it ends the content.
+                Err(error) => drop(progress.failure.set(error.into())),
             }
         }
         polled

@@ -13,25 +13,25 @@ use super::timeout::LazyTimer;
 use super::{BodyError, Error};
 use tollgate_identity::sessions::{EndReason, EndSignal, PolledEndSignal};
 
-/// A fixed time at which an exchange ends, and why.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExchangeDeadline {
     pub(super) at: Instant,
     cause: DeadlineCause,
 }
 
-/// Why an exchange has a deadline.
 #[derive(Clone, Copy, Debug)]
 enum DeadlineCause {
-    /// The configured bound on the whole exchange.
-    ExchangeTimeout { allowed: Duration },
+    ExchangeTimeout {
+        allowed: Duration,
+    },
     /// The caller's credential ends. `decision` is the id of the decision that allowed the
     /// exchange.
-    Credential { decision: Uuid },
+    Credential {
+        decision: Uuid,
+    },
 }
 
 impl ExchangeDeadline {
-    /// The end of the whole exchange, after `allowed` from now.
     pub(super) fn total(allowed: Duration) -> Option<Self> {
         Self::after(allowed, DeadlineCause::ExchangeTimeout { allowed })
     }
@@ -44,7 +44,6 @@ impl ExchangeDeadline {
         Self::after(left, DeadlineCause::Credential { decision })
     }
 
-    /// The earlier of two deadlines.
     pub(super) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         one.into_iter().chain(other).min_by_key(|deadline| deadline.at)
     }
@@ -55,11 +54,10 @@ impl ExchangeDeadline {
         Some(Self { at, cause })
     }
 
-    /// Why there is no response head.
     pub(super) fn error(self) -> Error {
         match self.cause {
             DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout { allowed },
-            DeadlineCause::Credential { .. } => Error::CredentialEnded,
+            DeadlineCause::Credential { .. } => Error::Ended(EndReason::Expired),
         }
     }
 
@@ -70,18 +68,15 @@ impl ExchangeDeadline {
             DeadlineCause::ExchangeTimeout { .. } => BodyError::ExchangeTimeout,
             DeadlineCause::Credential { decision } => {
                 tracing::info!(target: "tollgate::decision", %decision, "content is cut: the caller's credential ended");
-                BodyError::CredentialEnded
+                BodyError::Ended(EndReason::Expired)
             }
         }
     }
 }
 
-/// Everything that can end an exchange early.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndConditions {
-    /// At a time.
     pub(super) deadline: Option<ExchangeDeadline>,
-    /// From outside.
     pub(super) signal: Option<DecisionSignal>,
 }
 
@@ -89,32 +84,13 @@ pub(super) struct EndConditions {
 #[derive(Clone, Debug)]
 pub(super) struct DecisionSignal {
     pub(super) signal: EndSignal,
-    /// Id of the decision that allowed the exchange.
     pub(super) decision: Uuid,
 }
 
-impl DecisionSignal {
-    /// Why there is no response head.
-    pub(super) fn error(ending: EndReason) -> Error {
-        match ending {
-            EndReason::Revoked => Error::Revoked,
-            EndReason::Expired => Error::CredentialEnded,
-            EndReason::Withdrawn => Error::Withdrawn,
-            EndReason::StoreUnavailable => Error::StoreUnavailable,
-        }
-    }
-
-    /// Why content is cut.
-    fn body_error(ending: EndReason, decision: Uuid) -> BodyError {
-        let reason = ending.as_str();
-        tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
-        match ending {
-            EndReason::Revoked => BodyError::Revoked,
-            EndReason::Expired => BodyError::CredentialEnded,
-            EndReason::Withdrawn => BodyError::Withdrawn,
-            EndReason::StoreUnavailable => BodyError::StoreUnavailable,
-        }
-    }
+fn signal_error(ending: EndReason, decision: Uuid) -> BodyError {
+    let reason = ending.as_str();
+    tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
+    BodyError::Ended(ending)
 }
 
 /// Polls for the end of an exchange while content flows.
@@ -142,18 +118,17 @@ impl EndWatcher {
         if let Some((polled, decision)) = &self.signal
             && let Some(ending) = polled.end_reason()
         {
-            return Some(DecisionSignal::body_error(ending, *decision));
+            return Some(signal_error(ending, *decision));
         }
         let (deadline, timer) = self.timed.as_ref()?;
         timer.is_past().then(|| deadline.body_error())
     }
 
-    /// Ready when the exchange has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)
         {
-            return Poll::Ready(DecisionSignal::body_error(ending, *decision));
+            return Poll::Ready(signal_error(ending, *decision));
         }
         match &mut self.timed {
             Some((deadline, timer)) => timer.poll_expired(cx).map(|()| deadline.body_error()),

@@ -19,7 +19,6 @@ use super::backend::Connector;
 /// streams.
 const MAX_EXCHANGES_PER_CLIENT: usize = 100;
 
-/// Clients to one server.
 const MAX_CLIENTS: usize = 1_000;
 
 type HttpClient = Client<Connector, Body>;
@@ -100,7 +99,6 @@ impl Http2Pool {
         taken
     }
 
-    /// Number of clients.
     #[cfg(test)]
     fn count(&self) -> usize {
         self.clients.lock().unwrap().len()

@@ -119,7 +119,8 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
     let activity = Arc::new(Activity {
         start: Instant::now(),
         last: AtomicU64::new(0),
-        ..Activity::default()
+        half_closed: AtomicBool::new(false),
+        changed: Notify::new(),
     });
     let mut client = ActivityStream {
         io: TokioIo::new(client),
@@ -144,17 +145,6 @@ struct Activity {
     last: AtomicU64,
     half_closed: AtomicBool,
     changed: Notify,
-}
-
-impl Default for Activity {
-    fn default() -> Self {
-        Self {
-            start: Instant::now(),
-            last: AtomicU64::new(0),
-            half_closed: AtomicBool::new(false),
-            changed: Notify::new(),
-        }
-    }
 }
 
 impl Activity {

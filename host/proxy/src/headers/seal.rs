@@ -114,7 +114,6 @@ impl Outbound {
         self.decision
     }
 
-    /// Time until the caller's credential ends.
     pub(crate) fn credential_time_left(&self) -> Option<Duration> {
         let left = self.ends_at?.duration_since(jiff::Timestamp::now());
         // An expired credential has no time left.
@@ -126,7 +125,6 @@ impl Outbound {
         &self.request
     }
 
-    /// Sets the target.
     fn to(mut self, path: PathAndQuery) -> Result<Self, Error> {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.upstream.scheme.clone());
@@ -235,7 +233,6 @@ impl CleanedRequest {
         sealed.to(path)
     }
 
-    /// The fields every upstream gets.
     fn begin(self, upstream: &Arc<Upstream>, peer: &Arc<Peer>) -> Result<Outbound, Error> {
         let Self {
             method,
@@ -288,7 +285,6 @@ impl CleanedRequest {
     }
 }
 
-/// Writes a cluster's credential.
 fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(), Error> {
     for (name, value) in &credential.headers {
         // The credential's fields replace the client's.
@@ -318,7 +314,6 @@ fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> 
     value.map(Some).ok_or(Error::Credential)
 }
 
-/// Writes who calls.
 fn put_identity(
     fields: &mut HeaderMap,
     host_headers: &HostHeaders<'_>,

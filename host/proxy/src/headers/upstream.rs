@@ -22,12 +22,9 @@ pub struct Upstream {
     extension: Option<String>,
 }
 
-/// Whether an upstream trusts `X-Remote-*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestHeader {
-    /// It does, and authenticates the gateway by its client certificate.
     Sent,
-    /// It does not, and they are not sent.
     Absent,
 }
 

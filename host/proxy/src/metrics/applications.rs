@@ -22,14 +22,12 @@ pub struct ApplicationGrants(Family<Labels, Gauge>);
 
 impl ApplicationGrants {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let family = Family::default();
-        registry.register(
+        Self(super::register(
+            registry,
             "tollgate_application_grants",
             "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
              and keys that may travel along (extra), by what the cluster said",
-            Family::clone(&family),
-        );
-        Self(family)
+        ))
     }
 
     /// Replaces all values: for each cluster, how many grants of impersonation, existence and

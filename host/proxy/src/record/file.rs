@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::{Record, RecordView, Termination};
+use super::{Record, Termination};
 
 /// The decision file cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +24,9 @@ pub struct FileError {
     source: std::io::Error,
 }
 
-/// A message to the thread that writes the decision file.
 #[derive(Debug)]
 pub(super) enum WriterMessage {
-    /// A record to append.
     Record(Arc<Record>),
-    /// The termination of an exchange that a decision had allowed.
     Termination(Uuid, Termination),
     /// Answered when every line before it is written.
     Flush(oneshot::Sender<()>),
@@ -67,7 +64,7 @@ pub(super) fn write_lines(
                     let mut next = Some(message);
                     while let Some(message) = next {
                         let written = match message {
-                            WriterMessage::Record(record) => write(&mut file, &RecordView::of(&record)),
+                            WriterMessage::Record(record) => write(&mut file, &record),
                             WriterMessage::Termination(id, ended) => {
                                 write(&mut file, &TerminationView { decision_id: id, ended })
                             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, RecordView, Recorder, trace_id};
+use super::{Outcome, Recorder, trace_id};
 use crate::metrics::Metrics;
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_state::Cluster;
@@ -101,9 +101,9 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
     open.note(|record| record.peer = Some(([10, 9, 8, 7], 6).into()));
     open.close(Outcome::Denied, StatusCode::FORBIDDEN, "permission_denied");
     let record = &recorder.latest(1, |_| true)[0];
-    let operator = serde_json::to_string(&RecordView::of(record)).unwrap();
+    let operator = serde_json::to_string(&record).unwrap();
     assert_eq!(operator.matches("secret-").count(), 6, "{operator}");
-    let caller = serde_json::to_string(&RecordView::of(record).for_caller()).unwrap();
+    let caller = serde_json::to_string(&record.for_caller()).unwrap();
     assert!(!caller.contains("secret-"), "{caller}");
     assert!(
         operator.contains("10.9.8.7:6") && !caller.contains("10.9.8.7"),

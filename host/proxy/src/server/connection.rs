@@ -108,18 +108,14 @@ impl<H: Handler> ServerContext<H> {
     }
 }
 
-/// How a connection learns that it must end.
 #[derive(Debug)]
 pub(super) struct ShutdownSignals {
-    /// After the requests that are open.
     pub(super) drain: CancellationToken,
     /// After the requests that are open, because new connections need its permits.
     pub(super) evict: CancellationToken,
-    /// At once.
     pub(super) abort: CancellationToken,
 }
 
-/// Serves one connection to its end.
 pub(super) async fn run<H: Handler>(
     shared: Arc<ServerContext<H>>,
     (stream, address): (TcpStream, SocketAddr),
@@ -437,7 +433,6 @@ fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> 
     Ok(())
 }
 
-/// One open request of a peer.
 struct InFlightRequest(Arc<Peer>);
 
 impl InFlightRequest {

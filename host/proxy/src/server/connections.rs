@@ -20,7 +20,6 @@ use super::peer::Peer;
 /// idle connection means scanning all.
 const EVICTION_DIVISOR: usize = 64;
 
-/// All connections of a listener.
 #[derive(Debug)]
 pub(super) struct Connections {
     limit: usize,
@@ -87,7 +86,6 @@ impl Connections {
         })
     }
 
-    /// Asks some idle connections to close.
     pub(super) fn evict(&self) {
         let evicted = self.lock().evict(self.limit, None);
         tracing::debug!(evicted, "idle connections give way to new ones");

@@ -21,7 +21,6 @@ const CHUNK_DIGITS: usize = 15;
 /// Digits of a content length.
 const LENGTH_DIGITS: usize = 18;
 
-/// Checks the framing of the requests of one connection.
 #[derive(Debug)]
 pub(super) struct FramingValidator {
     state: State,
@@ -29,7 +28,6 @@ pub(super) struct FramingValidator {
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
     line_bytes: usize,
-    /// Heads that ended.
     heads: u64,
     /// How many heads had ended before one whose fields were refused.
     refused_fields: Option<u64>,
@@ -50,7 +48,6 @@ enum State {
     Refused,
 }
 
-/// What a head says about its content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Framing {
     length: Option<u64>,
@@ -58,14 +55,12 @@ struct Framing {
     upgrade: bool,
 }
 
-/// Where within a request the bytes read so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPhase {
     /// No byte of the next request arrived.
     Between,
     /// A head has started and not ended.
     Head,
-    /// Content, or bytes that are not checked.
     Other,
 }
 
@@ -179,7 +174,6 @@ impl FramingValidator {
         Some(&[])
     }
 
-    /// Checks one line without its LF.
     fn line(&mut self, line: &[u8]) -> Option<()> {
         let line = line.strip_suffix(b"\r")?;
         if memchr::memchr(b'\r', line).is_some() {
@@ -218,7 +212,6 @@ impl FramingValidator {
         State::RequestLine
     }
 
-    /// What follows a head.
     fn content(&mut self) -> State {
         self.heads += 1;
         match self.framing {

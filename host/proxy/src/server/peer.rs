@@ -32,7 +32,6 @@ pub struct Peer {
     requests_started: AtomicU64,
     /// The logical time at which it was accepted or its last request ended.
     idle_since: AtomicU64,
-    /// A caller was authenticated on the connection.
     authenticated: AtomicBool,
     /// Number of requests before the one whose fields were refused.
     refused_after: AtomicU64,
@@ -45,7 +44,6 @@ pub struct Peer {
     _slot: Option<ConnectionSlot>,
 }
 
-/// How a client's bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Plain,
@@ -93,7 +91,6 @@ impl Peer {
         Self::unlimited(address, Transport::Plain)
     }
 
-    /// A peer without a connection, for tests of later stages.
     #[cfg(test)]
     pub(crate) fn for_test(address: SocketAddr, transport: Transport) -> Self {
         Self::unlimited(address, transport)
@@ -104,7 +101,6 @@ impl Peer {
         self.address
     }
 
-    /// Value of `X-Forwarded-For`.
     pub(crate) fn forwarded_for(&self) -> &HeaderValue {
         &self.forwarded_for
     }
@@ -122,12 +118,10 @@ impl Peer {
         &self.closing
     }
 
-    /// Requests being answered now.
     pub(super) fn open_requests(&self) -> u32 {
         self.open_requests.load(Ordering::Acquire)
     }
 
-    /// Requests started so far.
     pub(super) fn requests_started(&self) -> u64 {
         self.requests_started.load(Ordering::Relaxed)
     }
@@ -163,7 +157,6 @@ impl Peer {
         self.authenticated.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a caller was authenticated on the connection.
     pub(super) fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Relaxed)
     }

@@ -25,7 +25,6 @@ const INVALID_LINE: &[u8] = b"\0\r\n\r\n";
 /// make the response. The request is marked before, and is never forwarded.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
-/// The transport.
 #[derive(Debug)]
 pub(super) enum Socket {
     Plain(TcpStream),
@@ -35,15 +34,12 @@ pub(super) enum Socket {
 /// Whether a connection is readable, and if not, why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
-    /// It is still readable.
     Readable,
-    /// The client closed its side.
     ClosedByClient,
     /// A head began and did not end in time.
     HeadTimeout,
     /// Nothing came in time.
     Idle,
-    /// A line was refused.
     Refused,
 }
 
@@ -98,13 +94,11 @@ impl CheckedStream {
         self.state
     }
 
-    /// Whether a head has started and not ended.
     pub(super) fn is_in_head(&self) -> bool {
         let checks = self.checks.as_ref();
         checks.is_some_and(|checks| checks.framing.phase() == RequestPhase::Head)
     }
 
-    /// The transport itself, for use without the parser.
     pub(super) fn into_socket(self) -> Socket {
         self.socket
     }

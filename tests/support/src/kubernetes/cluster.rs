@@ -12,11 +12,11 @@ use tokio::net::TcpSocket;
 use tokio::sync::OnceCell;
 
 use super::audit::Audit;
-use crate::authority::{Authority, Pair};
 use super::daemon::Daemon;
 use super::eventually;
 use super::kubectl::{Credential, Kubectl};
 use super::node::Node;
+use crate::authority::{Authority, Pair};
 
 /// Everything but the server's talk with itself; no bodies, so no secrets.
 const AUDIT_POLICY: &str = r#"

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::authority::Authority;
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
 use super::{eventually, kubelet};
+use crate::authority::Authority;
 
 /// Its name.
 const NAME: &str = "node";

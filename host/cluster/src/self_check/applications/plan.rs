@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
+use super::super::is_same_connection;
 use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use crate::access::{ClusterAccess, Clusters};
@@ -27,7 +28,6 @@ pub struct AccountPlan {
     pub(super) keys: Vec<String>,
 }
 
-/// The accounts to ask one cluster about.
 #[derive(Debug)]
 pub(super) struct ClusterAccounts {
     /// Its name in metrics and logs.
@@ -83,12 +83,7 @@ impl ClusterAccounts {
     /// Whether both access the cluster in the same way, so that results of one are valid for the
     /// other. A changed credential takes effect with the next round at the latest.
     pub(super) fn has_same_connection(&self, other: &Self) -> bool {
-        let connection = |cluster: &Self| {
-            let access = cluster.access.as_ref()?;
-            let backend = access.backend().map(Arc::as_ptr);
-            Some((backend, Arc::clone(access.provider())))
-        };
-        connection(self) == connection(other)
+        is_same_connection(self.access.as_ref(), other.access.as_ref())
     }
 
     /// Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts to ask about now, those asked about
@@ -138,7 +133,6 @@ impl ClusterAccounts {
         unknown.count()
     }
 
-    /// The command that prints the roles the gateway needs there.
     pub(super) fn command(&self) -> String {
         format!("tollgate rbac manifest --applications --cluster {}", self.label)
     }

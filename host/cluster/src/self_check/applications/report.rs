@@ -1,9 +1,6 @@
 //! Reports the accounts that Applications act as to operators: an [`AccountsReport`] for the admin
 //! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use serde::Serialize;
 
 use super::super::accounts::ActingApplications;
@@ -15,40 +12,17 @@ use tollgate_policy::impersonate::service_account::ServiceAccountName;
 /// Most accounts that are shown of one cluster. Those with missing or unknown results come first.
 const MAX_SHOWN_ACCOUNTS: usize = 1_000;
 
-/// Why it is unknown whether an account exists.
 const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
 /// Why there is no result for an account.
 const NOT_ASKED: &str = "it was not asked about yet";
 
-/// The latest report. Clones share it.
-#[derive(Clone, Debug)]
-pub struct SharedReports(Arc<ArcSwap<AccountsReport>>);
-
-impl Default for SharedReports {
-    fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(AccountsReport::default())))
-    }
-}
-
-impl SharedReports {
-    /// The latest report. Until clusters were asked, it has mode `off` and no clusters.
-    pub fn report(&self) -> Arc<AccountsReport> {
-        self.0.load_full()
-    }
-
-    pub(super) fn set(&self, report: AccountsReport) {
-        self.0.store(Arc::new(report));
-    }
-}
-
-/// The report of the accounts that Applications act as.
+/// What was found about the service accounts of Applications, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountsReport {
     /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
-    pub mode: &'static str,
-    /// By server.
-    pub clusters: Vec<ClusterReport>,
+    pub(crate) mode: &'static str,
+    pub(crate) clusters: Vec<ClusterReport>,
 }
 
 impl Default for AccountsReport {
@@ -60,102 +34,68 @@ impl Default for AccountsReport {
     }
 }
 
-/// The report of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ClusterReport {
+pub(crate) struct ClusterReport {
     /// Its name, or its server if the name is not unique.
-    pub cluster: String,
-    /// Its API server.
-    pub server: String,
-    /// Why it did not answer.
+    pub(crate) cluster: String,
+    pub(crate) server: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// The mode in which the gateway may impersonate every account of the cluster, including those
     /// no Application needs. Whoever has its credential controls the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub acts_as_all: Option<&'static str>,
-    /// Whether the gateway may impersonate accounts: number of each answer.
-    pub impersonation: Counts,
-    /// Whether accounts exist: number of each answer.
-    pub existence: Counts,
-    /// The command that prints the required roles, if some are missing.
+    pub(crate) acts_as_all: Option<&'static str>,
+    pub(crate) impersonation: Counts,
+    pub(crate) existence: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub(crate) command: Option<String>,
     /// The accounts, those with missing or unknown results first, then by name.
-    pub accounts: Vec<AccountReport>,
-    /// How many more accounts there are.
-    pub accounts_left_out: usize,
-    /// Keys of `extra` that requests send.
-    pub extra: Vec<ExtraReport>,
+    pub(crate) accounts: Vec<AccountReport>,
+    pub(crate) accounts_left_out: usize,
+    pub(crate) extra: Vec<ExtraReport>,
 }
 
-/// Number of accounts with each answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Yes.
-    pub granted: usize,
-    /// No.
-    pub missing: usize,
+pub(crate) struct Counts {
+    pub(crate) granted: usize,
+    pub(crate) missing: usize,
     /// The cluster did not answer, or was not asked yet.
-    pub unknown: usize,
+    pub(crate) unknown: usize,
 }
 
-/// The report of one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AccountReport {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Whether the gateway may impersonate it.
-    pub impersonation: AccountAnswer,
-    /// Whether it exists.
-    pub existence: AccountAnswer,
-    /// The Applications that act as it.
-    pub applications: ApplicationsReport,
+pub(crate) struct AccountReport {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) impersonation: AccountAnswer,
+    pub(crate) existence: AccountAnswer,
+    pub(crate) applications: ActingApplications,
 }
 
-/// The answer of a cluster about one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum AccountAnswer {
+pub(crate) enum AccountAnswer {
     /// The gateway may, in this mode: `classic` or `constrained`.
     Granted {
-        /// The mode.
         mode: &'static str,
     },
-    /// The account exists.
     Exists,
     /// The gateway may not, or the account does not exist.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,
-    /// The cluster did not answer.
     Unknown {
-        /// The reason.
         problem: String,
     },
 }
 
-/// The Applications that act as an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ApplicationsReport {
-    /// How many Applications.
-    pub count: usize,
-    /// The first few, as `namespace/name`.
-    pub first: Vec<String>,
-}
-
-/// The report of one key of `extra`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ExtraReport {
-    /// The key.
-    pub key: String,
+pub(crate) struct ExtraReport {
+    pub(crate) key: String,
     /// `granted`, `missing` or `unknown`.
-    pub state: &'static str,
-    /// Why it is unknown.
+    pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 pub(super) fn mode_name(mode: ImpersonationMode) -> &'static str {
@@ -213,62 +153,51 @@ impl ClusterReport {
 
 impl Counts {
     pub(super) fn of_impersonation(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
-        let mut counts = Self::default();
-        for account in cluster.accounts.keys() {
-            let account_result = result.accounts.get(account);
-            counts.add(
-                match account_result.map(|account_result| &account_result.impersonation) {
-                    Some(AccountImpersonation::Granted(_)) => Some(true),
-                    Some(AccountImpersonation::Missing | AccountImpersonation::Impossible) => Some(false),
-                    Some(AccountImpersonation::Unknown(_)) | None => None,
-                },
-            );
-        }
-        counts
+        let results = cluster.accounts.keys().map(|account| result.accounts.get(account));
+        let answer = |result: Option<&AccountResult>| match result?.impersonation {
+            AccountImpersonation::Granted(_) => Some(true),
+            AccountImpersonation::Missing | AccountImpersonation::Impossible => Some(false),
+            AccountImpersonation::Unknown(_) => None,
+        };
+        results.map(answer).collect()
     }
 
     pub(super) fn of_existence(cluster: &ClusterAccounts, result: &SurveyResult) -> Self {
-        let mut counts = Self::default();
-        for account in cluster.accounts.keys() {
-            let account_result = result.accounts.get(account);
-            counts.add(match account_result.map(|account_result| &account_result.existence) {
-                Some(AccountExistence::Present) => Some(true),
-                Some(AccountExistence::Absent) => Some(false),
-                Some(AccountExistence::Hidden | AccountExistence::Unknown(_)) | None => None,
-            });
-        }
-        counts
+        let results = cluster.accounts.keys().map(|account| result.accounts.get(account));
+        let answer = |result: Option<&AccountResult>| match result?.existence {
+            AccountExistence::Present => Some(true),
+            AccountExistence::Absent => Some(false),
+            AccountExistence::Hidden | AccountExistence::Unknown(_) => None,
+        };
+        results.map(answer).collect()
     }
 
     pub(super) fn of_extra(keys: &[String], result: &SurveyResult) -> Self {
+        let answer = |key: &String| match result.extra.get(key)? {
+            ExtraStatus::Granted => Some(true),
+            ExtraStatus::Missing => Some(false),
+            ExtraStatus::Unknown(_) => None,
+        };
+        keys.iter().map(answer).collect()
+    }
+
+    pub(super) fn to_array(self) -> [usize; 3] {
+        [self.granted, self.missing, self.unknown]
+    }
+}
+
+impl FromIterator<Option<bool>> for Counts {
+    fn from_iter<I: IntoIterator<Item = Option<bool>>>(answers: I) -> Self {
         let mut counts = Self::default();
-        for key in keys {
-            counts.add(match result.extra.get(key) {
-                Some(ExtraStatus::Granted) => Some(true),
-                Some(ExtraStatus::Missing) => Some(false),
-                Some(ExtraStatus::Unknown(_)) | None => None,
-            });
+        for answer in answers {
+            let count = match answer {
+                Some(true) => &mut counts.granted,
+                Some(false) => &mut counts.missing,
+                None => &mut counts.unknown,
+            };
+            *count = count.saturating_add(1);
         }
         counts
-    }
-
-    fn add(&mut self, answer: Option<bool>) {
-        let count = match answer {
-            Some(true) => &mut self.granted,
-            Some(false) => &mut self.missing,
-            None => &mut self.unknown,
-        };
-        *count = count.saturating_add(1);
-    }
-
-    /// Counts of granted, missing and unknown.
-    pub(super) fn to_array(self) -> [usize; 3] {
-        let Self {
-            granted,
-            missing,
-            unknown,
-        } = self;
-        [granted, missing, unknown]
     }
 }
 
@@ -292,10 +221,7 @@ impl AccountReport {
                 Some(AccountExistence::Unknown(problem)) => AccountAnswer::unknown(problem),
                 None => AccountAnswer::unknown(&NOT_ASKED),
             },
-            applications: ApplicationsReport {
-                count: acting.count,
-                first: acting.first.clone(),
-            },
+            applications: acting.clone(),
         }
     }
 }

@@ -18,72 +18,54 @@ use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Most accounts asked about in one round. Each takes at most four requests.
 pub(super) const MAX_ACCOUNTS_PER_ROUND: usize = 256;
-/// Most requests to one cluster at once.
 const MAX_IN_FLIGHT: usize = 4;
-/// Longest round.
 pub(super) const ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Fewest accounts of a namespace for which rights on the whole namespace are checked.
 const MIN_NAMESPACE_ACCOUNTS: usize = 3;
 
-/// What one cluster lets the gateway do, as far as it was asked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SurveyResult {
-    /// Results for each account that was asked about.
     pub(super) accounts: BTreeMap<ServiceAccountName, AccountResult>,
-    /// Results for each key of `extra`.
     pub(super) extra: BTreeMap<String, ExtraStatus>,
     /// The mode in which every account of the cluster may be impersonated, including those that no
     /// Application acts as.
     pub(super) all: Option<ImpersonationKind>,
     /// When the cluster was last asked, successfully or not.
     pub(super) at: Option<Instant>,
-    /// Why the cluster did not answer at all.
     pub(super) problem: Option<CheckError>,
 }
 
-/// What one cluster lets the gateway do with one account.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AccountResult {
     pub(super) impersonation: AccountImpersonation,
     pub(super) existence: AccountExistence,
-    /// When the account was asked about.
     pub(super) at: Instant,
 }
 
-/// Whether the gateway may act as an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccountImpersonation {
     /// It may, in this mode.
     Granted(ImpersonationKind),
-    /// It may not.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,
-    /// The cluster did not answer.
     Unknown(CheckError),
 }
 
-/// Whether an account exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccountExistence {
-    /// It exists.
     Present,
-    /// It does not exist.
     Absent,
     /// The gateway may not check, and does not need to.
     Hidden,
-    /// The cluster did not answer.
     Unknown(CheckError),
 }
 
-/// Whether a key of `extra` may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExtraStatus {
     /// It may, with any value.
     Granted,
-    /// It may not.
     Missing,
-    /// The cluster did not answer.
     Unknown(CheckError),
 }
 
@@ -96,7 +78,6 @@ impl AccountResult {
     }
 }
 
-/// Rights on all accounts, or on whole namespaces.
 #[derive(Debug, Default)]
 struct BroadRights {
     all: BTreeSet<AccountRight>,
@@ -112,9 +93,6 @@ impl BroadRights {
 
 /// Asks about `due` accounts and every key, and keeps the results of the other accounts. What is
 /// not asked before `deadline` keeps its result.
-///
-/// - `due`: at most [`MAX_ACCOUNTS_PER_ROUND`] accounts.
-/// - `deadline`: [`ROUND_TIMEOUT`] from now.
 ///
 /// Cancel safe.
 pub(super) async fn survey(

@@ -6,10 +6,8 @@ use super::plan::ClusterAccounts;
 use super::survey::{AccountExistence, AccountImpersonation, ExtraStatus, SurveyResult};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
-/// Most accounts that a line names.
 const MAX_NAMED: usize = 5;
 
-/// The warnings about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClusterWarnings {
     problem: Option<String>,
@@ -50,7 +48,6 @@ impl ClusterWarnings {
         warnings
     }
 
-    /// Logs what differs from `before`.
     pub(super) fn log_changes(&self, accounts: &ClusterAccounts, before: Option<&Self>) {
         let cluster = &*accounts.label;
         let no_warnings = Self::default();

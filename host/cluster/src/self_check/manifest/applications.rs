@@ -10,20 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
-use super::{ConstrainedPermissions, RBAC_GROUP, Subject, cluster_role, cluster_role_binding, constrained_rules};
+use super::{ConstrainedPermissions, Subject, cluster_role, constrained_rules, namespaced_role};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 /// Name of the role for classic impersonation in each namespace, and of its binding.
-pub const ROLE: &str = "tollgate-applications";
+const ROLE: &str = "tollgate-applications";
 /// Name of the roles for constrained impersonation, and of their bindings.
-pub const CONSTRAINED_ROLE: &str = "tollgate-applications-constrained";
+const CONSTRAINED_ROLE: &str = "tollgate-applications-constrained";
 /// Name of the role for keys of `extra`, and of its binding.
-pub const EXTRA_ROLE: &str = "tollgate-applications-extra";
+const EXTRA_ROLE: &str = "tollgate-applications-extra";
 
 /// Label of all these objects, by which obsolete ones are found.
-pub const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
+const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
 
-/// The kind of constrained impersonation for service accounts.
 const IMPERSONATION_KIND: &str = "serviceaccount";
 
 /// Whether the gateway may check which accounts exist.
@@ -87,8 +86,7 @@ pub fn classic(
     if !keys.is_empty() {
         let resources: Vec<String> = keys.iter().map(|key| format!("userextras/{key}")).collect();
         let rule = json!({"apiGroups": [AUTHENTICATION_GROUP], "resources": resources, "verbs": ["impersonate"]});
-        objects.push(cluster_role(EXTRA_ROLE, &[rule]));
-        objects.push(cluster_role_binding(EXTRA_ROLE, subject));
+        objects.extend(cluster_role(EXTRA_ROLE, &[rule], subject));
     }
     labeled(objects)
 }
@@ -105,11 +103,8 @@ pub fn constrained(
         (CONSTRAINED_ROLE, ImpersonationKind::Constrained),
         (subject, check),
     );
-    objects.push(cluster_role(
-        CONSTRAINED_ROLE,
-        &constrained_rules(permissions, IMPERSONATION_KIND),
-    ));
-    objects.push(cluster_role_binding(CONSTRAINED_ROLE, subject));
+    let rules = constrained_rules(permissions, IMPERSONATION_KIND);
+    objects.extend(cluster_role(CONSTRAINED_ROLE, &rules, subject));
     labeled(objects)
 }
 
@@ -142,15 +137,7 @@ fn roles(
         if check == ExistenceCheck::With {
             rules.push(rule("", "get"));
         }
-        let metadata = json!({"name": role, "namespace": namespace});
-        objects.push(json!({
-            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "Role", "metadata": metadata, "rules": rules,
-        }));
-        objects.push(json!({
-            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role},
-            "subjects": [subject.to_value()],
-        }));
+        objects.extend(namespaced_role((namespace, role), &rules, subject));
     }
     objects
 }

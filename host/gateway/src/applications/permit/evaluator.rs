@@ -46,12 +46,10 @@ impl Default for ApplicationEvaluationCache {
     }
 }
 
-/// A caller, an Application, and what follows from the two.
 #[derive(Debug)]
 pub(super) struct ApplicationEvaluation {
     pub(super) caller: Arc<Caller>,
     pub(super) indexed: Arc<IndexedApplication>,
-    /// The RBAC object of the Application.
     object: String,
     /// RBAC's verdicts on [`PERMISSIONS`], in the same order.
     allowed: [bool; 5],
@@ -62,12 +60,10 @@ pub(super) struct ApplicationEvaluation {
     pub(super) outcome: Result<Arc<ResolvedApplication>, DenyReason>,
 }
 
-/// An Application with the identity that acts for it.
 #[derive(Debug)]
 pub(super) struct ResolvedApplication {
     pub(super) project: Arc<Project>,
     pub(super) cluster: Arc<Cluster>,
-    /// Whether the project permits cluster and namespace of the destination.
     pub(super) permitted: bool,
     pub(super) acting_identity: ActingIdentity,
     /// The `extra` about the caller that is sent.
@@ -75,7 +71,6 @@ pub(super) struct ResolvedApplication {
     pub(super) facts: ApplicationFacts,
 }
 
-/// Why no identity can act for an Application.
 #[derive(Debug)]
 pub(super) enum DenyReason {
     Project,
@@ -95,7 +90,6 @@ const PERMISSIONS: [(&str, &str); 5] = [
     ExtraPermission::Exec.rbac(),
 ];
 
-/// The inputs of evaluations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evaluator<'a> {
     pub(super) rbac: &'a Rbac,
@@ -220,7 +214,6 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Determines the identity that acts.
 fn resolve_identity(mode: ImpersonationMode, indexed: &IndexedApplication) -> Result<ActingIdentity, DenyReason> {
     match (mode, &indexed.derived_account) {
         (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(ActingIdentity::Gateway),
@@ -233,13 +226,11 @@ fn resolve_identity(mode: ImpersonationMode, indexed: &IndexedApplication) -> Re
 }
 
 impl ApplicationEvaluation {
-    /// Whether RBAC lets the caller see the Application.
     pub(super) fn may_get(&self) -> bool {
         let [get, ..] = self.allowed;
         get
     }
 
-    /// Whether RBAC lets the caller sync it.
     pub(super) fn may_sync(&self) -> bool {
         let [_, sync, ..] = self.allowed;
         sync
@@ -251,7 +242,6 @@ impl ApplicationEvaluation {
         get && sync && may_override
     }
 
-    /// Whether RBAC allows the caller another action on the Application.
     pub(super) fn allows(&self, rbac: &Rbac, action: &str) -> bool {
         let request = RbacRequest {
             resource: "applications",
@@ -264,7 +254,6 @@ impl ApplicationEvaluation {
         }
     }
 
-    /// Whether RBAC grants the additional permission that some requests need.
     pub(super) fn may(&self, permission: ExtraPermission) -> bool {
         let [.., logs, exec] = self.allowed;
         match permission {
@@ -273,7 +262,6 @@ impl ApplicationEvaluation {
         }
     }
 
-    /// The verdicts that matter to a request, as records contain them.
     pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[CheckRecord]> {
         let [common, logs, exec] = &self.checks;
         Arc::clone(match ExtraPermission::required_for(attributes) {
@@ -300,7 +288,6 @@ fn estimate_size_kib(caller: &Caller, indexed: &IndexedApplication, checks: [&Ch
     own.saturating_add(4).saturating_add(caller.size_kib())
 }
 
-/// The fields of a verified caller that expressions can read.
 fn principal_info(principal: &Principal) -> PrincipalInfo<'_> {
     PrincipalInfo {
         username: principal.username(),

@@ -30,15 +30,13 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use cache::RestrictionsCache;
-pub use lists::ResourceList;
-pub use name::{BodyFormat, BodyName, name_in_body};
+pub(crate) use cache::RestrictionsCache;
+pub(crate) use lists::ResourceList;
+pub(crate) use name::{BodyFormat, BodyName, name_in_body};
 
 use lists::{GroupKind, Lists};
 
-/// Verbs that change objects.
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
-/// Verbs that only read them.
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// First path segments of documents that describe what a cluster serves.
 const DISCOVERY_PREFIXES: [&str; 3] = ["api", "apis", "openapi"];
@@ -47,127 +45,77 @@ const SHOWN_BYTES: usize = 256;
 
 /// Why a request is not permitted. The text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
-    /// The verb is unknown, or comes from the path.
+pub(crate) enum Violation {
     #[error("requests of this method and path are not permitted; a watch is `?watch=true`")]
     Verb,
-    /// A write that is not about a resource.
     #[error("path {path} is no resource, and project {project} permits writes of resources only")]
-    NoResource {
-        /// Decoded, shortened.
-        path: String,
-        /// The project.
-        project: String,
-    },
-    /// A read of a path that is neither a resource nor describes which resources exist.
+    NoResource { path: String, project: String },
     #[error("path {path} is not permitted in project {project}")]
-    Path {
-        /// Decoded, shortened.
-        path: String,
-        /// The project.
-        project: String,
-    },
-    /// The kind is unknown, or is not that of the request.
+    Path { path: String, project: String },
     #[error("it is not known what kind resource {resource} is")]
-    UnknownKind {
-        /// Plural, with its group.
-        resource: String,
-    },
-    /// A list of the project refuses the resource.
+    UnknownKind { resource: String },
     #[error("resource {resource} is not permitted in project {project}: {list}")]
     DeniedByList {
-        /// `group/Kind`, or `ResourceKind` of the core group.
         resource: String,
-        /// The project.
         project: String,
-        /// The list.
         list: ResourceList,
     },
-    /// A list of the project depends on the name, which is not known.
     #[error(
         "resource {resource} is permitted by name in project {project}, and the request has none that can be read: \
          {list}"
     )]
     NameRequired {
-        /// `group/Kind`.
         resource: String,
-        /// The project.
         project: String,
-        /// The list.
         list: ResourceList,
     },
-    /// A write in all namespaces at once.
     #[error("resource {resource} is in namespaces, and project {project} permits one namespace at a time")]
-    AllNamespaces {
-        /// `group/Kind`.
-        resource: String,
-        /// The project.
-        project: String,
-    },
-    /// A cluster-scoped resource, requested as if it were in a namespace.
+    AllNamespaces { resource: String, project: String },
     #[error("resource {resource} is in no namespace")]
-    NotNamespaced {
-        /// `group/Kind`.
-        resource: String,
-    },
-    /// The project's destinations do not include the namespace.
+    NotNamespaced { resource: String },
     #[error("namespace {namespace} is not permitted in project {project}: destinations")]
-    Namespace {
-        /// As requested, shortened.
-        namespace: String,
-        /// The project.
-        project: String,
-    },
-    /// A review about oneself, which the gateway's own identity would make.
+    Namespace { namespace: String, project: String },
     #[error("where no account of the Application acts, a review would speak of the gateway itself")]
     Review,
-    /// A Secret, which the gateway's own identity would read.
     #[error("secrets are not shown where no account of the Application acts")]
     Secret,
-    /// A Secret, which the gateway's own identity would change or delete.
     #[error(
         "where no account of the Application acts, secrets can only be created: other writes are answered with what \
          is stored; turn impersonation on to change or delete them"
     )]
     StoredSecret,
-    /// A token, which the gateway's own identity would request.
     #[error(
         "where no account of the Application acts, no tokens of service accounts are given out; turn impersonation on"
     )]
     Token,
 }
 
-/// The destination of an Application.
 #[derive(Clone, Copy, Debug)]
-pub struct TargetCluster<'a> {
-    /// The cluster.
-    pub cluster: &'a Cluster,
+pub(crate) struct TargetCluster<'a> {
+    pub(crate) cluster: &'a Cluster,
     /// All known clusters: a project may permit only its own.
-    pub clusters: &'a [Cluster],
+    pub(crate) clusters: &'a [Cluster],
 }
 
-/// The object of a request, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestObject<'a> {
-    /// The attributes of the request.
-    pub attributes: &'a Attributes,
+pub(crate) struct RequestObject<'a> {
+    pub(crate) attributes: &'a Attributes,
     /// The result of [`tollgate_cluster::discovery::Discovery::find`] for [`resource`]. `None` if there is
     /// none.
-    pub kind: Option<&'a ResourceKind>,
+    pub(crate) kind: Option<&'a ResourceKind>,
     /// The name in its body. `None` unless [`Restrictions::needs_name`].
-    pub name: Option<&'a BodyName>,
+    pub(crate) name: Option<&'a BodyName>,
 }
 
-/// What a project permits, compiled.
 #[derive(Debug)]
-pub struct Restrictions {
+pub(crate) struct Restrictions {
     project: Arc<Project>,
     lists: Lists,
     destinations: destination::CompiledDestinations,
 }
 
 /// Group, version and resource of a request. `None` if it is not about a resource.
-pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
+pub(crate) fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
     let resource = attributes.resource.as_deref()?;
     let resource = Some(resource).filter(|_| attributes.resource_request)?;
     Some((&attributes.api_group, &attributes.api_version, resource))
@@ -176,7 +124,7 @@ pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
 impl Restrictions {
     /// Compiles the lists and destinations of `project`, merged with global projects. Takes some
     /// microseconds for tens of rules; [`RestrictionsCache`] caches it.
-    pub fn of(project: &Arc<Project>) -> Self {
+    pub(crate) fn of(project: &Arc<Project>) -> Self {
         Self {
             lists: Lists::compile(&project.resources),
             destinations: destination::CompiledDestinations::of(project),
@@ -186,7 +134,7 @@ impl Restrictions {
 
     /// Whether the decision depends on the name in a request's body, so that it has to be read
     /// with [`name_in_body`] before [`Self::check_write`].
-    pub fn needs_name(&self, attributes: &Attributes, kind: &ResourceKind) -> bool {
+    pub(crate) fn needs_name(&self, attributes: &Attributes, kind: &ResourceKind) -> bool {
         let creates = attributes.verb == "create" && attributes.name.is_none();
         creates && self.lists.needs_name(kind.scope, GroupKind::of(kind))
     }
@@ -195,10 +143,7 @@ impl Restrictions {
     ///
     /// - `acting_identity`: the identity that would write. The gateway's own identity has more
     ///   permissions than the caller should have, so it returns no stored Secret and no token.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn check_write(
+    pub(crate) fn check_write(
         &self,
         target: TargetCluster<'_>,
         object: RequestObject<'_>,
@@ -227,10 +172,7 @@ impl Restrictions {
     ///
     /// - `acting_identity`: the identity that would read. The gateway's own identity reads no
     ///   Secrets, and makes no reviews about itself.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn check_read(
+    pub(crate) fn check_read(
         &self,
         target: TargetCluster<'_>,
         object: RequestObject<'_>,
@@ -287,7 +229,6 @@ impl Restrictions {
         }
     }
 
-    /// The name of a cluster-scoped object, as far as it is known.
     fn name_in_cluster<'a>(
         &self,
         object: RequestObject<'a>,
@@ -361,7 +302,6 @@ impl std::fmt::Display for GroupKind<'_> {
     }
 }
 
-/// The kind, if it matches the request.
 fn kind_of(object: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
     let requested = resource(object.attributes);
     let same = |kind: &&ResourceKind| requested.is_some_and(|(group, _, _)| *kind.group == *group);
@@ -399,7 +339,6 @@ fn check_disclosure(attributes: &Attributes) -> Result<(), Violation> {
     }
 }
 
-/// Whether a path that is not a resource describes which resources exist.
 fn is_discovery_path(attributes: &Attributes) -> bool {
     if ReadOrWrite::classify(attributes) != ReadOrWrite::Read {
         return false;

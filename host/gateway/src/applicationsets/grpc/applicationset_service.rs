@@ -6,98 +6,42 @@
 use serde_json::Value;
 
 use crate::applicationsets::grpc::{Error, Method};
-use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Filter, Request, Watch, WriteMode};
+use crate::applicationsets::request::Request;
+use crate::applicationsets::request::query::Query;
 use tollgate_state::write::WritableKind;
 
 /// The request that a call makes about ApplicationSets. `None` if it is about something else.
-///
-/// # Errors
-/// [`Error::Missing`].
-pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error> {
-    let mut fields = Fields(message);
+pub(crate) fn request(method: Method, mut message: Value) -> Result<Option<Request>, Error> {
+    let set = match method {
+        Method::Create => sent_set(&mut message, "applicationset")?,
+        Method::Generate => sent_set(&mut message, "applicationSet")?,
+        _ => Value::Null,
+    };
+    // The codec has checked the types, so this does not fail.
+    let query: Query = serde_json::from_value(message).map_err(|_| Error::Frame)?;
     Ok(Some(match method {
         Method::Version | Method::UserInfo => return Ok(None),
-        Method::Get => Request::Get(fields.target()),
-        Method::ResourceTree => Request::ResourceTree(fields.target()),
-        Method::Events => Request::Events(fields.target()),
-        Method::List => Request::List(fields.filter("appsetNamespace")),
-        Method::Watch => Request::Watch(Watch {
-            name: fields.text("name"),
-            resource_version: fields.text("resourceVersion"),
-            filter: fields.filter("appSetNamespace"),
-        }),
-        Method::Create => Request::Create(Create {
-            set: fields.set("applicationset")?,
-            upsert: fields.is_true("upsert"),
-            mode: if fields.is_true("dryRun") {
-                WriteMode::DryRun
-            } else {
-                WriteMode::Commit
-            },
-            deletions: None,
-        }),
-        Method::Generate => Request::Generate {
-            set: fields.set("applicationSet")?,
-        },
-        Method::Delete => Request::Delete(Delete {
-            target: fields.target(),
-            cascade: None,
-            deletions: None,
-        }),
+        Method::Get => Request::Get(query.target()),
+        Method::ResourceTree => Request::ResourceTree(query.target()),
+        Method::Events => Request::Events(query.target()),
+        Method::List => Request::List(query.filter()),
+        Method::Watch => Request::Watch(query.watch()),
+        Method::Create => Request::Create(query.create(set)),
+        Method::Generate => Request::Generate { set },
+        Method::Delete => Request::Delete(query.delete()),
     }))
 }
 
-/// The fields of a message. A field that is zero may be absent.
-struct Fields(Value);
-
-impl Fields {
-    fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.get_mut(name).map(Value::take)
-    }
-
-    fn text(&mut self, name: &str) -> String {
-        match self.take(name) {
-            Some(Value::String(text)) => text,
-            _ => String::new(),
-        }
-    }
-
-    fn is_true(&mut self, name: &str) -> bool {
-        self.take(name) == Some(Value::Bool(true))
-    }
-
-    fn target(&mut self) -> ApplicationSetRef {
-        ApplicationSetRef {
-            name: self.text("name"),
-            namespace: self.text("appsetNamespace"),
-        }
-    }
-
-    fn filter(&mut self, namespace: &str) -> Filter {
-        let projects = match self.take("projects") {
-            Some(Value::Array(projects)) => projects,
-            _ => Vec::new(),
-        };
-        let projects = projects.iter().filter_map(Value::as_str);
-        Filter {
-            projects: projects.map(str::to_owned).collect(),
-            selector: self.text("selector"),
-            namespace: self.text(namespace),
-        }
-    }
-
-    /// Adds `apiVersion` and `kind` to an object, which its message does not have.
-    fn set(&mut self, field: &'static str) -> Result<Value, Error> {
-        let Some(Value::Object(mut set)) = self.take(field) else {
-            return Err(Error::Missing { field });
-        };
-        set.insert(
-            "apiVersion".to_owned(),
-            WritableKind::ApplicationSet.api_version().into(),
-        );
-        set.insert("kind".to_owned(), WritableKind::ApplicationSet.as_str().into());
-        Ok(Value::Object(set))
-    }
+/// Takes an object out of a message, and adds `apiVersion` and `kind`, which its own message does
+/// not have.
+fn sent_set(message: &mut Value, field: &'static str) -> Result<Value, Error> {
+    let Some(Value::Object(mut set)) = message.get_mut(field).map(Value::take) else {
+        return Err(Error::Missing { field });
+    };
+    let kind = WritableKind::ApplicationSet;
+    set.insert("apiVersion".to_owned(), kind.api_version().into());
+    set.insert("kind".to_owned(), kind.as_str().into());
+    Ok(Value::Object(set))
 }
 
 #[cfg(test)]

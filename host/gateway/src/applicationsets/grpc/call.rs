@@ -20,7 +20,6 @@ const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 /// Longest timeout a client may give. A longer one counts as none.
 const MAX_CLIENT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How frames are transported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// In content that ends with trailers, over HTTP/2.
@@ -35,7 +34,7 @@ impl Transport {
     /// How a request carries frames. `None` if it is not a call.
     ///
     /// No other front serves a path of the form `/package.Service/Method`.
-    pub fn of(method: &HttpMethod, path: &str, fields: &HeaderMap) -> Option<Self> {
+    pub(crate) fn of(method: &HttpMethod, path: &str, fields: &HeaderMap) -> Option<Self> {
         let (service, name) = path.strip_prefix('/')?.split_once('/')?;
         if *method != HttpMethod::POST || !service.contains('.') || name.is_empty() || name.contains('/') {
             return None;
@@ -59,34 +58,23 @@ impl Transport {
     }
 }
 
-/// The methods that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// Returns the version of the program, to anybody.
     Version,
-    /// Returns who the caller is.
     UserInfo,
-    /// Gets an ApplicationSet.
     Get,
-    /// Lists the sets the caller may see.
     List,
-    /// Creates a set, or changes one.
     Create,
-    /// Previews what a set would generate.
     Generate,
-    /// Deletes a set.
     Delete,
-    /// Lists its Applications.
     ResourceTree,
-    /// Lists the Events about it.
     Events,
-    /// Watches the sets the caller may see.
     Watch,
 }
 
 impl Method {
-    /// All methods.
-    pub const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Version,
         Self::UserInfo,
         Self::Get,
@@ -99,8 +87,7 @@ impl Method {
         Self::Watch,
     ];
 
-    /// Path of the method.
-    pub fn path(self) -> &'static str {
+    pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Version => "/version.VersionService/Version",
             Self::UserInfo => "/session.SessionService/GetUserInfo",
@@ -115,7 +102,6 @@ impl Method {
         }
     }
 
-    /// Its request and response messages.
     pub(super) fn messages(self) -> (&'static str, &'static str) {
         match self {
             Self::Version => ("version.Query", "version.VersionMessage"),
@@ -141,23 +127,17 @@ impl Method {
     }
 }
 
-/// The head of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The method that is called.
-    pub method: Method,
-    /// How frames are transported.
-    pub transport: Transport,
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) transport: Transport,
     /// Deadline of the call. A stream may have none.
-    pub deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Call {
     /// Reads the head of a request that [`Transport::of`] recognized as a call.
-    ///
-    /// # Errors
-    /// [`Error::Http1`], [`Error::NoMethod`] and [`Error::Timeout`].
-    pub fn read(head: &request::Parts, transport: Transport) -> Result<Self, Error> {
+    pub(crate) fn read(head: &request::Parts, transport: Transport) -> Result<Self, Error> {
         if transport == Transport::Grpc && head.version < Version::HTTP_2 {
             return Err(Error::Http1);
         }
@@ -199,10 +179,7 @@ fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
 }
 
 /// Moves the token of Argo CD's clients to `Authorization`, unless that field is present.
-///
-/// # Errors
-/// [`Error::Token`].
-pub fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), Error> {
+pub(crate) fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), Error> {
     let mut tokens = fields.get_all(TOKEN).iter();
     let (first, second) = (tokens.next(), tokens.next());
     if second.is_some() {

@@ -15,56 +15,27 @@ use crate::applicationsets::grpc::wire;
 use crate::applicationsets::grpc::wire::Payload;
 
 /// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
-pub const MAX_VALUES: usize = 200_000;
+pub(crate) const MAX_VALUES: usize = 200_000;
 
-/// Why bytes are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The bytes are not protobuf.
+pub(crate) enum Error {
     #[error("`{message}` is malformed")]
-    Malformed {
-        /// The message in which decoding failed.
-        message: String,
-    },
-    /// A field has a wrong type, or its text is not UTF-8.
+    Malformed { message: String },
     #[error("`{field}` of `{message}` has a value of another type")]
-    Type {
-        /// The message.
-        message: String,
-        /// The field.
-        field: String,
-    },
-    /// A field that may occur once occurs again.
+    Type { message: String, field: String },
     #[error("`{field}` of `{message}` is there twice")]
-    DuplicateField {
-        /// The message.
-        message: String,
-        /// The field.
-        field: String,
-    },
+    DuplicateField { message: String, field: String },
     /// An unknown field that is not zero. It would be lost.
     #[error("field {number} of `{message}` is not known to this server, the client may be newer")]
-    Unknown {
-        /// The message.
-        message: String,
-        /// Its number.
-        number: u32,
-    },
-    /// More values than allowed.
+    Unknown { message: String, number: u32 },
     #[error("more than {allowed} values")]
-    Values {
-        /// Limit.
-        allowed: usize,
-    },
+    Values { allowed: usize },
 }
 
 /// Decodes a message into JSON.
 ///
 /// A zero value is written only where Go's JSON has it and it has a meaning: for a pointer, or
 /// without `omitempty`.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn decode(schema: &Schema, id: MessageId, bytes: &[u8]) -> Result<Value, Error> {
     let mut reader = Decoder {
         schema,
@@ -242,7 +213,6 @@ impl Decoder<'_> {
 struct ObjectBuilder<'a> {
     message: &'a MessageSchema,
     map: Map<String, Value>,
-    /// Fields that may occur once and have occurred.
     seen: Vec<u32>,
     zero: bool,
 }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: no value changes on the way.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -11,33 +12,26 @@ use crate::applicationsets::grpc::schema::{
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 
-/// Most names of omitted fields that are reported.
 const MAX_REPORTED_FIELDS: usize = 8;
 
-/// JSON that does not fit the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is not {wanted}")]
-pub struct Error {
-    /// Path of the value, with dots.
-    pub path: String,
-    /// The type it should have.
-    pub wanted: &'static str,
+pub(crate) struct Error {
+    pub(crate) path: String,
+    pub(crate) wanted: &'static str,
 }
 
-/// An encoded message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Encoded {
-    pub(super) bytes: Vec<u8>,
+/// A response as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EncodedMessage {
+    /// Without its frame.
+    pub(crate) bytes: Bytes,
     /// Names of fields that the messages in it cannot represent, the first few. They come from a
     /// newer Argo CD, and the API of this version would not show them either.
-    pub(super) omitted_fields: Vec<String>,
+    pub(crate) omitted_fields: Vec<String>,
 }
 
-/// Encodes a message.
-///
-/// # Errors
-/// [`Error`] for the first value of a wrong type.
-pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<Encoded, Error> {
+pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<EncodedMessage, Error> {
     let mut writer = Encoder {
         schema,
         omitted_fields: Vec::new(),
@@ -45,8 +39,8 @@ pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<En
     let root = FieldPath { parent: None, name: "" };
     let mut bytes = Vec::new();
     writer.message((id, value), &root, &mut bytes)?;
-    Ok(Encoded {
-        bytes,
+    Ok(EncodedMessage {
+        bytes: bytes.into(),
         omitted_fields: writer.omitted_fields,
     })
 }
@@ -56,7 +50,6 @@ struct Encoder<'a> {
     omitted_fields: Vec<String>,
 }
 
-/// Path of a value.
 struct FieldPath<'a> {
     parent: Option<&'a Self>,
     name: &'a str,
@@ -119,7 +112,6 @@ impl Encoder<'_> {
         }
     }
 
-    /// Whether a message's JSON form has a field of this name.
     fn is_known(&self, message: &MessageSchema, name: &str) -> bool {
         message
             .fields

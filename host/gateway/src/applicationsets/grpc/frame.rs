@@ -21,10 +21,6 @@ const HEAD_BYTES: usize = 5;
 /// Set on frames of gRPC-Web that hold trailers.
 const TRAILERS: u8 = 0x80;
 
-/// Returns the one message of a call's content.
-///
-/// # Errors
-/// [`Error::Frame`] and [`Error::Compressed`].
 pub(super) fn one_message(transport: Transport, content: &Bytes) -> Result<Cow<'_, [u8]>, Error> {
     match transport {
         Transport::Grpc | Transport::Web => Ok(Cow::Borrowed(payload(content)?)),
@@ -62,12 +58,10 @@ fn decode_base64(content: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(decoded)
 }
 
-/// A message in its frame, as sent.
 pub(super) fn data(transport: Transport, message: &[u8]) -> Bytes {
     framed(transport, 0, message)
 }
 
-/// The trailers of gRPC-Web in their frame, as sent.
 pub(super) fn trailers(transport: Transport, text: &str) -> Bytes {
     framed(transport, TRAILERS, text.as_bytes())
 }

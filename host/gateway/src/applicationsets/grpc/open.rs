@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use http::{Response, request};
-use serde_json::json;
 use tokio::time::timeout_at;
 
 use crate::applicationsets::grpc;
@@ -47,7 +46,6 @@ impl Gateway {
 }
 
 impl RequestContext<'_> {
-    /// Runs the stages after authentication.
     pub(crate) async fn serve_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
         let answered = self.answer_call(call, body);
         match call.deadline {
@@ -77,9 +75,9 @@ impl RequestContext<'_> {
             }
             ApiResponse::Events(events) => {
                 let codec = Arc::clone(codec);
+                // Making JSON of text and JSON does not fail.
                 let write = move |event: &WatchEvent| {
-                    let event = json!({ "type": event.event, "applicationSet": event.set });
-                    codec.encode(call.method, &event)
+                    codec.encode(call.method, &serde_json::to_value(event).unwrap_or_default())
                 };
                 grpc::stream(call, events, write, (principal.expires_at(), decision))
             }
@@ -91,10 +89,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// A call whose head was read.
 pub(crate) enum Opened {
-    /// The call has its response already.
     Answered(Response<Body>),
-    /// The call needs an authenticated caller.
     Call(Call, Box<request::Parts>, Body),
 }

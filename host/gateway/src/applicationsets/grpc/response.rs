@@ -24,7 +24,6 @@ use tollgate_proxy::forward::Body;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// Header with the names of fields that a message cannot represent.
 const OMITTED_FIELDS: HeaderName = HeaderName::from_static("tollgate-left-out");
 
 /// Longest status message, in bytes. Clients bound the size of heads.
@@ -33,34 +32,15 @@ const MAX_STATUS_MESSAGE_BYTES: usize = 4096;
 /// Bytes that a status message must percent-encode on the wire.
 const PERCENT_ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CallStatus {
-    Ok,
-    Failed(Code),
-}
-
-impl CallStatus {
-    fn number(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Failed(code) => code.number(),
-        }
-    }
-}
-
-/// The response to a unary call.
-///
-/// - `decision`: id of the decision record.
-pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> Response<Body> {
+pub(crate) fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> Response<Body> {
     let data = frame::data(transport, &message.bytes);
     let body = match transport {
         Transport::Grpc => {
-            let frames = [Frame::data(data), final_frame(transport, CallStatus::Ok)];
+            let frames = [Frame::data(data), final_frame(transport, None)];
             Body::generated(stream::iter(frames), None, decision)
         }
         Transport::Web | Transport::WebText => {
-            let trailers = frame::trailers(transport, &trailers_text(CallStatus::Ok));
+            let trailers = frame::trailers(transport, &trailers_text(None));
             let mut content = BytesMut::with_capacity(data.len() + trailers.len());
             content.extend_from_slice(&data);
             content.extend_from_slice(&trailers);
@@ -76,12 +56,7 @@ pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> 
     response
 }
 
-/// The response to a streaming call.
-///
-/// - `write`: encodes an event as a message.
-/// - `expires_at`: when the caller's credential expires.
-/// - `decision`: id of the decision record.
-pub fn stream<E: Send + 'static>(
+pub(crate) fn stream<E: Send + 'static>(
     call: Call,
     events: BoxStream<'static, E>,
     write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
@@ -109,8 +84,8 @@ fn frames<E: Send + 'static>(
                 let data = Frame::data(frame::data(call.transport, &message.bytes));
                 (data, Some((events, write)))
             }
-            Ok(None) => (final_frame(call.transport, CallStatus::Ok), None),
-            Err(error) => (final_frame(call.transport, CallStatus::Failed(error.code())), None),
+            Ok(None) => (final_frame(call.transport, None), None),
+            Err(error) => (final_frame(call.transport, Some(error.answer().0)), None),
         })
     })
 }
@@ -125,8 +100,7 @@ async fn deadline_passed(deadline: Option<Instant>) {
     }
 }
 
-/// A response that consists only of a status.
-pub fn refuse(transport: Transport, error: &ErrorResponse) -> Response<Body> {
+pub(crate) fn refuse(transport: Transport, error: &ErrorResponse) -> Response<Body> {
     let mut response = head(transport, Body::empty());
     let fields = response.headers_mut();
     fields.insert(STATUS, HeaderValue::from(u16::from(error.grpc().number())));
@@ -160,7 +134,6 @@ fn status_message(error: &ErrorResponse) -> String {
     message
 }
 
-/// A status message in its encoding on the wire, cut if it is too long.
 fn percent_encoded(message: &str) -> String {
     let mut text = String::with_capacity(message.len());
     let mut characters = [0; 4];
@@ -184,19 +157,25 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
     response
 }
 
-/// The last frame of a stream.
-fn final_frame(transport: Transport, end: CallStatus) -> Frame<Bytes> {
+/// The last frame of a stream, with the status.
+///
+/// - `error`: how the call failed, if it did.
+fn final_frame(transport: Transport, error: Option<Code>) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {
-            let status = HeaderValue::from(u16::from(end.number()));
+            let status = HeaderValue::from(u16::from(number(error)));
             Frame::trailers(HeaderMap::from_iter([(STATUS, status)]))
         }
-        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(end))),
+        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(error))),
     }
 }
 
-fn trailers_text(end: CallStatus) -> String {
-    format!("grpc-status:{}\r\n", end.number())
+fn trailers_text(error: Option<Code>) -> String {
+    format!("grpc-status:{}\r\n", number(error))
+}
+
+fn number(error: Option<Code>) -> u8 {
+    error.map_or(0, Code::number)
 }
 
 #[cfg(test)]

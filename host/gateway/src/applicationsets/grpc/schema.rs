@@ -12,41 +12,30 @@ use prost_reflect::{
 /// A `FileDescriptorSet`.
 pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/grpc.bin"));
 
-/// The package of the options in `json.proto`.
 const OPTIONS: &str = "tollgate";
 
 /// Why the descriptors cannot be used. They are compiled in, so each is an error in the program.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// They cannot be decoded.
+pub(crate) enum Error {
     #[error("the descriptors of the gRPC API cannot be read")]
     Descriptors(#[from] prost_reflect::DescriptorError),
-    /// A message that is required by name does not exist.
     #[error("the descriptors of the gRPC API have no `{0}`")]
     Missing(String),
-    /// A field has a type that is not supported.
     #[error("`{field}` has a type or an option that is not supported")]
-    Unsupported {
-        /// Its full name.
-        field: String,
-    },
+    Unsupported { field: String },
 }
 
-/// The schemas of all messages.
 #[derive(Debug)]
 pub(super) struct Schema {
     messages: Vec<MessageSchema>,
     names: BTreeMap<String, MessageId>,
 }
 
-/// Identifies a message of a [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageId(usize);
 
-/// The schema of a message.
 #[derive(Debug)]
 pub(super) struct MessageSchema {
-    /// Its full name, with its package.
     pub(super) name: String,
     pub(super) shape: Shape,
     /// Fields by number.
@@ -55,11 +44,9 @@ pub(super) struct MessageSchema {
     pub(super) is_object: bool,
 }
 
-/// The schema of a field.
 #[derive(Debug)]
 pub(super) struct FieldSchema {
     pub(super) number: u32,
-    /// Its name in JSON.
     pub(super) name: String,
     pub(super) kind: FieldKind,
     pub(super) cardinality: FieldCardinality,
@@ -67,7 +54,6 @@ pub(super) struct FieldSchema {
     pub(super) placement: JsonPlacement,
 }
 
-/// The type of one value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldKind {
     Text,
@@ -77,7 +63,6 @@ pub(super) enum FieldKind {
     Message(MessageId),
 }
 
-/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldCardinality {
     Singular,
@@ -94,16 +79,13 @@ pub(super) enum Zero {
     Written,
 }
 
-/// Where JSON has the fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JsonPlacement {
-    /// A member under the field's name.
     Member,
     /// In the parent object.
     Inline,
 }
 
-/// The JSON form of a message; see `json.proto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Object,
@@ -114,10 +96,6 @@ pub(super) enum Shape {
 }
 
 impl Schema {
-    /// Builds the schema of this program's descriptors.
-    ///
-    /// # Errors
-    /// [`Error`], which cannot occur in a program that passed its tests.
     pub(super) fn try_new() -> Result<Self, Error> {
         let pool = DescriptorPool::decode(DESCRIPTORS)?;
         let options = Options::try_new(&pool)?;
@@ -132,22 +110,16 @@ impl Schema {
         })
     }
 
-    /// The message of the full name `name`.
-    ///
-    /// # Errors
-    /// [`Error::Missing`].
     pub(super) fn id(&self, name: &str) -> Result<MessageId, Error> {
         let id = self.names.get(name).copied();
         id.ok_or_else(|| Error::Missing(name.to_owned()))
     }
 
-    /// The schema of a message. `None` for an id of another [`Schema`].
     pub(super) fn message(&self, id: MessageId) -> Option<&MessageSchema> {
         self.messages.get(id.0)
     }
 }
 
-/// The options of `json.proto`.
 struct Options {
     zero: ExtensionDescriptor,
     inline: ExtensionDescriptor,

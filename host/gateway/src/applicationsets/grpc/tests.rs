@@ -348,7 +348,7 @@ proptest! {
     fn a_broken_message_is_refused_or_read(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
         let schema = schema();
         let id = schema.id("argocd.ApplicationSet").expect("a message");
-        let mut bytes = encode(schema, id, &full(schema, id)).expect("a set").bytes;
+        let mut bytes = encode(schema, id, &full(schema, id)).expect("a set").bytes.to_vec();
         let at = at.index(bytes.len());
         bytes[at] = byte;
         if cut {

@@ -9,7 +9,6 @@ use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_va
 /// Depth of nested messages that [`Payload::is_zero`] examines.
 const ZERO_DEPTH: u8 = 8;
 
-/// The value of a field on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload<'a> {
     Varint(u64),

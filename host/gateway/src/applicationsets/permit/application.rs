@@ -11,7 +11,6 @@ use crate::applicationsets::permit::permissions::or_default;
 use crate::applicationsets::permit::placement::PlacementChecker;
 use tollgate_state::{Destination, Resources};
 
-/// The fields of an Application that are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ApplicationFields<'a> {
     pub(super) name: &'a str,
@@ -33,14 +32,13 @@ pub(super) fn project_of(application: &Value) -> &str {
 pub(super) fn read(application: &Value) -> Result<ApplicationFields<'_>, String> {
     let metadata = object(application, "metadata")?;
     let spec = object(application, "spec")?;
-    let destination = match spec.get("destination") {
-        None | Some(Value::Null) => Destination::default(),
-        Some(Value::Object(fields)) => Destination {
+    let destination = match optional_object(spec, "destination", "spec.destination")? {
+        None => Destination::default(),
+        Some(fields) => Destination {
             name: text(fields, "name", "spec.destination.name")?.to_owned(),
             server: text(fields, "server", "spec.destination.server")?.to_owned(),
             namespace: text(fields, "namespace", "spec.destination.namespace")?.to_owned(),
         },
-        Some(_) => return Err("`spec.destination` is not an object".to_owned()),
     };
     Ok(ApplicationFields {
         name: text(metadata, "name", "metadata.name")?,
@@ -67,12 +65,7 @@ fn text<'a>(fields: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a
 /// beside `sources` and `sourceHydrator`: Argo CD ignores it only until those are removed.
 fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
     let mut found = Vec::new();
-    let hydrator = match spec.get("sourceHydrator") {
-        None | Some(Value::Null) => None,
-        Some(Value::Object(fields)) => Some(fields),
-        Some(_) => return Err("`spec.sourceHydrator` is not an object".to_owned()),
-    };
-    if let Some(fields) = hydrator {
+    if let Some(fields) = optional_object(spec, "sourceHydrator", "spec.sourceHydrator")? {
         hydrated(fields, &mut found)?;
     }
     let several = match spec.get("sources") {
@@ -91,11 +84,9 @@ fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
         }
         found.push(one_of_several(source)?);
     }
-    match spec.get("source") {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(source)) if source.is_empty() && !found.is_empty() => {}
-        Some(Value::Object(source)) => found.push(single(source)?),
-        Some(_) => return Err("`spec.source` is not an object".to_owned()),
+    match optional_object(spec, "source", "spec.source")? {
+        Some(source) if !source.is_empty() || found.is_empty() => found.push(single(source)?),
+        Some(_) | None => {}
     }
     if found.is_empty() {
         return Err(SOURCE.to_owned());
@@ -109,32 +100,44 @@ const SOURCES: &str =
 const REVISION: &str = "spec.source.targetRevision is required if the manifest source is a helm chart";
 
 fn single(source: &Map<String, Value>) -> Result<&str, String> {
-    let [url, path, chart, revision] = parts(source)?;
-    match (url.is_empty(), path.is_empty() && chart.is_empty()) {
-        (true, _) | (_, true) => Err(SOURCE.to_owned()),
-        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
-        (false, false) => Ok(url),
-    }
+    checked_source(source, None, SOURCE)
 }
 
 fn one_of_several(source: &Map<String, Value>) -> Result<&str, String> {
-    let [url, path, chart, revision] = parts(source)?;
-    let reference = text(source, "ref", "spec.sources[].ref")?;
-    let nothing = path.is_empty() && chart.is_empty() && reference.is_empty();
-    match (url.is_empty(), nothing) {
-        (true, _) | (_, true) => Err(SOURCES.to_owned()),
-        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
-        (false, false) => Ok(url),
-    }
+    checked_source(source, Some("ref"), SOURCES)
 }
 
-fn parts(source: &Map<String, Value>) -> Result<[&str; 4], String> {
-    Ok([
-        text(source, "repoURL", "spec.source.repoURL")?,
-        text(source, "path", "spec.source.path")?,
-        text(source, "chart", "spec.source.chart")?,
-        text(source, "targetRevision", "spec.source.targetRevision")?,
-    ])
+/// The repository of a source that names a path, a chart, or what the key `reference` is for, and a
+/// chart's revision.
+fn checked_source<'a>(
+    source: &'a Map<String, Value>,
+    reference: Option<&str>,
+    incomplete: &str,
+) -> Result<&'a str, String> {
+    let url = text(source, "repoURL", "spec.source.repoURL")?;
+    let path = text(source, "path", "spec.source.path")?;
+    let chart = text(source, "chart", "spec.source.chart")?;
+    let revision = text(source, "targetRevision", "spec.source.targetRevision")?;
+    let reference = reference.map_or(Ok(""), |key| text(source, key, "spec.sources[].ref"))?;
+    if url.is_empty() || (path.is_empty() && chart.is_empty() && reference.is_empty()) {
+        return Err(incomplete.to_owned());
+    }
+    if !chart.is_empty() && revision.is_empty() {
+        return Err(REVISION.to_owned());
+    }
+    Ok(url)
+}
+
+fn optional_object<'a>(
+    fields: &'a Map<String, Value>,
+    key: &str,
+    path: &str,
+) -> Result<Option<&'a Map<String, Value>>, String> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(object)) => Ok(Some(object)),
+        Some(_) => Err(format!("`{path}` is not an object")),
+    }
 }
 
 fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Result<(), String> {
@@ -142,10 +145,8 @@ fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Res
         ("drySource", "spec.sourceHydrator.drySource"),
         ("syncSource", "spec.sourceHydrator.syncSource"),
     ] {
-        let source = match fields.get(key) {
-            None | Some(Value::Null) => continue,
-            Some(Value::Object(source)) => source,
-            Some(_) => return Err(format!("`{path}` is not an object")),
+        let Some(source) = optional_object(fields, key, path)? else {
+            continue;
         };
         let url = text(source, "repoURL", &format!("{path}.repoURL"))?;
         if !url.is_empty() {

@@ -14,7 +14,6 @@ use tollgate_applicationset::template::{Nondeterminism, nondeterminism};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
-/// The field that gives the project of an Application.
 const PROJECT: &str = "spec.template.spec.project";
 /// Matches any project and any name.
 const ANY: &str = "*";

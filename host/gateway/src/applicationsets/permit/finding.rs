@@ -2,13 +2,14 @@
 //!
 //! Security: a finding of the host refuses even where the policy allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::permissions::project_text;
 use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
+use crate::applicationsets::read::labels;
 use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
@@ -17,10 +18,8 @@ use tollgate_state::ObjectName;
 
 /// Longest reason in bytes. The caller chooses names in it, and the policy repeats it.
 const REASON_BYTES: usize = 480;
-/// The rule that is named if only the policy refuses.
 const POLICY: &str = "policies/applicationsets";
 
-/// One reason to refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     kind: FindingKind,
@@ -38,13 +37,11 @@ impl Finding {
         }
     }
 
-    /// A permission that is missing.
     pub(super) fn missing(check: RbacCheck<'_>) -> Self {
         let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
         Self::new(FindingKind::Permission, check.verdict.rule.map(str::to_owned), reason)
     }
 
-    /// The denial of the policy itself.
     pub(super) fn of_policy(reason: String) -> Self {
         Self {
             kind: FindingKind::Permission,
@@ -65,7 +62,7 @@ impl Finding {
         }
     }
 
-    pub(super) fn put(self, resource: DeniedResource, collector: &mut RefusalCollector) {
+    pub(super) fn put(self, resource: DeniedResource, collector: &mut RefusalList) {
         collector.push(self.kind, self.into_denial(resource));
     }
 }
@@ -102,12 +99,7 @@ impl SetAuthorizer<'_> {
         set: &Value,
         projects: &BTreeSet<String>,
     ) -> ApplicationSetFacts {
-        let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels: BTreeMap<String, String> = labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect();
+        let labels = labels(set);
         let projects: Vec<String> = projects.iter().cloned().collect();
         let mut kinds = BTreeSet::new();
         if let Some(generators) = set.pointer("/spec/generators") {

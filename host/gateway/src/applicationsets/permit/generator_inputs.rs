@@ -20,7 +20,6 @@ use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::cluster_object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
 
-/// Most results that are memoized.
 const MAX_MEMOIZED: usize = 10_000;
 /// The setting that refuses if the gateway may not query a repository.
 const REPOSITORIES_SETTING: &str = "applicationSets.repositories";
@@ -28,7 +27,6 @@ const REPOSITORIES_SETTING: &str = "applicationSets.repositories";
 /// who selects all would learn which exist.
 const CLUSTERS_DENIED: &str = "it selects a cluster for which `clusters, get` is not permitted";
 
-/// An input whose result is memoized.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum InputKey {
     Repository(String),

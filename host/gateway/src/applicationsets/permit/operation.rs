@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::application::project_of;
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::permissions::{
     is_templated, or_default, project_text, required_permissions, stored_projects,
@@ -25,6 +25,9 @@ const PLUGIN: &str = "plugin";
 
 /// The facts that follow from a request.
 struct RequestFacts<'a> {
+    request: SetRequest<'a>,
+    /// That of the request; a creation if there is nothing to change.
+    operation: Operation,
     /// The set as it was sent, or else as it is stored.
     set: &'a Value,
     project: &'a str,
@@ -47,8 +50,8 @@ impl SetAuthorizer<'_> {
             (Operation::Upsert | Operation::CreateUnchanged, None) => Operation::Create,
             (operation, _) => operation,
         };
-        let facts = self.request_facts(operation, request)?;
-        let mut collector = RefusalCollector::default();
+        let facts = self.request_facts(operation, *request)?;
+        let mut collector = RefusalList::default();
         let required = required_permissions(operation, &facts.sent, &facts.stored);
         let set = (request.name, &facts.facts, facts.hidden);
         self.judge_set(set, &required, checks, &mut collector)?;
@@ -69,36 +72,33 @@ impl SetAuthorizer<'_> {
             | Operation::Preview => {}
         }
         if !is_refused {
-            self.check_project(operation, request, &facts, &mut collector)?;
+            self.check_project(&facts, &mut collector)?;
         }
         if !facts.hidden {
-            self.check_owned(operation, request, checks, &mut collector);
+            self.check_owned(&facts, checks, &mut collector);
         }
-        let mut permit = self.permit(operation, request, &facts);
+        let mut permit = self.permit(&facts);
         let nondeterminism = self.nondeterminism(request, checks);
         match operation {
             // A preview lists what would refuse the write.
             Operation::Preview => permit.nondeterminism = nondeterminism,
             Operation::Create | Operation::Upsert | Operation::Update => {
                 for finding in nondeterminism {
-                    finding.put(
-                        DeniedResource::Set(self.object(facts.project, request.name)),
-                        &mut collector,
-                    );
+                    finding.put(self.about_set(&facts), &mut collector);
                 }
             }
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => {}
         }
         self.check_inputs(request, &permit, &mut collector);
-        self.check_any_set(operation, request, &facts, &mut collector);
-        self.check_any_application(operation, request, &facts, &mut collector);
+        self.check_any_set(&facts, &mut collector);
+        self.check_any_application(&facts, &mut collector);
         match collector.finish() {
             Some(refused) => Err(Error::Refused(refused)),
             None => Ok(permit),
         }
     }
 
-    fn request_facts<'b>(&self, operation: Operation, request: &SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
+    fn request_facts<'b>(&self, operation: Operation, request: SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
         let sent = request.sent.map(|sent| &sent.object);
         let set = match operation {
             Operation::Get | Operation::Delete => request.stored,
@@ -109,7 +109,7 @@ impl SetAuthorizer<'_> {
             | Operation::Upsert
             | Operation::Preview => sent,
         };
-        let set = set.ok_or_else(|| not_visible(request))?;
+        let set = set.ok_or_else(|| not_visible(&request))?;
         let owned = || request.owned.iter().map(|application| project_of(application));
         let stored = request.stored.map(|stored| stored_projects(stored, owned()));
         let hidden = request
@@ -123,6 +123,8 @@ impl SetAuthorizer<'_> {
         };
         let projects = if sent.is_empty() { &stored } else { &sent };
         Ok(RequestFacts {
+            request,
+            operation,
             facts: self.facts(operation, request.name, set, projects),
             set,
             project,
@@ -133,14 +135,9 @@ impl SetAuthorizer<'_> {
     }
 
     /// Checks whether the set's project exists and accepts sets of the namespace.
-    fn check_project(
-        &self,
-        operation: Operation,
-        request: &SetRequest<'_>,
-        facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
-    ) -> Result<(), Error> {
-        match operation {
+    fn check_project(&self, facts: &RequestFacts<'_>, collector: &mut RefusalList) -> Result<(), Error> {
+        let namespace = &facts.request.name.namespace;
+        match facts.operation {
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return Ok(()),
             Operation::Create | Operation::Upsert | Operation::Update | Operation::Preview => {}
         }
@@ -148,37 +145,24 @@ impl SetAuthorizer<'_> {
             let Some(project) = self.resources.projects.get(name) else {
                 return Err(Error::UnknownProject { project: name.clone() });
             };
-            if !is_app_namespace_permitted(project, self.control_plane_namespace, &request.name.namespace) {
+            if !is_app_namespace_permitted(project, self.control_plane_namespace, namespace) {
                 let rule = format!("sourceNamespaces of project `{name}`");
-                let reason = format!(
-                    "namespace '{}' is not permitted to use project '{name}'",
-                    request.name.namespace
-                );
-                let about = DeniedResource::Set(self.object(name, request.name));
+                let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
+                let about = DeniedResource::Set(self.object(name, facts.request.name));
                 Finding::new(FindingKind::Permission, Some(rule), reason).put(about, collector);
             }
         }
         Ok(())
     }
 
-    /// Checks the permissions on every Application that the stored set owns.
-    fn check_owned(
-        &self,
-        operation: Operation,
-        request: &SetRequest<'_>,
-        checks: &mut Vec<CheckRecord>,
-        collector: &mut RefusalCollector,
-    ) {
-        let actions: &[&'static str] = match operation {
+    fn check_owned(&self, facts: &RequestFacts<'_>, checks: &mut Vec<CheckRecord>, collector: &mut RefusalList) {
+        let actions: &[&'static str] = match facts.operation {
             Operation::Upsert | Operation::Update => &["create", "update", "delete"],
             Operation::Delete => &["delete"],
             Operation::Get | Operation::CreateUnchanged | Operation::Create | Operation::Preview => &[],
         };
-        let objects: Vec<String> = request
-            .owned
-            .iter()
-            .map(|application| self.object_of(application))
-            .collect();
+        let owned = facts.request.owned.iter();
+        let objects: Vec<String> = owned.map(|application| self.object_of(application)).collect();
         let mut missing: Vec<Vec<Finding>> = objects.iter().map(|_| Vec::new()).collect();
         for action in actions {
             let texts = objects.iter().map(String::as_str);
@@ -207,36 +191,31 @@ impl SetAuthorizer<'_> {
         )
     }
 
-    fn permit(&self, operation: Operation, request: &SetRequest<'_>, facts: &RequestFacts<'_>) -> SetPermit {
+    fn permit(&self, facts: &RequestFacts<'_>) -> SetPermit {
         let name_of = |application: &&Value| {
             let name = application.pointer("/metadata/name").and_then(Value::as_str);
             name.map(str::to_owned)
         };
         SetPermit {
-            operation,
-            name: request.name.clone(),
+            operation: facts.operation,
+            name: facts.request.name.clone(),
             project: facts.project.to_owned(),
             stored_projects: facts.stored.clone(),
-            owned: request.owned.iter().filter_map(name_of).collect(),
+            owned: facts.request.owned.iter().filter_map(name_of).collect(),
             facts: facts.facts.clone(),
-            plugin_access: self.plugin_access(operation, request, facts),
+            plugin_access: self.plugin_access(facts),
             nondeterminism: Vec::new(),
         }
     }
 
     /// Generators in plugins use secrets of the control plane to query other systems, so a caller
     /// who may only look cannot run them.
-    fn plugin_access(
-        &self,
-        operation: Operation,
-        request: &SetRequest<'_>,
-        facts: &RequestFacts<'_>,
-    ) -> Result<(), Denial> {
-        match operation {
+    fn plugin_access(&self, facts: &RequestFacts<'_>) -> Result<(), Denial> {
+        match facts.operation {
             Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
         }
-        let object = self.object(facts.project, request.name);
+        let object = self.object(facts.project, facts.request.name);
         let lookup = self.lookup_permission("applicationsets", "create", object);
         if lookup.is_allowed() {
             return Ok(());
@@ -244,23 +223,12 @@ impl SetAuthorizer<'_> {
         Err(Finding::missing(lookup.fact()).into_denial(DeniedResource::Generator(PLUGIN)))
     }
 
-    fn check_inputs(&self, request: &SetRequest<'_>, permit: &SetPermit, collector: &mut RefusalCollector) {
+    fn check_inputs(&self, request: &SetRequest<'_>, permit: &SetPermit, collector: &mut RefusalList) {
         let authorizer = self.input_authorizer(permit);
-        let repositories = request
-            .reads
-            .repositories
-            .iter()
-            .map(|url| authorizer.check_repository(url));
-        let clusters = request
-            .reads
-            .clusters
-            .iter()
-            .map(|cluster| authorizer.check_cluster(cluster));
-        let plugins = request
-            .reads
-            .plugin_kinds
-            .iter()
-            .map(|kind| authorizer.check_plugin(*kind));
+        let reads = &request.reads;
+        let repositories = reads.repositories.iter().map(|url| authorizer.check_repository(url));
+        let clusters = reads.clusters.iter().map(|cluster| authorizer.check_cluster(cluster));
+        let plugins = reads.plugin_kinds.iter().map(|kind| authorizer.check_plugin(*kind));
         for refusal in repositories.chain(clusters).chain(plugins).filter_map(Result::err) {
             collector.push(FindingKind::Permission, refusal);
         }
@@ -268,46 +236,26 @@ impl SetAuthorizer<'_> {
 
     /// Checks whether the caller may have any set at all, if the projects of this one are known
     /// only after generation.
-    fn check_any_set(
-        &self,
-        operation: Operation,
-        request: &SetRequest<'_>,
-        facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
-    ) {
-        let actions: &[&str] = match operation {
+    fn check_any_set(&self, facts: &RequestFacts<'_>, collector: &mut RefusalList) {
+        let actions: &[&str] = match facts.operation {
             Operation::Preview => &["preview", "create"],
             Operation::Create | Operation::Upsert => &["create"],
             Operation::Update => &["update"],
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return,
         };
-        if !is_templated(facts.project) {
-            return;
-        }
-        let may_allow = |action: &&str| {
-            self.rbac
-                .may_allow_prefix(&self.caller.roles, ["applicationsets", action], "")
-        };
-        if !actions.iter().any(may_allow) {
+        if is_templated(facts.project) && !self.may_any(actions, ("applicationsets", "")) {
             let reason = format!(
                 "`applicationsets, {}` is not permitted in any project",
                 actions.join(" or ")
             );
-            let about = DeniedResource::Set(self.object(facts.project, request.name));
-            Finding::new(FindingKind::Permission, None, reason).put(about, collector);
+            Finding::new(FindingKind::Permission, None, reason).put(self.about_set(facts), collector);
         }
     }
 
     /// Generators cost time and query other systems, so a caller who could have none of the
     /// Applications cannot run them.
-    fn check_any_application(
-        &self,
-        operation: Operation,
-        request: &SetRequest<'_>,
-        facts: &RequestFacts<'_>,
-        collector: &mut RefusalCollector,
-    ) {
-        let actions: &[&str] = match operation {
+    fn check_any_application(&self, facts: &RequestFacts<'_>, collector: &mut RefusalList) {
+        let actions: &[&str] = match facts.operation {
             Operation::Create => &["create"],
             Operation::Upsert | Operation::Update => &["create", "update"],
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => return,
@@ -316,20 +264,27 @@ impl SetAuthorizer<'_> {
         if generators.is_none_or(Vec::is_empty) {
             return;
         }
+        let namespace = &facts.request.name.namespace;
         let prefix = match (is_templated(facts.project), has_own_templates(facts.set)) {
-            (false, false) => object_name(self.control_plane_namespace, facts.project, &request.name.namespace, ""),
+            (false, false) => object_name(self.control_plane_namespace, facts.project, namespace, ""),
             (true, _) | (_, true) => String::new(),
         };
-        let may_allow = |action: &&str| {
-            self.rbac
-                .may_allow_prefix(&self.caller.roles, ["applications", action], &prefix)
-        };
-        if !actions.iter().any(may_allow) {
+        if !self.may_any(actions, ("applications", &prefix)) {
             let any_action = actions.join(" or ");
             let reason = format!("it could generate no Application that you may {any_action}");
-            let about = DeniedResource::Set(self.object(facts.project, request.name));
-            Finding::new(FindingKind::Permission, None, reason).put(about, collector);
+            Finding::new(FindingKind::Permission, None, reason).put(self.about_set(facts), collector);
         }
+    }
+
+    /// Whether the caller could have one of the actions on any object with a prefix.
+    fn may_any(&self, actions: &[&str], (resource, prefix): (&str, &str)) -> bool {
+        let roles = &self.caller.roles;
+        let mut actions = actions.iter();
+        actions.any(|action| self.rbac.may_allow_prefix(roles, [resource, action], prefix))
+    }
+
+    fn about_set(&self, facts: &RequestFacts<'_>) -> DeniedResource {
+        DeniedResource::Set(self.object(facts.project, facts.request.name))
     }
 }
 

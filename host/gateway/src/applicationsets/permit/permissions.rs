@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
-use crate::applicationsets::permit::finding::Finding;
-use crate::applicationsets::permit::{Operation, PROJECTS_ANNOTATION, SetAuthorizer};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
+use crate::applicationsets::permit::finding::{Finding, record_check};
+use crate::applicationsets::permit::{Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::DeniedResource;
+use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
@@ -34,18 +35,16 @@ pub(super) struct RequiredPermission {
     pub(super) stored: bool,
 }
 
-/// The project of a set, as it is written.
-pub(super) fn project_text(set: &Value) -> &str {
+pub(crate) fn project_text(set: &Value) -> &str {
     let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
     text.unwrap_or_default()
 }
 
 /// Whether a project is only known once Applications are rendered.
-pub(super) fn is_templated(project: &str) -> bool {
+pub(crate) fn is_templated(project: &str) -> bool {
     project.contains("{{")
 }
 
-/// An empty project is `default`.
 pub(super) fn or_default(project: &str) -> &str {
     if project.is_empty() { "default" } else { project }
 }
@@ -152,7 +151,7 @@ impl SetAuthorizer<'_> {
         (name, facts, hidden): (&ObjectName, &ApplicationSetFacts, bool),
         required: &[RequiredPermission],
         checks: &mut Vec<CheckRecord>,
-        collector: &mut RefusalCollector,
+        collector: &mut RefusalList,
     ) -> Result<(), Error> {
         if required.is_empty() {
             return Ok(());
@@ -189,7 +188,7 @@ impl SetAuthorizer<'_> {
             finding.put(about, collector);
         }
         for (_, lookup) in lookups {
-            crate::applicationsets::permit::finding::record_check(checks, || lookup.into_check());
+            record_check(checks, || lookup.into_check());
         }
         Ok(())
     }
@@ -205,7 +204,7 @@ impl SetAuthorizer<'_> {
         };
         let required = required_permissions(Operation::Get, &BTreeSet::new(), &projects);
         let facts = self.facts(Operation::Get, name, stored, &projects);
-        let mut collector = RefusalCollector::default();
+        let mut collector = RefusalList::default();
         let outcome = self.judge_set((name, &facts, false), &required, &mut Vec::new(), &mut collector);
         outcome.is_ok() && collector.is_empty()
     }

@@ -24,14 +24,12 @@ pub(super) struct CheckResult {
     pub(super) finding: Option<Rc<Finding>>,
 }
 
-/// The verdict on the project, the sources and the destination of an Application.
 #[derive(Clone, Debug)]
 pub(super) struct PlacementVerdict {
     pub(super) placement: PlacementChecks,
     pub(super) findings: Vec<Rc<Finding>>,
 }
 
-/// A project, with its memoized checks.
 #[derive(Debug)]
 struct ProjectChecks {
     project: Option<(Arc<Project>, CompiledDestinations)>,
@@ -41,7 +39,6 @@ struct ProjectChecks {
     destinations: FxHashMap<[String; 3], CheckResult>,
 }
 
-/// Checks the Applications of one request against their projects.
 #[derive(Debug)]
 pub(super) struct PlacementChecker<'a> {
     resources: &'a Resources,
@@ -70,7 +67,6 @@ impl<'a> PlacementChecker<'a> {
         }
     }
 
-    /// Checks an Application against its project.
     pub(super) fn judge(&mut self, application: &ApplicationFields<'_>) -> PlacementVerdict {
         let resolved = self.resolve(&application.destination);
         let (resources, namespace) = (self.resources, self.namespace);
@@ -104,7 +100,6 @@ impl<'a> PlacementChecker<'a> {
         }
     }
 
-    /// The text for a project that does not exist.
     pub(super) fn missing_project(&self, project: &str) -> Option<String> {
         let exists = self.resources.projects.contains_key(project);
         (!exists).then(|| no_project(project))

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::permissions::{
     RequiredPermission, is_templated, project_text, required_permissions,
@@ -34,18 +34,15 @@ use change_check::{ACTIONS, ChangeCheck, Side, recorded};
 
 const RESOURCE: &str = "applications";
 
-/// The verdict on a plan.
 #[derive(Debug, Default)]
 pub(super) struct PlanVerdict {
     /// Reasons to refuse the operation itself.
-    pub(super) set: RefusalCollector,
+    pub(super) set: RefusalList,
     /// Reasons to refuse the plan, including those for the operation.
-    pub(super) refused: RefusalCollector,
-    /// Projects of its Applications after the plan.
+    pub(super) refused: RefusalList,
     pub(super) projects: Vec<String>,
 }
 
-/// Inputs and caches that the checks of all changes share.
 struct PlanContext<'a> {
     placement: PlacementChecker<'a>,
     owner: Option<Owner>,
@@ -54,7 +51,6 @@ struct PlanContext<'a> {
 }
 
 impl SetAuthorizer<'_> {
-    /// Judges a plan that was generated from a permitted set.
     pub(super) fn judge_plan(
         &self,
         permit: &SetPermit,
@@ -133,7 +129,7 @@ impl SetAuthorizer<'_> {
         let required = required_permissions(permit.operation, &projects, &permit.stored_projects);
         // The permissions on the stored set alone were checked before.
         let required: Vec<RequiredPermission> = required.into_iter().filter(|required| !required.stored).collect();
-        let mut refused = RefusalCollector::default();
+        let mut refused = RefusalList::default();
         let set = (&permit.name, &permit.facts, false);
         self.judge_set(set, &required, checks, &mut outcome.set)?;
         self.judge_set(set, &required, &mut Vec::new(), &mut refused)?;
@@ -164,7 +160,7 @@ impl SetAuthorizer<'_> {
         (permit, change_check): (&SetPermit, &ChangeCheck<'_>),
         context: &mut PlanContext<'_>,
         checks: &mut Vec<CheckRecord>,
-        refused: &mut RefusalCollector,
+        refused: &mut RefusalList,
     ) -> Result<(), Error> {
         for permission in &change_check.permissions {
             if let Some(id) = permission.verdict.and_then(|verdict| verdict.rule) {
@@ -210,7 +206,7 @@ impl SetAuthorizer<'_> {
         &self,
         change_check: &ChangeCheck<'_>,
         (input, mut findings): (&ApplicationSetInput<'_>, Vec<Finding>),
-        refused: &mut RefusalCollector,
+        refused: &mut RefusalList,
     ) -> Result<(), Error> {
         self.add_policy_denial(input, &mut findings)?;
         for finding in findings {
@@ -244,7 +240,7 @@ impl SetAuthorizer<'_> {
         (!is_own).then(|| not_owned(&change.name.name))
     }
 
-    fn problem(&self, permit: &SetPermit, problem: &PlanProblem, refused: &mut RefusalCollector) {
+    fn problem(&self, permit: &SetPermit, problem: &PlanProblem, refused: &mut RefusalList) {
         let invalid = |reason: String| Finding::new(FindingKind::Validity, None, reason);
         match problem {
             PlanProblem::Unnamed { .. } => self.put_about_set(permit, invalid(unnamed(&permit.name.name)), refused),
@@ -259,7 +255,7 @@ impl SetAuthorizer<'_> {
         }
     }
 
-    fn put_about_set(&self, permit: &SetPermit, finding: Finding, refused: &mut RefusalCollector) {
+    fn put_about_set(&self, permit: &SetPermit, finding: Finding, refused: &mut RefusalList) {
         let set = DeniedResource::Set(self.object(&permit.project, &permit.name));
         finding.put(set, refused);
     }

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApplicationSetsPolicy, ApprovedPlan, Error, Operation, RefusalClass, ResolvedInputs, SetAuthorizer, SetPermit,
-    SetRequest,
+    ApplicationSetsPolicy, ApprovedPlan, Error, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Cascade, Owner, Plan, StoredState};
@@ -48,7 +48,7 @@ fn folder() -> PathBuf {
 fn shipped() -> Arc<ApplicationSetsPolicy> {
     static SHIPPED: LazyLock<Arc<ApplicationSetsPolicy>> = LazyLock::new(|| {
         let source = BundleSource::read(&folder(), Front::ApplicationSets).value.unwrap();
-        Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
+        Arc::new(ApplicationSetsPolicy(Bundle::unchecked(&source).unwrap()))
     });
     Arc::clone(&SHIPPED)
 }
@@ -245,6 +245,6 @@ fn refused(outcome: Result<impl std::fmt::Debug, Error>, expected: &str) {
 }
 
 #[track_caller]
-fn class_of(outcome: Result<impl std::fmt::Debug, Error>) -> RefusalClass {
-    outcome.unwrap_err().class()
+fn status_of(outcome: Result<impl std::fmt::Debug, Error>) -> StatusCode {
+    outcome.unwrap_err().answer().0
 }

@@ -3,47 +3,30 @@
 
 use http::StatusCode;
 
-/// A status code of gRPC.
-///
 /// Source: <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
-    /// The caller gave up.
+pub(crate) enum Code {
     Cancelled = 1,
-    /// The request is not valid.
     InvalidArgument = 3,
-    /// It took too long.
     DeadlineExceeded = 4,
-    /// The object does not exist.
     NotFound = 5,
-    /// The object exists already.
     AlreadyExists = 6,
-    /// The caller lacks permission.
     PermissionDenied = 7,
-    /// Too many requests, or too much content.
     ResourceExhausted = 8,
-    /// The current state does not allow it.
     FailedPrecondition = 9,
-    /// Another write came first.
     Aborted = 10,
-    /// The operation does not exist.
     Unimplemented = 12,
-    /// An error of the gateway.
     Internal = 13,
-    /// Temporarily unavailable.
     Unavailable = 14,
-    /// The caller is unknown.
     Unauthenticated = 16,
 }
 
 impl Code {
-    /// Its number.
-    pub fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         self as u8
     }
 
-    /// The code that corresponds to an HTTP status.
-    pub fn from_http_status(status: StatusCode) -> Self {
+    pub(crate) fn from_http_status(status: StatusCode) -> Self {
         match status.as_u16() {
             401 => Self::Unauthenticated,
             403 => Self::PermissionDenied,

@@ -4,34 +4,20 @@
 //! Security: content types that a page of another site may send are refused.
 
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use crate::applicationsets::grpc::MAX_VALUES;
 use crate::applicationsets::request::Error;
-use crate::platform::api;
+use crate::platform::api::content::{media_type, unexpected};
 use tollgate_state::write;
 
-/// Most characters of a parser's error that a response repeats.
-const MAX_ERROR_CHARS: usize = 200;
-
-/// Content types of YAML, the format of people's files.
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
 
 /// Decodes one object whose content type must be declared: a page of another site can send text on
 /// behalf of its reader, but neither JSON nor YAML (`text/yaml` also needs a preflight:
 /// <https://fetch.spec.whatwg.org/#cors-safelisted-request-header>).
-///
-/// # Errors
-/// [`Error::ContentType`] and [`Error::Content`].
-pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
-    let mut types = fields.get_all(CONTENT_TYPE).iter();
-    let (first, second) = (types.next(), types.next());
-    let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = name.split(';').next().unwrap_or_default().trim();
-    if second.is_some() {
-        return Err(Error::ContentType);
-    }
+pub(crate) fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
+    let name = media_type(fields).ok_or(Error::ContentType)?;
     // SECURITY: a value of three bytes can take a hundred in memory, and the sender is not
     // authorized until later.
     let values = content
@@ -58,7 +44,7 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
 
 /// The set in a request for a preview: `{"applicationSet": …}` as in Argo CD, or the object
 /// itself.
-pub fn application_set_to_preview(mut content: Value) -> Value {
+pub(crate) fn application_set_to_preview(mut content: Value) -> Value {
     match content.get_mut("applicationSet") {
         Some(set) => set.take(),
         None => content,
@@ -79,10 +65,7 @@ fn one_document(content: &[u8]) -> Result<Value, Error> {
 }
 
 fn wrong(error: &dyn std::fmt::Display) -> Error {
-    let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
-    Error::Content(api::Error::Content {
-        why: format!("is not what is expected: {text}"),
-    })
+    Error::Content(unexpected(error))
 }
 
 #[cfg(test)]

@@ -1,27 +1,22 @@
-//! Decodes the query of a REST request into [`Query`].
+//! The parameters of requests, and how the query of a REST request is decoded into them.
 //!
 //! Security: parameters that the path does not have are refused with 400, because ignoring one
 //! could do more than the caller meant.
 
-use crate::applicationsets::request::{ApplicationSetRef, Delete, Error, Filter, Watch, WriteMode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Error, Filter, Update, Watch, WriteMode};
 use tollgate_applicationset::plan::Cascade;
 
-/// The parameters that a path accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameters {
-    /// Lists.
+pub(crate) enum Parameters {
     List,
-    /// Watches.
     Watch,
-    /// Requests about one set.
     One,
-    /// `POST`.
     Create,
-    /// `PUT`.
     Update,
-    /// `DELETE`.
     Delete,
-    /// Previews.
     Generate,
 }
 
@@ -47,27 +42,27 @@ impl Parameters {
     }
 }
 
-/// A decoded query.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+/// The parameters of a request, from a query or the message of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Query {
     name: String,
     projects: Vec<String>,
     selector: String,
+    /// For a watch, Argo CD spells it differently.
+    #[serde(rename = "appsetNamespace", alias = "appSetNamespace")]
     namespace: String,
     resource_version: String,
     upsert: bool,
-    mode: WriteMode,
+    dry_run: bool,
+    #[serde(skip)]
     cascade: Option<Cascade>,
+    #[serde(skip)]
     deletions: Option<u64>,
 }
 
 impl Query {
-    /// Decodes a query.
-    ///
-    /// # Errors
-    /// [`Error::Query`]: a parameter that this path does not have or that is there twice, or a
-    /// value that is not valid.
-    pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+    pub(crate) fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
@@ -102,21 +97,20 @@ impl Query {
             "appsetNamespace" => value.clone_into(&mut self.namespace),
             "resourceVersion" => value.clone_into(&mut self.resource_version),
             "upsert" => self.upsert = boolean(name, value)?,
-            "dryRun" if boolean(name, value)? => self.mode = WriteMode::DryRun,
+            "dryRun" => self.dry_run = boolean(name, value)?,
             "cascade" => self.cascade = Some(cascade(value)?),
             "deletions" => {
                 let number = value.parse();
                 let number = number.map_err(|_| wrong("has `deletions` that is no whole number".to_owned()))?;
                 self.deletions = Some(number);
             }
-            // `fields`, and parameters whose value is false.
+            // `fields`
             _ => {}
         }
         Ok(())
     }
 
-    /// The filter of a list.
-    pub fn filter(self) -> Filter {
+    pub(crate) fn filter(self) -> Filter {
         Filter {
             projects: self.projects,
             selector: self.selector,
@@ -124,16 +118,23 @@ impl Query {
         }
     }
 
-    /// The set that the path names.
-    pub fn target(self, name: &str) -> ApplicationSetRef {
+    /// The set of the path, or of the message.
+    pub(crate) fn target(self) -> ApplicationSetRef {
         ApplicationSetRef {
-            name: name.to_owned(),
+            name: self.name,
             namespace: self.namespace,
         }
     }
 
-    /// The watch.
-    pub fn watch(mut self) -> Watch {
+    /// The same parameters about the set that a path names.
+    pub(crate) fn about(self, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..self
+        }
+    }
+
+    pub(crate) fn watch(mut self) -> Watch {
         Watch {
             name: std::mem::take(&mut self.name),
             resource_version: std::mem::take(&mut self.resource_version),
@@ -141,28 +142,37 @@ impl Query {
         }
     }
 
-    /// What to delete, and how.
-    pub fn delete(self, name: &str) -> Delete {
-        Delete {
-            cascade: self.cascade,
+    pub(crate) fn create(self, set: Value) -> Create {
+        Create {
+            set,
+            upsert: self.upsert,
+            mode: self.mode(),
             deletions: self.deletions,
-            target: self.target(name),
         }
     }
 
-    /// Whether to change a set that exists.
-    pub fn upsert(&self) -> bool {
-        self.upsert
+    pub(crate) fn update(self, set: Value) -> Update {
+        Update {
+            set,
+            mode: self.mode(),
+            deletions: self.deletions,
+            target: self.target(),
+        }
     }
 
-    /// Whether to store the change.
-    pub fn mode(&self) -> WriteMode {
-        self.mode
+    pub(crate) fn delete(self) -> Delete {
+        Delete {
+            cascade: self.cascade,
+            deletions: self.deletions,
+            target: self.target(),
+        }
     }
 
-    /// How many Applications the change may delete.
-    pub fn deletions(&self) -> Option<u64> {
-        self.deletions
+    fn mode(&self) -> WriteMode {
+        match self.dry_run {
+            true => WriteMode::DryRun,
+            false => WriteMode::Commit,
+        }
     }
 }
 
@@ -209,16 +219,16 @@ mod tests {
         assert_eq!(query.expect("a query").filter(), filter);
         let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.mode(), query.deletions()),
+            (query.upsert, query.mode(), query.deletions),
             (true, WriteMode::DryRun, Some(7))
         );
         let query = Query::read(Some("upsert=false&dryRun=false"), Parameters::Create).expect("a query");
         assert_eq!(
-            (query.upsert(), query.mode(), query.deletions()),
+            (query.upsert, query.mode(), query.deletions),
             (false, WriteMode::Commit, None)
         );
         let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), Parameters::Delete).expect("a query");
-        let delete = query.delete("a");
+        let delete = query.about("a").delete();
         assert_eq!(
             (delete.cascade, delete.target.namespace.as_str()),
             (Some(Cascade::Orphan), "n")

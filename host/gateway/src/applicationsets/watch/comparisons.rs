@@ -9,10 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-/// Most concurrent comparisons.
 const MAX_CONCURRENT: usize = 2;
 
-/// Schedules the comparisons of all watches.
 #[derive(Debug)]
 pub(in super::super) struct ComparisonScheduler {
     all: Arc<Semaphore>,
@@ -31,8 +29,6 @@ impl Default for ComparisonScheduler {
 
 impl ComparisonScheduler {
     /// Runs one comparison once it is scheduled. Returns `None` if the work panics.
-    ///
-    /// - `person`: [`Principal::key`](tollgate_identity::authenticate::Principal::limit_key).
     pub(super) async fn run<T: Send + 'static>(
         &self,
         person: u64,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::watch::{EventType, Sets, WatchedSet, changed, projects};
+use crate::applicationsets::request::EventType;
+use crate::applicationsets::watch::{Sets, WatchedSet, changed, projects};
 use tollgate_state::{ObjectName, directory};
 
 fn name(text: &str) -> ObjectName {

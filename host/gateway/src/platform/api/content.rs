@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
@@ -13,10 +14,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::platform::api::Error;
+use crate::rejection::Rejection;
 use tollgate_config::duration;
+use tollgate_proxy::forward::{Body, BufferedBody};
 
-/// Longest content read, in bytes.
-pub const CONTENT_BYTES: u64 = 16 * 1024;
+pub(crate) const CONTENT_BYTES: u64 = 16 * 1024;
 
 /// Longest name of a token, in characters.
 const NAME_CHARACTERS: usize = 255;
@@ -27,27 +29,20 @@ const MAX_ERROR_CHARS: usize = 200;
 /// Lifetime of a token if the request gives none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Request for a new token.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NewToken {
-    /// The name that its owner gives it.
-    pub name: String,
-    /// The agent it is for.
-    pub agent: AgentName,
-    /// When it expires.
-    pub expires_at: Option<Timestamp>,
+pub(crate) struct NewToken {
+    pub(crate) name: String,
+    pub(crate) agent: AgentName,
+    pub(crate) expires_at: Option<Timestamp>,
     /// Its lifetime as a Go duration, such as `720h`.
-    pub lifetime: Option<String>,
-    /// Its owner, if not the caller.
-    pub user: Option<String>,
+    pub(crate) lifetime: Option<String>,
+    pub(crate) user: Option<String>,
 }
 
-/// An agent as people name it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub enum AgentName {
-    /// By number.
+pub(crate) enum AgentName {
     Id(i64),
     /// By name, or by number in a string.
     Text(String),
@@ -62,37 +57,45 @@ impl std::fmt::Display for AgentName {
     }
 }
 
-/// Request for a new browser session. It has no fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewSession {}
+pub(crate) struct NewSession {}
 
 /// Decodes JSON of `T`, which must be declared as JSON: a page of another site can send text on
 /// behalf of its reader, but not JSON.
-///
-/// # Errors
-/// [`Error::ContentType`] and [`Error::Content`].
-pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
+pub(crate) fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
+    if !media_type(fields).is_some_and(|name| name.eq_ignore_ascii_case("application/json")) {
+        return Err(Error::ContentType);
+    }
+    serde_json::from_slice(content).map_err(|error| unexpected(&error))
+}
+
+/// The declared media type, empty if there is none that can be read. `None` if there are several.
+pub(crate) fn media_type(fields: &HeaderMap) -> Option<&str> {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     let (first, second) = (types.next(), types.next());
     let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let name = name.split(';').next().unwrap_or_default().trim();
-    if second.is_some() || !name.eq_ignore_ascii_case("application/json") {
-        return Err(Error::ContentType);
+    second.is_none().then_some(name)
+}
+
+/// The error for content that a parser refuses.
+pub(crate) fn unexpected(error: &dyn std::fmt::Display) -> Error {
+    let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+    wrong(format!("is not what is expected: {text}"))
+}
+
+/// Reads content to its end. It must declare a length of at most `allowed` bytes.
+pub(crate) async fn buffer(body: Body, allowed: u64) -> Result<Bytes, Rejection> {
+    match body.buffer_if_short(allowed).await? {
+        BufferedBody::Whole(content) => Ok(content),
+        BufferedBody::Stream(_) => Err(Error::ContentLength { allowed }.into()),
     }
-    let refused = |error: serde_json::Error| {
-        let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
-        wrong(format!("is not what is expected: {text}"))
-    };
-    serde_json::from_slice(content).map_err(refused)
 }
 
 impl NewSession {
     /// Same as [`read`], but also accepts empty content.
-    ///
-    /// # Errors
-    /// As [`read`].
-    pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn read(fields: &HeaderMap, content: &[u8]) -> Result<Self, Error> {
         if content.is_empty() {
             return Ok(Self::default());
         }
@@ -102,10 +105,7 @@ impl NewSession {
 
 impl NewToken {
     /// The name without surrounding blanks.
-    ///
-    /// # Errors
-    /// [`Error::Content`]: it is empty, too long or has control characters.
-    pub fn name(&self) -> Result<&str, Error> {
+    pub(crate) fn name(&self) -> Result<&str, Error> {
         let name = self.name.trim();
         let length = name.chars().count();
         if length == 0 || length > NAME_CHARACTERS || name.chars().any(char::is_control) {
@@ -116,12 +116,7 @@ impl NewToken {
     }
 
     /// When the token expires, in whole seconds.
-    ///
-    /// - `longest`: longest lifetime allowed.
-    ///
-    /// # Errors
-    /// [`Error::Lifetime`], and [`Error::Content`] for text that is not a time.
-    pub fn expiry(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
+    pub(crate) fn expiry(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
         let after = |life: Duration| now.checked_add(life).unwrap_or(Timestamp::MAX);
         let latest = after(longest);
         let end = match (self.expires_at, &self.lifetime) {

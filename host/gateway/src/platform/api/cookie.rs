@@ -10,14 +10,13 @@ use crate::platform::api::Error;
 use tollgate_config::{Kubernetes, SameSite};
 
 /// Name of the cookie, the same as GitLab's.
-pub const NAME: &str = "_gitlab_kas";
+pub(crate) const NAME: &str = "_gitlab_kas";
 
 /// Path of the Kubernetes front if no public URL says otherwise.
 const PATH: &str = "/k8s-proxy/";
 
-/// Whether people reach the gateway over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransportSecurity {
+pub(crate) enum TransportSecurity {
     /// They do. Browsers send the cookie only over TLS.
     Tls,
     /// The listener is plain, and no public URL says that TLS ends before it.
@@ -26,7 +25,7 @@ pub enum TransportSecurity {
 
 impl TransportSecurity {
     /// Determined by whether the listener has a certificate, and by the public URL.
-    pub fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
+    pub(crate) fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
         let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
         if has_certificate || public {
             Self::Tls
@@ -40,7 +39,7 @@ impl TransportSecurity {
 ///
 /// # Errors
 /// [`Error::Cookie`]: `SameSite=None` without TLS; a browser would refuse it.
-pub fn set_cookie(
+pub(crate) fn set_cookie(
     value: &SecretString,
     settings: &Kubernetes,
     transport: TransportSecurity,

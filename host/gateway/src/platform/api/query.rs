@@ -16,43 +16,32 @@ const DEFAULT_EVENT_LIMIT: u32 = 100;
 /// Most rows of one response, and the number of tokens and sessions if the caller gives no limit.
 const MAX_ROWS: u32 = 1_000;
 
-/// The owners whose rows a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum OwnerFilter {
-    /// The caller's own.
+pub(crate) enum OwnerFilter {
     #[default]
     Mine,
-    /// One person's.
     User(String),
-    /// Everybody's.
     All,
 }
 
-/// The query of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
-    /// Filter by owner.
-    pub owner: OwnerFilter,
-    /// For this agent, by number or name.
-    pub agent: Option<String>,
+pub(crate) struct Query {
+    pub(crate) owner: OwnerFilter,
+    pub(crate) agent: Option<String>,
     /// Audit: with this action.
-    pub action: Option<String>,
+    pub(crate) action: Option<String>,
     /// Audit: older than this event.
-    pub before: Option<Uuid>,
-    /// At most this many.
-    pub limit: Option<u32>,
+    pub(crate) before: Option<Uuid>,
+    pub(crate) limit: Option<u32>,
     /// Tokens and sessions: the page behind this cursor.
-    pub cursor: Option<String>,
+    pub(crate) cursor: Option<String>,
 }
 
-/// The parameters that a list accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameters {
+pub(crate) enum Parameters {
     /// Of agents: `user` alone.
     Agents,
-    /// Of tokens and sessions.
     TokensOrSessions,
-    /// Of the audit log.
     Audit,
 }
 
@@ -68,11 +57,7 @@ impl Parameters {
 
 impl Query {
     /// Decodes a query. `user=*` stands for everybody.
-    ///
-    /// # Errors
-    /// [`Error::Query`]: a parameter that this list does not have or that is there twice, or a
-    /// value that is not valid.
-    pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+    pub(crate) fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
@@ -98,21 +83,19 @@ impl Query {
         Ok(query)
     }
 
-    /// How many events to return.
-    pub fn event_limit(&self) -> u32 {
+    pub(crate) fn event_limit(&self) -> u32 {
         self.limit.unwrap_or(DEFAULT_EVENT_LIMIT)
     }
 
-    /// How many tokens or sessions to return.
-    pub fn row_limit(&self) -> u32 {
+    pub(crate) fn row_limit(&self) -> u32 {
         self.limit.unwrap_or(MAX_ROWS)
     }
 
     /// The position that the cursor of an earlier response encodes.
-    ///
-    /// # Errors
-    /// [`Error::Query`]: no response of this list contained the cursor.
-    pub fn decode_cursor<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
+    pub(crate) fn decode_cursor<P: DeserializeOwned>(
+        &self,
+        is_sound: impl FnOnce(&P) -> bool,
+    ) -> Result<Option<P>, Error> {
         let Some(text) = &self.cursor else {
             return Ok(None);
         };
@@ -144,8 +127,7 @@ impl Query {
     }
 }
 
-/// Encodes a position as a cursor.
-pub fn encode_cursor(position: &impl Serialize) -> String {
+pub(crate) fn encode_cursor(position: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 

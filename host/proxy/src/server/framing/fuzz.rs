@@ -42,7 +42,6 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The requests that a reader found.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     heads: usize,

@@ -11,7 +11,6 @@ use rustc_hash::FxBuildHasher;
 use crate::applications::permit::restriction::Restrictions;
 use tollgate_state::Project;
 
-/// Most projects that are cached.
 const PROJECTS: u64 = 10_000;
 
 /// Time to idle of an entry. An entry keeps its project alive, whose snapshot may be long gone.
@@ -19,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// Compiled restrictions by the address of their project. Clones share the cache.
 #[derive(Clone, Debug)]
-pub struct RestrictionsCache(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
+pub(crate) struct RestrictionsCache(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
 
 impl Default for RestrictionsCache {
     fn default() -> Self {
@@ -30,7 +29,7 @@ impl Default for RestrictionsCache {
 
 impl RestrictionsCache {
     /// Returns the restrictions of `project`, compiled on first use.
-    pub fn get_or_compile(&self, project: &Arc<Project>) -> Arc<Restrictions> {
+    pub(crate) fn get_or_compile(&self, project: &Arc<Project>) -> Arc<Restrictions> {
         let key = Arc::as_ptr(project) as usize;
         // INVARIANT: an entry keeps its project alive, so no other project can have
         // the same address while the entry exists.

@@ -12,16 +12,11 @@ use crate::applications::permit::restriction::pattern::Pattern;
 use tollgate_cluster::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
-/// A list of an `AppProject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceList {
-    /// `spec.clusterResourceWhitelist`.
+pub(crate) enum ResourceList {
     ClusterAllowed,
-    /// `spec.clusterResourceBlacklist`.
     ClusterDenied,
-    /// `spec.namespaceResourceWhitelist`.
     NamespacedAllowed,
-    /// `spec.namespaceResourceBlacklist`.
     NamespacedDenied,
 }
 
@@ -36,14 +31,12 @@ impl fmt::Display for ResourceList {
     }
 }
 
-/// A group and a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupKind<'a> {
     pub(super) group: &'a str,
     pub(super) kind: &'a str,
 }
 
-/// All lists of a project.
 #[derive(Debug)]
 pub(super) struct Lists {
     cluster_allowed: Rules,
@@ -100,7 +93,6 @@ impl Lists {
         }
     }
 
-    /// Whether the decision about objects of a kind depends on the name.
     pub(super) fn needs_name(&self, scope: ResourceScope, group_kind: GroupKind<'_>) -> bool {
         let (allowed, denied, _) = self.of(scope);
         let mut rules = denied.0.iter().chain(allowed.map_or(&[][..], |rules| &rules.0));

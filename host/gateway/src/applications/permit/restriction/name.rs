@@ -10,10 +10,8 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-/// The name of the object in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BodyName {
-    /// The body has this name.
+pub(crate) enum BodyName {
     Known(String),
     /// The cluster generates the name, or there is none.
     Generated,
@@ -21,12 +19,10 @@ pub enum BodyName {
     Unreadable,
 }
 
-/// The declared format of a request's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyFormat {
+pub(crate) enum BodyFormat {
     /// JSON, or undeclared, which means JSON to kube-apiserver.
     Json,
-    /// YAML.
     Yaml,
     /// A format whose names are not read, or an ambiguous declaration.
     Other,
@@ -35,7 +31,7 @@ pub enum BodyFormat {
 impl BodyFormat {
     /// The format in `Content-Type`. A field that occurs twice, or has non-ASCII characters,
     /// declares none.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut fields = headers.get_all(CONTENT_TYPE).iter();
         // SECURITY: parsers differ on which of several fields counts.
         let field = match (fields.next(), fields.next()) {
@@ -53,8 +49,7 @@ impl BodyFormat {
 }
 
 impl BodyName {
-    /// The name if it is known.
-    pub fn known(&self) -> Option<&str> {
+    pub(crate) fn known(&self) -> Option<&str> {
         match self {
             Self::Known(name) => Some(name),
             Self::Generated | Self::Unreadable => None,
@@ -68,7 +63,7 @@ impl BodyName {
 ///
 /// Reads JSON and YAML, but not Protobuf and CBOR. A key that occurs twice, or in another case,
 /// makes the body unreadable, because readers treat it differently.
-pub fn name_in_body(format: BodyFormat, bytes: &[u8]) -> BodyName {
+pub(crate) fn name_in_body(format: BodyFormat, bytes: &[u8]) -> BodyName {
     let read = match format {
         BodyFormat::Json => serde_json::from_slice::<Object>(bytes).ok(),
         BodyFormat::Yaml if !has_two_readings(bytes) => serde_saphyr::from_slice::<Object>(bytes).ok(),
@@ -111,7 +106,6 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
-/// Reads one key of a map.
 struct SingleKeyVisitor<T>(&'static str, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for SingleKeyVisitor<T> {

@@ -10,12 +10,10 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
     Literal(Box<str>),
     Tokens(Box<[Token]>),
-    /// A pattern that cannot be read.
     Broken,
 }
 

@@ -18,13 +18,10 @@ use tollgate_policy::rbac::{RuleId, Verdict};
 use tollgate_policy::rego::{RbacCheck, RbacVerdict};
 use tollgate_proxy::record::CheckRecord;
 
-/// Actions on Applications whose permissions are looked up.
 pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];
 
-/// The side of a change that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The Application that exists after the plan.
     Written,
     /// The Application that the set generates and that is not written. Argo CD's controller writes
     /// it when the stored Application is gone, or when the set lets it change.
@@ -33,7 +30,6 @@ pub(super) enum Side {
     NameTaken,
 }
 
-/// A permission on one Application, and RBAC's verdict.
 #[derive(Debug)]
 pub(super) struct PermissionCheck {
     pub(super) action: &'static str,
@@ -42,7 +38,6 @@ pub(super) struct PermissionCheck {
     pub(super) verdict: Option<Verdict>,
 }
 
-/// One side of a change, decoded.
 #[derive(Debug)]
 pub(super) struct ChangeCheck<'a> {
     pub(super) change: &'a PlannedChange,
@@ -115,7 +110,6 @@ impl ChangeCheck<'_> {
         }
     }
 
-    /// Why the object cannot be written.
     pub(super) fn wrong(&self, permit: &SetPermit) -> Option<Finding> {
         let wrong = match &self.application {
             Some(Err(wrong)) => Some(wrong.clone()),
@@ -125,7 +119,6 @@ impl ChangeCheck<'_> {
         wrong.map(|wrong| Finding::new(FindingKind::Validity, None, wrong))
     }
 
-    /// The project of the Application afterwards.
     pub(super) fn project(&self) -> Option<&str> {
         match &self.application {
             Some(Ok(application)) => Some(application.project),
@@ -187,7 +180,6 @@ fn permission_check(action: &'static str, is_new: bool) -> PermissionCheck {
     }
 }
 
-/// The permissions that a change needs.
 fn permission_checks(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<PermissionCheck> {
     let [create, update, delete] = ACTIONS;
     let mut permissions = match (old, is_deletion) {
@@ -207,7 +199,6 @@ fn permission_checks(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)
     permissions
 }
 
-/// Decodes the Application as it is afterwards.
 fn checked<'a>(change: &'a PlannedChange, object: &'a Value) -> Result<ApplicationFields<'a>, String> {
     let application = read(object)?;
     let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
@@ -248,7 +239,6 @@ fn unlinked_only(permit: &SetPermit, change: &PlannedChange) -> Option<String> {
     (!same).then(|| "more than the reference to the set would change".to_owned())
 }
 
-/// A check in the form of records.
 pub(super) fn recorded(check: &RbacCheck<'_>) -> CheckRecord {
     let find = |action: &str| ACTIONS.into_iter().find(|known| *known == action);
     CheckRecord {

@@ -34,7 +34,7 @@ fn the_set_alone_decides() {
         error.to_string(),
         "permission denied: applicationsets, create, prod/web, sub: ann"
     );
-    assert_eq!(error.class(), RefusalClass::PermissionDenied);
+    assert_eq!(error.answer().0, StatusCode::FORBIDDEN);
     // Its namespace may be one its project does not take.
     assert!(
         world("p, ann, applicationsets, create, prod/team-a/*, allow")
@@ -58,14 +58,14 @@ fn checks_come_in_the_order_of_argo_cd() {
     assert!(matches!(preview, Err(Error::Namespace { .. })));
     let unknown = create(&all, &set("nope"));
     assert!(unknown.to_string().contains("does not exist"));
-    assert_eq!(unknown.class(), RefusalClass::InvalidArgument);
+    assert_eq!(unknown.answer().0, StatusCode::BAD_REQUEST);
     assert_eq!(create(&all, &set("")), Error::UnknownProject { project: String::new() });
     let dev = world("p, ann, applicationsets, *, dev/*, allow");
-    assert_eq!(create(&dev, &set("nope")).class(), RefusalClass::PermissionDenied);
+    assert_eq!(create(&dev, &set("nope")).answer().0, StatusCode::FORBIDDEN);
     let outcome = all.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(outcome.unwrap_err(), Error::Exists);
     let outcome = all.authorize_operation(Operation::Get, None, &none);
-    assert_eq!(class_of(outcome), RefusalClass::NotFound);
+    assert_eq!(status_of(outcome), StatusCode::NOT_FOUND);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn a_move_needs_the_rights_of_both_projects() {
     assert!(upsert(&rows).is_ok());
     for left_out in rows {
         let fewer: Vec<&str> = rows.into_iter().filter(|row| *row != left_out).collect();
-        assert_eq!(class_of(upsert(&fewer)), RefusalClass::PermissionDenied, "{left_out}");
+        assert_eq!(status_of(upsert(&fewer)), StatusCode::FORBIDDEN, "{left_out}");
     }
     // In one project an upsert needs `create` too.
     let update = world("p, ann, applicationsets, update, dev/*, allow");
     let outcome = update.authorize_operation(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
-    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
+    assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn sets_are_seen_by_the_text_of_their_project() {
     let caller = one.caller("ann");
     let authorizer = one.authorizer(&caller);
     let (dev, prod) = (set("dev"), set("prod"));
-    let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
-    assert_eq!(authorizer.visible(sets.into_iter()), [true, false]);
+    let sees = |set: &ApplicationSet| authorizer.may_get(&set.name, &set.object, std::iter::once("dev"));
+    assert_eq!([&dev, &prod].map(sees), [true, false]);
     assert_eq!(
-        class_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),
-        RefusalClass::PermissionDenied
+        status_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),
+        StatusCode::FORBIDDEN
     );
 }
 

@@ -21,7 +21,7 @@ fn sets_are_in_permitted_namespaces() {
     let error = world.authorize_operation(Operation::Create, Some(&set_in("NOT-ALLOWED", "dev")), &none);
     let error = error.unwrap_err();
     assert_eq!(error.to_string(), "namespace 'NOT-ALLOWED' is not permitted");
-    assert_eq!(error.class(), RefusalClass::PermissionDenied);
+    assert_eq!(error.answer().0, StatusCode::FORBIDDEN);
     // `prod` takes none of that namespace.
     let outcome = world.authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none);
     refused(
@@ -122,7 +122,7 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
     for operation in [Operation::Get, Operation::Delete] {
         let absent = world.authorize_operation(operation, None, &none).unwrap_err();
         assert_eq!(world.authorize_operation(operation, None, &theirs).unwrap_err(), absent);
-        assert_eq!(absent.class(), RefusalClass::NotFound);
+        assert_eq!(absent.answer().0, StatusCode::NOT_FOUND);
         assert_eq!(absent.to_string(), "applicationsets.argoproj.io \"web\" not found");
     }
     let sent = set("dev");
@@ -164,10 +164,10 @@ fn a_set_that_is_stored_is_not_made_again() {
     let outcome = world.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("use upsert flag to force update"));
-    assert_eq!(error.class(), RefusalClass::InvalidArgument);
+    assert_eq!(error.answer().0, StatusCode::BAD_REQUEST);
     // Only callers who may create it learn that it exists.
     let outcome = World::new("").authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
-    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
+    assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_project_has_to_be_there() {
         error.to_string(),
         "ApplicationSet references project nope which does not exist"
     );
-    assert_eq!(error.class(), RefusalClass::InvalidArgument);
+    assert_eq!(error.answer().0, StatusCode::BAD_REQUEST);
     assert!(
         world
             .authorize_operation(Operation::Create, Some(&set("")), &none)
@@ -190,7 +190,7 @@ fn a_project_has_to_be_there() {
     );
     // RBAC comes first.
     let outcome = World::new(MAKER).authorize_operation(Operation::Create, Some(&set("nope")), &none);
-    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
+    assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]

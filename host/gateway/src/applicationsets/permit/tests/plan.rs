@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, MAX_REFUSALS, generated_errors};
+use crate::applicationsets::permit::error::MAX_REFUSALS;
+use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, generated_errors};
 use tollgate_applicationset::plan::Action;
 
 const ALL: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, *, allow";
@@ -151,7 +152,7 @@ fn what_nobody_could_write_is_refused() {
     );
     let twice = vec![application("a", "dev"), application("a", "dev")];
     let outcome = world.judge(Operation::Create, &set("dev"), &StoredState::default(), twice);
-    assert_eq!(class_of(outcome), RefusalClass::InvalidArgument);
+    assert_eq!(status_of(outcome), StatusCode::BAD_REQUEST);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
     std::fs::write(folder.path().join("policy.rego"), text).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), "cases: []\n").unwrap();
     let source = BundleSource::read(folder.path(), Front::ApplicationSets).value.unwrap();
-    Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
+    Arc::new(ApplicationSetsPolicy(Bundle::unchecked(&source).unwrap()))
 }
 
 pub(super) fn with_policy(rows: &str, rego: &str) -> World {
@@ -43,7 +43,7 @@ fn a_bundle_that_allows_everything_allows_nothing_more() {
     let nowhere = with(application("a", "dev"), "destination", json!({"name": "us"}));
     refused(judge(nowhere), "there are no clusters with this name");
     let outcome = with_policy("", YES).authorize_operation(Operation::Preview, Some(&set("dev")), &none);
-    assert_eq!(class_of(outcome), RefusalClass::PermissionDenied);
+    assert_eq!(status_of(outcome), StatusCode::FORBIDDEN);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn no_decision_is_a_refusal() {
         .authorize_operation(Operation::Create, Some(&set("dev")), &none)
         .unwrap_err();
     assert!(matches!(error, Error::Policy(_)), "{error:?}");
-    assert_eq!(error.class(), RefusalClass::Undecided);
+    assert_eq!(error.answer(), (StatusCode::FORBIDDEN, "policy_failed"));
     let caller = world.caller("ann");
     let dev = set("dev");
     assert!(
