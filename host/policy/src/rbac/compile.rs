@@ -194,7 +194,6 @@ impl RbacBuilder {
             .map(|(name, _)| Arc::from(&**name))
     }
 
-    /// Reports fields that can never match or exceed the bounds.
     fn check_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {

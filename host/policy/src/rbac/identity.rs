@@ -15,7 +15,6 @@ use super::{ProjectId, Rbac, SubjectId};
 use tollgate_config::RbacSemantics;
 use tollgate_core::claims::{project_of_subject, scope_values, user_identifier};
 
-/// Maximum number of identities cached per policy.
 const MAX_CACHED_IDENTITIES: u64 = 10_000;
 /// Maximum number of grants followed from a member to a role, as in Argo CD.
 const MAX_GRANT_DEPTH: usize = 10;
@@ -36,8 +35,9 @@ pub enum PrincipalKind {
     Everyone,
 }
 
-/// Who issued the token of a caller that is known by name only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Who issued the token of a caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TokenIssuer {
     /// Argo CD for its local accounts and project tokens, an identity provider for everyone else.
     #[default]
@@ -48,7 +48,6 @@ pub enum TokenIssuer {
     Provider,
 }
 
-/// Whether a principal counts for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligibility {
     Eligible,
@@ -86,14 +85,10 @@ pub(super) enum PlanKey {
     Project(ProjectId),
 }
 
-/// Whether the caller is a project token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenProject {
-    /// The caller is not a project token.
     Absent,
-    /// It is one, of an unknown project.
     Unknown,
-    /// It is one, of this project.
     Known(ProjectId),
 }
 
@@ -112,7 +107,6 @@ pub struct RbacIdentity {
     narrowed: Option<Arc<Self>>,
 }
 
-/// The parts of the claims that determine the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CacheKey {
     local: bool,
@@ -120,7 +114,6 @@ struct CacheKey {
     groups: Vec<String>,
 }
 
-/// Cache of the identities of one policy.
 pub(super) struct Cache {
     policy: u64,
     identities: moka::sync::Cache<CacheKey, Arc<RbacIdentity>>,
@@ -137,7 +130,6 @@ impl Cache {
 }
 
 impl RbacIdentity {
-    /// The steps of a plan.
     pub(super) fn plan(&self, key: PlanKey) -> &[PlanStep] {
         match key {
             PlanKey::Base => &self.base,
@@ -151,7 +143,6 @@ impl RbacIdentity {
         self.narrowed.as_deref()
     }
 
-    /// The plan for a request of this project.
     pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
         match (project, self.token) {
             (None, _) => PlanKey::Base,
@@ -162,12 +153,10 @@ impl RbacIdentity {
         }
     }
 
-    /// Whether all requests have the same plan.
     pub(super) fn has_single_plan(&self) -> bool {
         self.token == TokenProject::Absent && self.projects.is_empty()
     }
 
-    /// Whether this policy made it.
     pub(super) fn belongs_to(&self, rbac: &Rbac) -> bool {
         self.policy == rbac.identities.policy
     }
@@ -240,7 +229,6 @@ impl Rbac {
         self.plain(principals)
     }
 
-    /// The identity of a subject without the default role.
     pub(super) fn identify_without_default_role(&self, subject: &str) -> RbacIdentity {
         self.plain(vec![self.principal(PrincipalKind::User, subject, false)])
     }
@@ -387,7 +375,6 @@ impl Rbac {
         }
     }
 
-    /// Whether this name is the member of a grant.
     fn is_granted(&self, name: &str, project: Option<ProjectId>) -> bool {
         self.subjects.get(name).is_some_and(|id| {
             self.roles_of.contains_key(&(None, *id))

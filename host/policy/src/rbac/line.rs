@@ -5,7 +5,6 @@
 //! Source: Argo CD `util/rbac` (one CSV record a line, blanks in front of a field dropped, blanks
 //! behind it kept, no comment after a rule).
 
-/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// Blank or a comment.
@@ -19,40 +18,23 @@ pub(super) enum Line {
     Inert(char),
 }
 
-/// Why a line is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// A quote inside an unquoted field.
     #[error("bare `\"` in field {field}: quote the whole field and double the quotes in it")]
-    BareQuote {
-        /// Field, from 1.
-        field: usize,
-    },
+    BareQuote { field: usize },
     /// Text between a closing quote and the comma, or no closing quote.
     #[error("field {field} does not end after its closing quote")]
-    OpenQuote {
-        /// Field, from 1.
-        field: usize,
-    },
-    /// The first field is neither `p` nor `g`.
+    OpenQuote { field: usize },
     #[error("a line starts with `p` or `g`, not with `{observed}`")]
-    Kind {
-        /// The first field, shortened.
-        observed: String,
-    },
-    /// Too few or too many fields.
+    Kind { observed: String },
     #[error("`{kind}` takes {allowed} fields, this line has {observed}")]
     Fields {
-        /// `p` or `g`.
         kind: char,
-        /// Number of fields of the line.
         observed: usize,
-        /// Number of fields it must have.
         allowed: usize,
     },
 }
 
-/// Parses one line.
 pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

@@ -5,7 +5,7 @@
 //! none would be, since each object is decided by itself afterwards.
 
 use super::identity::{Eligibility, PlanKey, RbacIdentity};
-use super::matcher::{Match, Matcher};
+use super::matcher::Matcher;
 use super::{Effect, Rbac, RbacRequest, Rule, VerdictReason};
 use tollgate_config::RbacSemantics;
 use tollgate_core::glob::{Pattern, quote_meta};
@@ -23,15 +23,13 @@ impl Rbac {
         };
         let fits = |rule: &&Rule| {
             let [of_resource, of_action, _] = rule.patterns;
-            self.pool.match_text(of_resource, resource) == Match::Yes
-                && self.pool.match_text(of_action, action) == Match::Yes
+            self.pool.matches(of_resource, resource) && self.pool.matches(of_action, action)
         };
         let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
         let mut allows = allows.filter(fits);
         allows.any(|rule| self.rule_may_allow(who, rule, ([resource, action], &prefix_pattern)))
     }
 
-    /// Whether this row may allow an object that the pattern matches.
     fn rule_may_allow(
         &self,
         who: &RbacIdentity,
@@ -76,9 +74,7 @@ impl Rbac {
         let covers = |rule: &Rule| {
             let [of_resource, of_action, of_object] = rule.patterns;
             let fields = [(of_resource, resource), (of_action, action)];
-            let fits = fields
-                .iter()
-                .all(|(id, text)| self.pool.match_text(*id, text) == Match::Yes);
+            let fits = fields.iter().all(|(id, text)| self.pool.matches(*id, text));
             let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
                 return false;
             };

@@ -14,7 +14,6 @@ use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_state::{Project, Resources, Text};
 
-/// A row before its patterns are compiled.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) fields: [String; 4],
@@ -23,7 +22,6 @@ pub(super) struct Row {
     pub(super) text: Arc<str>,
 }
 
-/// A member and the role that it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) member: String,
@@ -145,7 +143,6 @@ impl Lines {
     }
 }
 
-/// The built-in text of a source, if it has one.
 pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
     match builtin {
         Builtin::Argocd => Some(Text {
@@ -239,7 +236,6 @@ impl PolicySource {
     }
 }
 
-/// Whether YAML consists only of blanks and comments.
 fn is_without_value(yaml: &str) -> bool {
     let mut lines = yaml.lines().map(str::trim);
     lines.all(|line| line.is_empty() || line.starts_with('#'))
