@@ -27,7 +27,8 @@ pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
 
 /// Who acts when no entry matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// The account `default` of the destination namespace, as in the design of sync impersonation.
     #[default]
