@@ -18,10 +18,8 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Bytes of stack for parsing, compiling and testing.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum number of conditions of one bundle.
 const MAX_CONDITIONS: usize = 32;
 
-/// A bundle that can be run.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) program: Arc<Program>,
@@ -75,9 +73,8 @@ impl Compiled {
         if self.conditions.is_empty() {
             return Ok(None);
         }
-        let json = serde_json::to_value(input).map_err(|_| Error::Evaluation {
-            reason: "the input cannot be written as JSON".into(),
-        })?;
+        let json =
+            serde_json::to_value(input).map_err(|_| Error::Evaluation("the input cannot be written as JSON".into()))?;
         let failed = |name: &str, source| Error::Condition {
             name: name.to_owned(),
             source,
@@ -94,7 +91,6 @@ impl Compiled {
     }
 }
 
-/// The parsed parts of a bundle, for both engines.
 pub(super) struct Parsed {
     pub(super) compiled: Compiled,
     pub(super) engine: Engine,
@@ -118,7 +114,6 @@ pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, 
     })
 }
 
-/// Parses, checks and compiles.
 pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let modules = parse(source, &mut found);

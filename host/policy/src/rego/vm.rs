@@ -16,10 +16,8 @@ use regorus::{MemoryBudgetConfig, Value};
 use super::compile::Compiled;
 use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_INSTRUCTIONS, MAX_MEMORY_BYTES, starvation};
 
-/// Number of instructions between two checks of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
-/// This thread's VM for one generation of a bundle.
 struct ThreadVm {
     generation: u64,
     alive: Weak<()>,
@@ -30,7 +28,6 @@ thread_local! {
     static THREAD_VMS: RefCell<Vec<ThreadVm>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Evaluates `decision` on this thread's VM for `generation`.
 pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
     let existing = THREAD_VMS.with_borrow_mut(|thread_vms| {
         let at = thread_vms
@@ -69,9 +66,7 @@ fn has_older_generation(thread_vms: &[ThreadVm], thread_vm: &ThreadVm) -> bool {
 
 /// A VM with its own copy of the data.
 pub(super) fn new_vm(compiled: &Compiled) -> Result<RegoVM, Error> {
-    let failed = |what: &str| Error::Evaluation {
-        reason: what.to_owned(),
-    };
+    let failed = |what: &str| Error::Evaluation(what.to_owned());
     let mut vm = RegoVM::new();
     vm.load_program(compiled.program.clone());
     vm.set_max_instructions(MAX_INSTRUCTIONS);
@@ -106,9 +101,7 @@ fn timer(limit: Duration) -> ExecutionTimerConfig {
 /// Converts an engine's error. Its messages can contain values of the input, so only the kind of
 /// failure is passed on.
 fn describe(error: &VmError) -> Error {
-    let failed = |reason: &str| Error::Evaluation {
-        reason: reason.to_owned(),
-    };
+    let failed = |reason: &str| Error::Evaluation(reason.to_owned());
     match error {
         VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions { limit: *limit },
         VmError::TimeLimitExceeded { .. } => Error::Time {

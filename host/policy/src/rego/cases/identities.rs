@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{CaseResult, merge_over_base, schema_errors, timed};
+use super::{CaseResult, schema_errors, timed};
 use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
 use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
 use crate::rego::source::BundleSource;
 use crate::rego::{Front, shorten};
 use tollgate_config::ServiceAccountSemantics;
-use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_core::user::Identity;
 use tollgate_state::{Application, Destination, ObjectName};
 
@@ -24,10 +24,12 @@ const MAX_GROUPS: usize = 2_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawCase {
-    note: String,
+pub(in crate::rego) struct Case {
+    pub(super) note: String,
+    #[serde(skip)]
+    pub(super) location: Location,
     #[serde(default)]
-    input: Json,
+    pub(super) input: Json,
     want: Option<Wanted>,
     refused: Option<String>,
 }
@@ -46,28 +48,6 @@ struct Wanted {
     extra: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A case with its complete input.
-pub(in crate::rego) struct Case {
-    note: String,
-    location: Location,
-    input: Json,
-    want: Option<Wanted>,
-    refused: Option<String>,
-}
-
-impl RawCase {
-    pub(super) fn complete(self, location: Location, base: &Json) -> Case {
-        Case {
-            note: self.note,
-            location,
-            input: merge_over_base(base, self.input),
-            want: self.want,
-            refused: self.refused,
-        }
-    }
-}
-
-/// Compiles the impersonation file and runs its cases.
 pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
     let Some((path, text)) = source.impersonation() else {
         return Vec::new();
@@ -208,10 +188,6 @@ impl Wanted {
     }
 }
 
-/// The error and its cause in one line.
 fn whole_text(error: &impersonate::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => shorten(&format!("{error}: {cause}")),
-        None => shorten(&error.to_string()),
-    }
+    shorten(&with_causes(error))
 }

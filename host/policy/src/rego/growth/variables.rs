@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssign, RuleBody, RuleHead};
+use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleBody, RuleHead};
+
+use super::syntax;
 
 /// An expression that could give a variable its value.
 #[derive(Clone, Copy)]
@@ -84,7 +86,6 @@ impl<'a> RuleVariables<'a> {
         collector.variables
     }
 
-    /// Whether `index` iterates over all items.
     pub(super) fn iterates(&self, index: &Expr) -> bool {
         self.iterating.contains(&std::ptr::from_ref(index))
     }
@@ -150,7 +151,6 @@ impl<'a> RuleVariables<'a> {
     }
 }
 
-/// Calls `found` for each name in a pattern.
 fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
     match pattern {
         Expr::Var { span, .. } => found(span.text()),
@@ -173,7 +173,7 @@ impl<'a> VariableCollector<'a, '_> {
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
         self.variables.scopes.push(BTreeMap::new());
         self.statements(&body.query);
-        self.assign(body.assign.as_ref());
+        body.assign.iter().for_each(|assign| self.expr(&assign.value));
         if !body.is_else {
             self.head(head);
         }
@@ -181,26 +181,11 @@ impl<'a> VariableCollector<'a, '_> {
     }
 
     fn head(&mut self, head: &'a RuleHead) {
-        let (refr, value) = match head {
-            RuleHead::Compr { refr, assign, .. } | RuleHead::Func { refr, assign, .. } => {
-                (refr, assign.as_ref().map(|assign| &assign.value))
-            }
-            RuleHead::Set { refr, key, .. } => (refr, key.as_ref()),
-        };
+        let (name, _, value) = syntax::head_parts(head);
         value.into_iter().for_each(|value| self.expr(value));
         // The brackets of a head contain keys to create, not items to look up.
-        let mut refr: &'a Expr = refr;
-        while let Expr::RefDot { refr: inner, .. } | Expr::RefBrack { refr: inner, .. } = refr {
-            if let Expr::RefBrack { index, .. } = refr {
-                self.expr(index);
-            }
-            refr = inner;
-        }
-    }
-
-    fn assign(&mut self, assign: Option<&'a RuleAssign>) {
-        if let Some(assign) = assign {
-            self.expr(&assign.value);
+        for index in syntax::steps(name).iter().filter_map(syntax::Step::index) {
+            self.expr(index);
         }
     }
 
@@ -269,33 +254,11 @@ impl<'a> VariableCollector<'a, '_> {
         }
     }
 
-    fn each(&mut self, expressions: &'a [ExprRef]) {
-        expressions.iter().for_each(|expr| self.expr(expr));
-    }
-
     fn expr(&mut self, expr: &'a Expr) {
         match expr {
-            Expr::String { .. }
-            | Expr::RawString { .. }
-            | Expr::Number { .. }
-            | Expr::Bool { .. }
-            | Expr::Null { .. } => {}
             Expr::Var { span, .. } => self.mention(expr, span.text()),
-            Expr::Array { items, .. } | Expr::Set { items, .. } => self.each(items),
-            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
-                self.expr(key);
-                self.expr(value);
-            }),
-            Expr::ArrayCompr { term, query, .. } | Expr::SetCompr { term, query, .. } => self.nested(query, &[term]),
-            Expr::ObjectCompr { key, value, query, .. } => self.nested(query, &[key, value]),
             Expr::Call { fcn, params, .. } => self.call(expr, fcn, params),
-            Expr::UnaryExpr { expr, .. } => self.expr(expr),
-            Expr::RefDot { refr, .. } => self.expr(refr),
-            Expr::RefBrack { refr, index, .. } => {
-                self.index(refr, index);
-                self.expr(refr);
-                self.expr(index);
-            }
+            Expr::RefBrack { refr, index, .. } => self.index(refr, index),
             Expr::AssignExpr { op, lhs, rhs, .. } => {
                 self.expr(rhs);
                 match op {
@@ -310,19 +273,14 @@ impl<'a> VariableCollector<'a, '_> {
                         self.unify(rhs, lhs, BindingSite::Elsewhere);
                     }
                 }
-                self.expr(lhs);
+                return self.expr(lhs);
             }
-            Expr::BinExpr { lhs, rhs, .. } | Expr::BoolExpr { lhs, rhs, .. } | Expr::ArithExpr { lhs, rhs, .. } => {
-                self.expr(lhs);
-                self.expr(rhs);
-            }
-            Expr::Membership {
-                key, value, collection, ..
-            } => {
-                self.each(key.as_slice());
-                self.expr(value);
-                self.expr(collection);
-            }
+            _ => {}
+        }
+        let syntax::Parts { exprs, query } = syntax::parts(expr);
+        match query {
+            Some(query) => self.nested(query, &exprs),
+            None => exprs.into_iter().for_each(|part| self.expr(part)),
         }
     }
 
@@ -371,6 +329,5 @@ impl<'a> VariableCollector<'a, '_> {
             let origin = |levels| ValueOrigin::Inside(call, levels);
             self.variables.pattern(last, &origin, (0, BindingSite::Elsewhere));
         }
-        self.each(parameters);
     }
 }
