@@ -144,28 +144,18 @@ impl<'e> Estimator<'e> {
 
     fn ident(&self, name: &str) -> Estimate {
         let level = self.scopes.last().map_or(0, |scope| scope.level);
-        match self.scopes.iter().rev().find(|scope| scope.name == name) {
-            Some(scope) => {
-                let copy_steps = if scope.level == level {
-                    scope.loop_copy_steps
-                } else {
-                    scope.nested_copy_steps
-                };
-                Estimate {
-                    copy_steps,
-                    items: self.items,
-                    text: scope.text,
-                    scalar: false,
-                    ..Estimate::ONE
-                }
-            }
-            None => Estimate {
-                copy_steps: VARIABLE_COPY_STEPS,
-                items: self.items,
-                text: TEXT_COPY_STEPS,
-                scalar: false,
-                ..Estimate::ONE
-            },
+        let scope = self.scopes.iter().rev().find(|scope| scope.name == name);
+        let (copy_steps, text) = match scope {
+            Some(scope) if scope.level == level => (scope.loop_copy_steps, scope.text),
+            Some(scope) => (scope.nested_copy_steps, scope.text),
+            None => (VARIABLE_COPY_STEPS, TEXT_COPY_STEPS),
+        };
+        Estimate {
+            copy_steps,
+            items: self.items,
+            text,
+            scalar: false,
+            ..Estimate::ONE
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
-use super::names::is_project_scoped;
+use super::names::{actions, is_project_scoped};
 use super::{Rbac, RbacRequest, TokenIssuer, Verdict};
 use tollgate_core::claims::project_of_subject;
 
@@ -136,28 +136,5 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
     Err(RequestError::Action {
         action: action.to_owned(),
         resource: resource.to_owned(),
-    })
-}
-
-pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
-    Some(match resource {
-        "applications" => &[
-            "create", "get", "update", "delete", "action", "override", "sync", "rollback",
-        ],
-        // `preview` exists only in the gateway.
-        "applicationsets" => &["create", "get", "update", "delete", "preview"],
-        // `connect` exists only in the gateway.
-        "clusters" => &["create", "get", "update", "delete", "connect"],
-        "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
-        "certificates" | "gpgkeys" => &["create", "get", "delete"],
-        "accounts" => &["create", "get", "update"],
-        "exec" => &["create"],
-        "logs" => &["get"],
-        "extensions" => &["invoke"],
-        // These exist only in the gateway.
-        "credentials" | "audit" => &["get"],
-        "tokens" => &["create", "get", "delete"],
-        "sessions" => &["get", "delete"],
-        _ => return None,
     })
 }

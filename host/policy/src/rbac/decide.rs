@@ -4,7 +4,7 @@
 //!
 //! Security: an allow always has a row.
 
-use super::identity::{Eligibility, PlanKey, PlanStep, RbacIdentity};
+use super::identity::{Eligibility, PlanStep, RbacIdentity};
 use super::index::Leaf;
 use super::{Outcome, Rbac, RbacRequest, RuleId, Verdict, VerdictReason};
 use tollgate_config::RbacSemantics;
@@ -65,7 +65,7 @@ impl Rbac {
         if !who.belongs_to(self) {
             return NO_RULE;
         }
-        let steps = who.plan(self.plan_key(who, request)).iter();
+        let steps = self.plan(who, request).iter();
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
             .map(|step| self.search(step, request));
@@ -75,7 +75,8 @@ impl Rbac {
         };
         // SECURITY: a caller without an identity there may do nothing.
         let passes = who
-            .narrowed()
+            .narrowed
+            .as_ref()
             .is_some_and(|who| narrower.decide(who, request).is_allowed());
         if passes { verdict } else { NO_RULE }
     }
@@ -101,7 +102,7 @@ impl Rbac {
     pub fn candidates(&self, who: &RbacIdentity, request: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
-            let steps = who.plan(self.plan_key(who, request)).iter();
+            let steps = self.plan(who, request).iter();
             for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
                 self.visit(step, request, &mut |leaf| {
                     rows.extend(leaf.rows.iter().copied().map(RuleId))
@@ -119,12 +120,13 @@ impl Rbac {
         rows
     }
 
-    pub(super) fn plan_key(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> PlanKey {
-        if who.has_single_plan() {
-            PlanKey::Base
+    pub(super) fn plan<'a>(&self, who: &'a RbacIdentity, request: RbacRequest<'_>) -> &'a [PlanStep] {
+        let project = if who.has_single_plan() {
+            None
         } else {
-            who.plan_key(self.project_of(request))
-        }
+            self.project_of(request)
+        };
+        who.plan(project)
     }
 
     pub(super) fn search(&self, step: &PlanStep, request: RbacRequest<'_>) -> FirstMatches {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde::Serialize;
 
 use super::matcher::{Matcher, PatternId};
-use super::names::{RESOURCES, is_project_scoped};
+use super::names::{RESOURCES, actions, is_project_scoped};
 use super::{Effect, Rbac, RbacRequest, Rule, TokenIssuer, Verdict};
 
 /// Maximum number of pairs of rows that are compared. Beyond it the result is marked as incomplete.
@@ -272,7 +272,8 @@ fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) 
 fn requests_for_rule(rbac: &Rbac, rule: &Rule, words: &[String]) -> Option<Vec<Request>> {
     let [resources, actions, objects] = rule.patterns.map(|id| texts(rbac, id, words));
     let [of_resource, of_action, _] = rule.patterns;
-    let resource = known(rbac, &[of_resource], RESOURCES).or_else(|| resources.into_iter().next())?;
+    let resource =
+        known(rbac, &[of_resource], RESOURCES.map(|(name, _)| name)).or_else(|| resources.into_iter().next())?;
     let action =
         known_action(rbac, &resource, &[of_action]).or_else(|| preferred(actions, is_named).into_iter().next())?;
     let request = |object: String| Request {
@@ -309,7 +310,7 @@ fn known<'n>(rbac: &Rbac, patterns: &[PatternId], names: impl IntoIterator<Item 
 }
 
 fn known_action(rbac: &Rbac, resource: &str, patterns: &[PatternId]) -> Option<String> {
-    known(rbac, patterns, super::can::actions(resource)?.iter().copied())
+    known(rbac, patterns, actions(resource)?.iter().copied())
 }
 
 fn request_matching_both(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Request> {
@@ -318,8 +319,8 @@ fn request_matching_both(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) 
     }
     let ([resources, actions, objects], [other_resources, other_actions, other_objects]) = (one.patterns, two.patterns);
     let (resources, actions) = ([resources, other_resources], [actions, other_actions]);
-    let resource =
-        known(rbac, &resources, RESOURCES).or_else(|| text_matching_both(rbac, resources, words, is_named))?;
+    let resource = known(rbac, &resources, RESOURCES.map(|(name, _)| name))
+        .or_else(|| text_matching_both(rbac, resources, words, is_named))?;
     let action =
         known_action(rbac, &resource, &actions).or_else(|| text_matching_both(rbac, actions, words, is_named))?;
     let is_preferred = |text: &str| is_object(&resource, text);
@@ -377,6 +378,6 @@ fn texts(rbac: &Rbac, id: PatternId, words: &[String]) -> Vec<String> {
             texts.dedup();
             texts
         }
-        Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) | None => Vec::new(),
+        Some(Matcher::BrokenGlob(_) | Matcher::BrokenRegex(_) | Matcher::OutOfBounds(_)) | None => Vec::new(),
     }
 }

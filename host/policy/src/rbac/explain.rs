@@ -113,7 +113,7 @@ impl Rbac {
     pub fn explain(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Explanation {
         let verdict = self.decide(who, request);
         let steps = if who.belongs_to(self) {
-            who.plan(self.plan_key(who, request))
+            self.plan(who, request)
         } else {
             &[]
         };

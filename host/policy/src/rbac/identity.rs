@@ -77,14 +77,6 @@ pub(super) struct PlanStep {
     pub(super) tables: Box<[u32]>,
 }
 
-/// Selects the plan by which a request is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PlanKey {
-    Base,
-    Foreign,
-    Project(ProjectId),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenProject {
     Absent,
@@ -104,7 +96,7 @@ pub struct RbacIdentity {
     foreign: Box<[PlanStep]>,
     projects: FxHashMap<ProjectId, Box<[PlanStep]>>,
     /// The same caller's identity in the policy that narrows this one.
-    narrowed: Option<Arc<Self>>,
+    pub(super) narrowed: Option<Arc<Self>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,26 +122,13 @@ impl Cache {
 }
 
 impl RbacIdentity {
-    pub(super) fn plan(&self, key: PlanKey) -> &[PlanStep] {
-        match key {
-            PlanKey::Base => &self.base,
-            PlanKey::Foreign => &self.foreign,
-            PlanKey::Project(project) => self.projects.get(&project).unwrap_or(&self.base),
-        }
-    }
-
-    /// The same caller's identity in the policy that narrows this one.
-    pub(super) fn narrowed(&self) -> Option<&Self> {
-        self.narrowed.as_deref()
-    }
-
-    pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
+    /// The plan for a request of this project.
+    pub(super) fn plan(&self, project: Option<ProjectId>) -> &[PlanStep] {
         match (project, self.token) {
-            (None, _) => PlanKey::Base,
-            (Some(_), TokenProject::Unknown) => PlanKey::Foreign,
-            (Some(project), TokenProject::Known(own)) if own != project => PlanKey::Foreign,
-            (Some(project), _) if self.projects.contains_key(&project) => PlanKey::Project(project),
-            (Some(_), _) => PlanKey::Base,
+            (None, _) => &self.base,
+            (Some(_), TokenProject::Unknown) => &self.foreign,
+            (Some(project), TokenProject::Known(own)) if own != project => &self.foreign,
+            (Some(project), _) => self.projects.get(&project).unwrap_or(&self.base),
         }
     }
 
@@ -297,9 +276,6 @@ impl Rbac {
         for principal in principals.iter().filter(|principal| !principal.reserved) {
             for role in self.closure(&principal.name, None) {
                 mentioned.extend(self.mentions.get(&role).into_iter().flatten());
-            }
-            if let Some(id) = self.subjects.get(principal.name.as_str()) {
-                mentioned.extend(self.mentions.get(id).into_iter().flatten());
             }
         }
         let projects = mentioned

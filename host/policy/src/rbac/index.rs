@@ -63,14 +63,11 @@ impl<V: Default> Index<V> {
         let pattern = match pool.matcher(id)? {
             Matcher::Glob(pattern) => pattern,
             Matcher::Regex(_) => return Some(self.others.get_or_insert_default().entry(id).or_default()),
-            Matcher::Broken {
-                dialect: super::matcher::Dialect::Regex,
-                ..
-            } => {
+            Matcher::BrokenRegex(_) => {
                 self.broken.get_or_insert(row);
                 return None;
             }
-            Matcher::Broken { .. } | Matcher::OutOfBounds { .. } => return None,
+            Matcher::BrokenGlob(_) | Matcher::OutOfBounds(_) => return None,
         };
         if let Some(literal) = pattern.literal() {
             return Some(self.literals.entry(literal));

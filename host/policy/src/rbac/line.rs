@@ -43,21 +43,14 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let mut fields = fields(line)?;
     let observed = fields.len();
     let kind = fields.remove(0);
+    let wrong_number = |kind, allowed| Error::Fields {
+        kind,
+        observed,
+        allowed,
+    };
     match kind.as_str() {
-        "p" => <[String; 5]>::try_from(fields)
-            .map(Line::Rule)
-            .map_err(|_| Error::Fields {
-                kind: 'p',
-                observed,
-                allowed: 6,
-            }),
-        "g" => <[String; 2]>::try_from(fields)
-            .map(Line::Grant)
-            .map_err(|_| Error::Fields {
-                kind: 'g',
-                observed,
-                allowed: 3,
-            }),
+        "p" => fields.try_into().map(Line::Rule).map_err(|_| wrong_number('p', 6)),
+        "g" => fields.try_into().map(Line::Grant).map_err(|_| wrong_number('g', 3)),
         "e" => Ok(Line::Inert('e')),
         "m" => Ok(Line::Inert('m')),
         "r" => Ok(Line::Inert('r')),

@@ -21,15 +21,12 @@ pub(super) enum Dialect {
 pub(super) enum Matcher {
     Glob(Pattern),
     Regex(Box<regex::Regex>),
-    /// A pattern that Argo CD cannot use either.
-    Broken {
-        dialect: Dialect,
-        what: String,
-    },
-    /// A pattern that Argo CD could use and this gateway does not.
-    OutOfBounds {
-        what: String,
-    },
+    /// A glob that Argo CD cannot use either, and why: it matches nothing.
+    BrokenGlob(String),
+    /// An expression that Argo CD cannot use either, and why: evaluating it denies.
+    BrokenRegex(String),
+    /// A pattern that Argo CD could use and this gateway does not, and why.
+    OutOfBounds(String),
 }
 
 impl Matcher {
@@ -42,21 +39,13 @@ impl Matcher {
                 allowed: glob::MAX_PATTERN_BYTES,
             }),
             Dialect::Regex => {
-                return match re2::compile(pattern) {
-                    Ok(regex) => Self::Regex(Box::new(regex)),
-                    Err(what) => Self::Broken { dialect, what },
-                };
+                return re2::compile(pattern).map_or_else(Self::BrokenRegex, |regex| Self::Regex(Box::new(regex)));
             }
         };
         match glob {
             Ok(pattern) => Self::Glob(pattern),
-            Err(error) if error.is_gateway_limit() => Self::OutOfBounds {
-                what: error.to_string(),
-            },
-            Err(error) => Self::Broken {
-                dialect,
-                what: error.to_string(),
-            },
+            Err(error) if error.is_gateway_limit() => Self::OutOfBounds(error.to_string()),
+            Err(error) => Self::BrokenGlob(error.to_string()),
         }
     }
 
@@ -65,7 +54,7 @@ impl Matcher {
         match self {
             Self::Glob(pattern) => pattern.matches(text),
             Self::Regex(regex) => regex.is_match(text),
-            Self::Broken { .. } | Self::OutOfBounds { .. } => false,
+            Self::BrokenGlob(_) | Self::BrokenRegex(_) | Self::OutOfBounds(_) => false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: the answer is never no if some such object would be allowed. It can be yes although
 //! none would be, since each object is decided by itself afterwards.
 
-use super::identity::{Eligibility, PlanKey, RbacIdentity};
+use super::identity::{Eligibility, RbacIdentity};
 use super::matcher::Matcher;
 use super::{Effect, Rbac, RbacRequest, Rule, VerdictReason};
 use tollgate_config::RbacSemantics;
@@ -38,7 +38,7 @@ impl Rbac {
     ) -> bool {
         let [_, _, of_object] = rule.patterns;
         match self.pool.matcher(of_object) {
-            None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
+            None | Some(Matcher::BrokenGlob(_) | Matcher::BrokenRegex(_) | Matcher::OutOfBounds(_)) => false,
             // Which objects a regular expression matches is not determined.
             Some(Matcher::Regex(_)) => self.applies_to(who, rule),
             Some(Matcher::Glob(pattern)) => {
@@ -103,13 +103,12 @@ impl Rbac {
         };
         let of_project = rule.project.as_ref().and_then(|project| self.projects.get(&**project));
         let plans = match of_project {
-            Some(project) => vec![who.plan_key(Some(*project))],
-            None => {
-                let each = self.projects.values().map(|project| who.plan_key(Some(*project)));
-                std::iter::once(PlanKey::Base).chain(each).collect()
-            }
+            Some(project) => vec![Some(*project)],
+            None => std::iter::once(None)
+                .chain(self.projects.values().copied().map(Some))
+                .collect(),
         };
-        let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
+        let mut steps = plans.into_iter().flat_map(|project| who.plan(project));
         steps.any(|step| step.eligibility == Eligibility::Eligible && step.roles.contains(subject))
     }
 }

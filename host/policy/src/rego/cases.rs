@@ -9,7 +9,7 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::compile::Parsed;
+use super::compile::{Parsed, error_message};
 use super::source::{BundleSource, FileKind};
 use super::{Decision, Error, Front, decision, parse_yaml, shorten, starvation, vm};
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -181,26 +181,22 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };
-    match interpret(front, parsed, &value) {
-        Ok(interpreted) if interpreted == ran => {}
-        Ok(other) => {
-            let (one, other) = (show(&ran), show(&other));
-            return Err(format!(
-                "the engines disagree: the machine gives {one}, the interpreter {other}"
-            ));
-        }
-        Err(error) => {
-            let one = show(&ran);
-            return Err(format!(
-                "the engines disagree: the machine gives {one}, the interpreter fails: {error}"
-            ));
-        }
+    let other = match interpret(front, parsed, &value) {
+        Ok(interpreted) if interpreted == ran => None,
+        Ok(other) => Some(show(&other)),
+        Err(error) => Some(format!("fails: {error}")),
+    };
+    if let Some(other) = other {
+        let one = show(&ran);
+        return Err(format!(
+            "the engines disagree: the machine gives {one}, the interpreter {other}"
+        ));
     }
-    match parsed.compiled.evaluate_conditions(&value) {
-        Ok(None) => Ok(decision::read(front, &ran)),
-        Ok(Some(denied)) => Ok(Ok(denied)),
-        Err(error) => Ok(Err(error)),
-    }
+    Ok(match parsed.compiled.evaluate_conditions(&value) {
+        Ok(None) => decision::read(front, &ran),
+        Ok(Some(denied)) => Ok(denied),
+        Err(error) => Err(error),
+    })
 }
 
 fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
@@ -211,15 +207,7 @@ fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, 
         engine.set_input(input.clone());
         engine.eval_rule(front.entry_point())
     });
-    interpreted.map_err(|error| {
-        let text = format!("{error:#}");
-        let message = text
-            .lines()
-            .find_map(|line| line.trim_start().strip_prefix("error: "))
-            .unwrap_or(&text)
-            .to_owned();
-        shorten(&message)
-    })
+    interpreted.map_err(|error| shorten(error_message(&format!("{error:#}"))))
 }
 
 /// A short text of a value. Deep or long parts are not written out.

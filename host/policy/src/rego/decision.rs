@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 32;
 const MAX_VALUE_BYTES: usize = 1024;
 
 /// What a bundle decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may pass.
     pub allow: bool,
@@ -49,12 +49,8 @@ impl Decision {
     /// A denial without obligations. `reason` is a text an operator wrote.
     pub(super) fn denied(reason: &str) -> Self {
         Self {
-            allow: false,
             reason: reason.to_owned(),
-            obligations: serde_json::Map::new(),
-            set_headers: Vec::new(),
-            remove_headers: Vec::new(),
-            log: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }
@@ -63,9 +59,7 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
     let object = match value {
         Value::Object(object) => object,
         Value::Undefined => return Err(Error::Undefined),
-        other => {
-            return Err(Error::NotAnObject(type_of(other)));
-        }
+        other => return Err(Error::NotAnObject(type_of(other))),
     };
     let mut allow = None;
     let mut decision = Decision::denied("");
@@ -93,9 +87,7 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
     }
     match allow {
         Some(Value::Bool(allow)) => decision.allow = *allow,
-        Some(other) => {
-            return Err(Error::NotABoolean(type_of(other)));
-        }
+        Some(other) => return Err(Error::NotABoolean(type_of(other))),
         None => return Err(Error::NotABoolean("undefined")),
     }
     Ok(decision)

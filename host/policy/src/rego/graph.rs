@@ -146,43 +146,39 @@ impl Graph {
     }
 
     fn cycles(&self) -> Vec<Diagnostic> {
-        let mut found = Vec::new();
-        let mut depths = vec![State::New; self.nodes.len()];
+        let (mut depths, mut found) = (BTreeMap::new(), Vec::new());
         for start in 0..self.nodes.len() {
             self.visit(start, &mut Vec::new(), &mut depths, &mut found);
         }
         found
     }
 
-    fn visit(&self, at: usize, trail: &mut Vec<usize>, states: &mut [State], found: &mut Vec<Diagnostic>) -> usize {
-        let (Some(node), Some(state)) = (self.nodes.get(at), states.get(at).copied()) else {
-            return 0;
-        };
-        match state {
-            State::Done(depth) => return depth,
-            State::Open => {
-                let from = trail.iter().position(|&earlier| earlier == at).unwrap_or(0);
-                let names = trail
-                    .iter()
-                    .skip(from)
-                    .chain([&at])
-                    .filter_map(|&each| self.nodes.get(each));
-                let names: Vec<String> = names.map(|each| format!("`{}`", each.name)).take(12).collect();
-                let message = format!("rules call one another in a circle: {}", names.join(" → "));
-                found.push(Diagnostic::error(node.location.clone(), message).with_hint(
-                    "recursion is not possible in Rego; a variable with the name of a rule counts as that rule",
-                ));
-                return 0;
-            }
-            State::New => {}
+    /// The length of the longest chain that starts at a rule. `trail` are the rules on the way to it,
+    /// `depths` those that were visited before.
+    fn visit(
+        &self,
+        at: usize,
+        trail: &mut Vec<usize>,
+        depths: &mut BTreeMap<usize, usize>,
+        found: &mut Vec<Diagnostic>,
+    ) -> usize {
+        let Some(node) = self.nodes.get(at) else { return 0 };
+        if let Some(&depth) = depths.get(&at) {
+            return depth;
         }
-        if let Some(state) = states.get_mut(at) {
-            *state = State::Open;
+        if let Some(from) = trail.iter().position(|&earlier| earlier == at) {
+            let circle = trail.iter().skip(from).chain([&at]);
+            let names = circle.filter_map(|&each| self.nodes.get(each));
+            let names: Vec<String> = names.map(|each| format!("`{}`", each.name)).take(12).collect();
+            let message = format!("rules call one another in a circle: {}", names.join(" → "));
+            let hint = "recursion is not possible in Rego; a variable with the name of a rule counts as that rule";
+            found.push(Diagnostic::error(node.location.clone(), message).with_hint(hint));
+            return 0;
         }
         trail.push(at);
         let mut deepest = 0;
         for &edge in &node.edges {
-            deepest = deepest.max(self.visit(edge, trail, states, found));
+            deepest = deepest.max(self.visit(edge, trail, depths, found));
         }
         trail.pop();
         let depth = deepest + 1;
@@ -193,18 +189,9 @@ impl Graph {
             );
             found.push(Diagnostic::error(node.location.clone(), message).with_hint("join some of them"));
         }
-        if let Some(state) = states.get_mut(at) {
-            *state = State::Done(depth);
-        }
+        depths.insert(at, depth);
         depth
     }
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    New,
-    Open,
-    Done(usize),
 }
 
 struct RuleVisitor<'a> {

@@ -22,7 +22,7 @@ mod size;
 mod variables;
 
 use size::Size;
-use variables::{BindingSite, RuleVariables, ValueOrigin, Variable};
+use variables::{BindingSite, RuleVariables, Source, Variable};
 
 /// Maximum number of nodes of the tree of one value; 64 bytes of text are a node. Comparing two
 /// such values takes some 0.1 s.

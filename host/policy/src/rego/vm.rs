@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use regorus::rvm::vm::{RegoVM, VmError};
 use regorus::utils::limits::ExecutionTimerConfig;
@@ -52,16 +51,12 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     let result = outcome.map_err(|_| Error::Panicked)?;
     THREAD_VMS.with_borrow_mut(|thread_vms| {
         // VMs of replaced bundles are dropped when a newer bundle is used.
-        if has_older_generation(thread_vms, &thread_vm) {
+        if thread_vms.iter().any(|other| other.generation < generation) {
             thread_vms.retain(|thread_vm| thread_vm.alive.strong_count() > 0);
         }
         thread_vms.push(thread_vm);
     });
     result.map_err(|error| describe(&error))
-}
-
-fn has_older_generation(thread_vms: &[ThreadVm], thread_vm: &ThreadVm) -> bool {
-    thread_vms.iter().any(|other| other.generation < thread_vm.generation)
 }
 
 /// A VM with its own copy of the data.
@@ -85,17 +80,13 @@ pub(super) fn run_once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
 
 fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmError> {
     starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
-        vm.set_execution_timer_config(Some(timer(limit)));
+        vm.set_execution_timer_config(Some(ExecutionTimerConfig {
+            limit,
+            check_interval: CLOCK_INTERVAL,
+        }));
         vm.set_input(input.clone());
         vm.execute_entry_point_by_index(0)
     })
-}
-
-fn timer(limit: Duration) -> ExecutionTimerConfig {
-    ExecutionTimerConfig {
-        limit,
-        check_interval: CLOCK_INTERVAL,
-    }
 }
 
 /// Converts an engine's error. Its messages can contain values of the input, so only the kind of

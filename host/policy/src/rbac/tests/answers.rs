@@ -116,12 +116,7 @@ fn can_advises_about_groups_without_grants() {
     };
     let (verdict, advice) = rbac.can(query);
     assert!(verdict.is_allowed());
-    assert_eq!(
-        advice,
-        [Advice::UnenforcedGroupGrant {
-            subject: "my-org:team".into()
-        }]
-    );
+    assert_eq!(advice, [Advice::UnenforcedGroupGrant("my-org:team".into())]);
     let (verdict, advice) = rbac.can(CanQuery {
         subject: "stranger",
         ..query

@@ -15,7 +15,7 @@ use crate::rego::input::identity_json;
 use crate::rego::source::BundleSource;
 use crate::rego::{Front, shorten};
 use tollgate_config::ServiceAccountSemantics;
-use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, with_causes};
 use tollgate_core::user::Identity;
 use tollgate_state::{Application, Destination, ObjectName};
 
@@ -56,21 +56,21 @@ pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Ve
         let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, check));
         cases.iter().map(run).collect()
     };
-    match source.front {
-        Front::Extensions | Front::ApplicationSets => Vec::new(),
-        Front::Kubernetes => {
-            let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
-            found.extend(loaded.diagnostics);
-            let run_cases = |mapping: ImpersonationMapping| verdicts(&|case| case.check_mapping(&mapping));
-            loaded.value.map(run_cases).unwrap_or_default()
-        }
+    let results = match source.front {
+        Front::Extensions | Front::ApplicationSets => None,
+        Front::Kubernetes => value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found)
+            .map(|mapping| verdicts(&|case| case.check_mapping(&mapping))),
         Front::Applications => {
-            let loaded = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
-            found.extend(loaded.diagnostics);
-            let run_cases = |rules: ImpersonationRules| verdicts(&|case| case.check_extra(&rules));
-            loaded.value.map(run_cases).unwrap_or_default()
+            let rules = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
+            value(rules, found).map(|rules| verdicts(&|case| case.check_extra(&rules)))
         }
-    }
+    };
+    results.unwrap_or_default()
+}
+
+fn value<T>(loaded: Loaded<T>, found: &mut Vec<Diagnostic>) -> Option<T> {
+    found.extend(loaded.diagnostics);
+    loaded.value
 }
 
 /// Adds the identity that the mapping gives to an input of the Kubernetes front that has none.
@@ -79,9 +79,9 @@ pub(in crate::rego) fn fill_identity(source: &BundleSource, input: &mut Json, fo
     else {
         return;
     };
-    let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
-    found.extend(loaded.diagnostics);
-    let Some(mapping) = loaded.value else { return };
+    let Some(mapping) = value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found) else {
+        return;
+    };
     let identity = match mapping.apply_case(&AccessInput::from_input(input)) {
         None => Json::Null,
         Some(Ok(identity)) => identity_json(&identity),

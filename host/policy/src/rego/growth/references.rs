@@ -12,7 +12,7 @@ use super::super::schema::resolved;
 use super::syntax::{Step, fixed_start, steps};
 use super::{
     BindingSite, MAX_NUMBER_NODES, MAX_STEPS, MAX_TABLE_NODES, MAX_WRITTEN_NODES, ModuleContext, Path, Scope, Size,
-    SizeEstimator, SizeResult, ValueOrigin, Variable, builtins, checked, syntax, too_large,
+    SizeEstimator, SizeResult, Source, Variable, builtins, checked, syntax, too_large,
 };
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -281,15 +281,13 @@ impl<'a> SizeEstimator<'a> {
         scope.open.push((variable, scope.queries));
         let outer_cycle_start = std::mem::replace(&mut scope.cycle_start, usize::MAX);
         let mut size = Size::NONE;
-        for origin in definition.variables.origins.get(&variable).into_iter().flatten() {
-            size = size.either(match *origin {
-                ValueOrigin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
-                ValueOrigin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
-                ValueOrigin::Argument(argument, levels) => {
-                    let given = scope.arguments.get(argument).copied().unwrap_or(Size::ONE);
-                    inside(given, levels)
-                }
-            });
+        for &(source, levels) in definition.variables.origins.get(&variable).into_iter().flatten() {
+            let given = match source {
+                Source::Value(expr) => self.expr(scope, expr)?,
+                Source::Key(expr) => self.expr(scope, expr)?.any_key(),
+                Source::Argument(argument) => scope.arguments.get(argument).copied().unwrap_or(Size::ONE),
+            };
+            size = size.either(inside(given, levels));
         }
         scope.open.pop();
         let size = size.into_shared();

@@ -70,13 +70,11 @@ impl Size {
         let length = self.scalar.saturating_mul(BYTES_PER_NODE as u64).saturating_add(1);
         Self {
             tree: length.saturating_add(self.scalar),
-            shared: self.scalar,
             item: self.scalar,
             key: 1,
             length,
             depth: 1,
-            scalar: self.scalar,
-            escapes: 0,
+            ..Self::scalar(self.scalar)
         }
     }
 
