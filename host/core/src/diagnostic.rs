@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A position in a file. Lines and columns count from 1; 0 means unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Location {
     /// Path as the operator would type it.
     pub file: Arc<str>,
@@ -49,7 +49,7 @@ impl fmt::Display for Location {
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The file is not used; the last good configuration stays in force.
@@ -59,7 +59,7 @@ pub enum Severity {
 }
 
 /// One finding about one position in an operator's file.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Diagnostic {
     /// Whether the file can be used at all.
     pub severity: Severity,

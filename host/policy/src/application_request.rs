@@ -11,11 +11,8 @@ use tollgate_core::attributes::Attributes;
 
 use crate::impersonate::Impersonation;
 
-/// Subresources of pods that run programs or open connections.
 const EXEC_SUBRESOURCES: [&str; 3] = ["attach", "exec", "portforward"];
-/// Group and resource of pods.
 const PODS: (&str, Option<&str>) = ("", Some("pods"));
-/// Group and resource of Secrets.
 const SECRETS: (&str, Option<&str>) = ("", Some("secrets"));
 /// Group and resource of reviews about the caller. The API server stores nothing for them.
 const SELF_REVIEWS: [(&str, &str); 3] = [
@@ -204,7 +201,6 @@ pub struct ObjectChecks<'a> {
     pub ownership: &'a OwnershipCheck,
 }
 
-/// Whether the request runs programs or opens connections.
 fn runs_program(attributes: &Attributes) -> bool {
     let is_exec = |part: &str| EXEC_SUBRESOURCES.contains(&part);
     attributes.also_verb.is_some()

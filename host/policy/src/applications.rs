@@ -4,9 +4,7 @@
 //! The index holds facts about Applications and decides nothing about a caller. Building it reuses
 //! what has not changed since the previous snapshot.
 
-use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
@@ -62,11 +60,9 @@ pub struct IndexedApplication {
     pub destination: Result<Arc<Cluster>, destination::Error>,
     /// The account that acts for it when service accounts act.
     pub derived_account: Result<DerivedAccount, service_account::Error>,
-    /// The service accounts of its project, compiled.
     accounts: Option<Arc<DestinationServiceAccounts>>,
 }
 
-/// A project merged with its global projects, and its service accounts.
 #[derive(Debug)]
 struct MergedProject {
     own: Arc<Project>,
@@ -77,44 +73,13 @@ struct MergedProject {
     findings: Vec<Diagnostic>,
 }
 
-/// The Applications of one namespace.
-type ApplicationsByName = HashSet<KeyedByName, FxBuildHasher>;
-
-/// An Application, keyed by its name within its namespace.
-#[derive(Debug)]
-struct KeyedByName(Arc<IndexedApplication>);
-
-impl KeyedByName {
-    fn name(&self) -> &str {
-        &self.0.application.name.name
-    }
-}
-
-impl Borrow<str> for KeyedByName {
-    fn borrow(&self) -> &str {
-        self.name()
-    }
-}
-
-// `Borrow<str>` requires equality and hash to be those of the name.
-impl PartialEq for KeyedByName {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for KeyedByName {}
-
-impl Hash for KeyedByName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name().hash(state);
-    }
-}
+/// The Applications of one namespace, by name.
+type ApplicationsByName = HashMap<String, Arc<IndexedApplication>, FxBuildHasher>;
 
 impl ApplicationIndex {
     /// The Application of this name, if it exists. Allocates nothing.
     pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<IndexedApplication>> {
-        self.by_namespace.get(namespace)?.get(name).map(|keyed| &keyed.0)
+        self.by_namespace.get(namespace)?.get(name)
     }
 
     /// The instance name by which live objects refer to an Application.
@@ -124,12 +89,12 @@ impl ApplicationIndex {
 
     /// Every Application, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<IndexedApplication>> {
-        self.by_namespace.values().flatten().map(|keyed| &keyed.0)
+        self.by_namespace.values().flat_map(HashMap::values)
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_namespace.values().map(HashSet::len).sum()
+        self.by_namespace.values().map(HashMap::len).sum()
     }
 
     /// Whether there are none.

@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use cel::common::ast::Expr;
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::{ExecutionError, Value};
 
 use tollgate_core::diagnostic::Location;
@@ -50,11 +50,8 @@ pub enum Error {
     #[error("the expression is empty")]
     Empty,
     /// The source is too long.
-    #[error("the expression has {observed} bytes, {MAX_SOURCE_BYTES} are allowed")]
-    TooLong {
-        /// Bytes of the source.
-        observed: usize,
-    },
+    #[error("the expression has {0} bytes, {MAX_SOURCE_BYTES} are allowed")]
+    TooLong(usize),
     /// Brackets are nested too deeply.
     #[error("brackets are nested {observed} deep at byte {at}, {MAX_BRACKET_DEPTH} are allowed")]
     TooDeep {
@@ -74,11 +71,8 @@ pub enum Error {
         message: String,
     },
     /// The parser panicked, ran out of time or could not be started.
-    #[error("the expression could not be parsed: {reason}")]
-    Parser {
-        /// What happened.
-        reason: &'static str,
-    },
+    #[error("the expression could not be parsed: {0}")]
+    Parser(&'static str),
     /// The parsed tree has too many nodes.
     #[error("the expression has more than {MAX_NODES} parts")]
     TooManyNodes,
@@ -86,13 +80,8 @@ pub enum Error {
     #[error("the expression is nested more than {MAX_TREE_DEPTH} deep")]
     TooNested,
     /// Comprehensions inside comprehensions.
-    #[error(
-        "`{macro_name}` stands inside {MAX_COMPREHENSION_DEPTH} others, {MAX_COMPREHENSION_DEPTH} levels are allowed"
-    )]
-    ComprehensionTooDeep {
-        /// The kind of macro, as far as the parsed tree tells.
-        macro_name: &'static str,
-    },
+    #[error("`{0}` stands inside {MAX_COMPREHENSION_DEPTH} others, {MAX_COMPREHENSION_DEPTH} levels are allowed")]
+    ComprehensionTooDeep(&'static str),
     /// An undeclared name.
     #[error("`{name}` is not known here, known are {known}")]
     UnknownVariable {
@@ -102,17 +91,11 @@ pub enum Error {
         known: String,
     },
     /// A function outside the allow-list.
-    #[error("function `{name}` is not available")]
-    UnknownFunction {
-        /// Its name.
-        name: String,
-    },
+    #[error("function `{0}` is not available")]
+    UnknownFunction(String),
     /// A form that is not supported, such as a message literal.
-    #[error("{what} cannot be used here")]
-    Unsupported {
-        /// The form.
-        what: &'static str,
-    },
+    #[error("{0} cannot be used here")]
+    Unsupported(&'static str),
     /// The expression would be too slow even with small inputs.
     #[error("the expression could do too much work: {observed} steps for lists of {items}, {allowed} are allowed")]
     TooMuchWork {
@@ -146,11 +129,8 @@ pub enum Error {
         allowed: usize,
     },
     /// Evaluation failed: a missing key, an overflow, a wrong type.
-    #[error("{reason}")]
-    Evaluation {
-        /// What failed; never an input value.
-        reason: String,
-    },
+    #[error("{0}")]
+    Evaluation(String),
     /// Evaluation panicked.
     #[error("evaluation panicked")]
     Panicked,
@@ -219,16 +199,6 @@ impl Expression {
         })
     }
 
-    /// The source as written.
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// Where the source stands, if known.
-    pub fn location(&self) -> Option<&Location> {
-        self.location.as_ref()
-    }
-
     /// How many items an input list or map may have. The more work an expression does per item, the
     /// fewer.
     pub fn items_allowed(&self) -> usize {
@@ -274,10 +244,7 @@ impl Expression {
     /// # Errors
     /// As [`Expression::eval_string`].
     pub fn eval_string_in(&self, variables: &Variables) -> Result<String, Error> {
-        match self.run(variables)? {
-            Value::String(value) => bounded_text(&value),
-            other => Err(wrong_type(&other, "string")),
-        }
+        text(&self.run(variables)?, "string")
     }
 
     /// Evaluates to texts, over values that were converted before. The result may be a text, a list
@@ -292,12 +259,12 @@ impl Expression {
             Value::List(values) => {
                 for value in values.iter() {
                     match value {
-                        Value::List(inner) => inner.iter().try_for_each(|value| push_text(value, &mut texts))?,
-                        value => push_text(value, &mut texts)?,
+                        Value::List(inner) => push_texts(inner, &mut texts)?,
+                        value => push_texts(std::slice::from_ref(value), &mut texts)?,
                     }
                 }
             }
-            value => push_text(&value, &mut texts)?,
+            value => push_texts(&[value], &mut texts)?,
         }
         Ok(texts)
     }
@@ -317,20 +284,11 @@ impl Expression {
         match self.run(&self.convert(variables)?)? {
             Value::Null => Ok(Vec::new()),
             Value::String(value) if value.is_empty() => Ok(Vec::new()),
-            Value::String(value) => Ok(vec![bounded_text(&value)?]),
-            Value::List(values) if values.len() > MAX_RESULT_ITEMS => Err(Error::ResultTooLarge {
-                what: "a length",
-                observed: values.len(),
-                allowed: MAX_RESULT_ITEMS,
-            }),
-            Value::List(values) => values
-                .iter()
-                .map(|value| match value {
-                    Value::String(value) => bounded_text(value),
-                    other => Err(wrong_type(other, "list of strings")),
-                })
-                .collect(),
-            other => Err(wrong_type(&other, "list of strings")),
+            Value::List(values) => {
+                check_length(values.len())?;
+                values.iter().map(|value| text(value, "list of strings")).collect()
+            }
+            value => Ok(vec![text(&value, "list of strings")?]),
         }
     }
 
@@ -354,40 +312,42 @@ impl Expression {
         }));
         match outcome {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Error::Evaluation {
-                reason: describe(&error),
-            }),
+            Ok(Err(error)) => Err(Error::Evaluation(describe(&error))),
             Err(_) => Err(Error::Panicked),
         }
     }
 }
 
-/// Appends one text.
-fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
-    let Value::String(text) = value else {
-        return Err(wrong_type(value, "list of strings"));
-    };
-    if texts.len() >= MAX_RESULT_ITEMS {
+fn push_texts(values: &[Value], texts: &mut Vec<String>) -> Result<(), Error> {
+    for value in values {
+        check_length(texts.len().saturating_add(1))?;
+        texts.push(text(value, "list of strings")?);
+    }
+    Ok(())
+}
+
+fn check_length(observed: usize) -> Result<(), Error> {
+    if observed > MAX_RESULT_ITEMS {
         return Err(Error::ResultTooLarge {
             what: "a length",
-            observed: texts.len().saturating_add(1),
+            observed,
             allowed: MAX_RESULT_ITEMS,
         });
     }
-    texts.push(bounded_text(text)?);
     Ok(())
 }
 
 /// A text within the bound on results.
-fn bounded_text(text: &Arc<String>) -> Result<String, Error> {
-    if text.len() > MAX_RESULT_BYTES {
-        return Err(Error::ResultTooLarge {
+fn text(value: &Value, expected: &'static str) -> Result<String, Error> {
+    match value {
+        Value::String(text) if text.len() > MAX_RESULT_BYTES => Err(Error::ResultTooLarge {
             what: "a text",
             observed: text.len(),
             allowed: MAX_RESULT_BYTES,
-        });
+        }),
+        Value::String(text) => Ok(text.as_str().to_owned()),
+        other => Err(wrong_type(other, expected)),
     }
-    Ok(text.as_str().to_owned())
 }
 
 fn wrong_type(value: &Value, expected: &'static str) -> Error {
@@ -445,4 +405,23 @@ fn shorten(text: &str) -> String {
 /// Whether an expression is an empty list literal, with which the macros that build lists start.
 fn is_empty_list(expr: &Expr) -> bool {
     matches!(expr, Expr::List(list) if list.elements.is_empty())
+}
+
+/// The direct parts of an expression, in order. Message literals, which no expression may have,
+/// count as having none.
+fn parts(expr: &IdedExpr) -> Vec<&IdedExpr> {
+    match &expr.expr {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => Vec::new(),
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => [Some(&entry.key), Some(&entry.value)],
+                EntryExpr::StructField(entry) => [None, Some(&entry.value)],
+            });
+            entries.flatten().flatten().collect()
+        }
+        Expr::Comprehension(c) => vec![&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result],
+    }
 }

@@ -7,7 +7,14 @@
 //! Security: an identity never has a `system:` name that is no literal of the mapping, an empty
 //! name, a value that HTTP would change in transit, or more groups than allowed.
 
-use crate::cel;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde_saphyr::Spanned;
+
+use crate::cel::{self, Expression};
+use crate::rego::IMPERSONATION_FILE;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::user::Identity;
 
 mod access_input;
@@ -20,6 +27,9 @@ mod tests;
 pub use access_input::AccessInput;
 pub use checks::{MAX_VALUE_BYTES, MAX_VALUES};
 pub use mapping::{ImpersonationMapping, PossibleNames};
+
+/// Maximum length of the impersonation file, in bytes.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The identity to impersonate, or deliberately none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,4 +108,50 @@ pub enum Error {
         /// How many are allowed.
         allowed: usize,
     },
+}
+
+/// Reads the impersonation file of `folder`. `missing` is the result if there is no such file, where
+/// that is no error.
+fn load_file<T>(folder: &Path, missing: Option<T>, parse: impl FnOnce(&str, &str) -> Loaded<T>) -> Loaded<T> {
+    let path = folder.join(IMPERSONATION_FILE);
+    let shown_path = path.display().to_string();
+    let refused =
+        |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
+    let length = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    if length > MAX_FILE_BYTES {
+        return refused(format!("the file has {length} bytes, {MAX_FILE_BYTES} are allowed"));
+    }
+    match (std::fs::read_to_string(&path), missing) {
+        (Ok(text), _) => parse(&shown_path, &text),
+        (Err(error), Some(missing)) if error.kind() == ErrorKind::NotFound => Loaded::new(missing, Vec::new()),
+        (Err(error), _) => refused(format!("the file cannot be read: {error}")),
+    }
+}
+
+fn location_of(path: &str, source: &Spanned<String>) -> Location {
+    Location::new(path, u32::try_from(source.referenced.line()).unwrap_or(0))
+}
+
+/// Compiles an expression of the file at `path`, or reports what is wrong with it.
+fn compile(
+    path: &str,
+    part: &str,
+    source: &Spanned<String>,
+    variables: &[&str],
+    found: &mut Vec<Diagnostic>,
+) -> Option<Expression> {
+    let here = location_of(path, source);
+    match Expression::compile(&source.value, variables, Some(here.clone())) {
+        Ok(expression) => Some(expression),
+        Err(error) => {
+            found.push(Diagnostic::error(here, format!("`{part}`: {error}")));
+            None
+        }
+    }
+}
+
+/// The error of an expression that cannot be evaluated.
+fn failed(part: &str) -> impl FnOnce(cel::Error) -> Error {
+    let part = part.to_owned();
+    move |source| Error::Expression { part, source }
 }

@@ -37,7 +37,7 @@ mod read;
 mod tests;
 
 pub use can::{Advice, CanQuery, RequestError, resolve_resource, validate_request};
-pub use differences::{CallerIssuer, Difference, differences};
+pub use differences::{Difference, differences};
 pub use explain::{EvaluatedPrincipal, Explanation, Field, MatchedRule, NearMiss, PrincipalOutcome};
 pub use identity::{PrincipalKind, RbacIdentity, TokenIssuer};
 pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
@@ -210,11 +210,9 @@ pub struct Rule {
     patterns: [PatternId; 3],
 }
 
-/// A subject name, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SubjectId(u32);
 
-/// A project with roles, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ProjectId(u32);
 

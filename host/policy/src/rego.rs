@@ -28,6 +28,7 @@ mod scan;
 mod schema;
 mod source;
 mod starvation;
+mod syntax;
 mod vm;
 mod watchdog;
 mod worker;
@@ -36,16 +37,11 @@ pub use decision::Decision;
 pub use dependencies::{InputDependencies, RequestParts};
 pub use graph::MAX_CALL_DEPTH;
 pub use growth::{MAX_TREE_DEPTH, MAX_TREE_NODES};
-pub use input::MAX_CANDIDATES;
 pub use input::{
     ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
-    ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, CheckedFact, PlacementChecks,
-    RbacCheck,
-};
-pub use input::{
-    ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput,
-    PrincipalFacts, RbacFacts, RbacRow, RbacVerdict, application_input_schema, application_set_input_schema,
-    extension_input_schema, kubernetes_input_schema,
+    ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, CheckedFact, ExtensionFacts,
+    ExtensionInput, ExtensionRequest, ExtensionVerdicts, KubernetesFacts, KubernetesInput, MAX_CANDIDATES,
+    PlacementChecks, PrincipalFacts, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
 };
 pub use scan::{MAX_BRACKET_DEPTH, MAX_COLUMNS, MAX_FILE_BYTES, MAX_LINES};
 pub use source::{BundleSource, IMPERSONATION_FILE};
@@ -112,12 +108,7 @@ impl Front {
 
     /// JSON Schema of the input.
     pub fn input_schema(self) -> &'static serde_json::Value {
-        match self {
-            Self::Extensions => extension_input_schema(),
-            Self::Kubernetes => kubernetes_input_schema(),
-            Self::Applications => application_input_schema(),
-            Self::ApplicationSets => application_set_input_schema(),
-        }
+        input::schema(self)
     }
 }
 
@@ -128,29 +119,17 @@ pub enum Error {
     #[error("the policy gives no decision for this request")]
     Undefined,
     /// The decision is not an object.
-    #[error("the decision is of type `{observed}`, an object is expected")]
-    NotAnObject {
-        /// Its type.
-        observed: &'static str,
-    },
+    #[error("the decision is of type `{0}`, an object is expected")]
+    NotAnObject(&'static str),
     /// `allow` is missing or not a boolean.
-    #[error("`allow` of the decision is of type `{observed}`, a boolean is expected")]
-    NotABoolean {
-        /// Its type; `undefined` when missing.
-        observed: &'static str,
-    },
+    #[error("`allow` of the decision is of type `{0}`, a boolean is expected")]
+    NotABoolean(&'static str),
     /// `reason` is not a short, printable text.
-    #[error("`reason` of the decision {problem}")]
-    Reason {
-        /// What is wrong.
-        problem: &'static str,
-    },
+    #[error("`reason` of the decision {0}")]
+    Reason(&'static str),
     /// A key of the decision that this front does not know.
-    #[error("the decision has the unknown key `{key}`")]
-    UnknownObligation {
-        /// The key, shortened.
-        key: String,
-    },
+    #[error("the decision has the unknown key `{0}`")]
+    UnknownObligation(String),
     /// A known key with a wrong value.
     #[error("`{key}` of the decision {problem}")]
     Obligation {
@@ -180,11 +159,8 @@ pub enum Error {
         limit: u64,
     },
     /// A built-in got a wrong argument, or the evaluation failed otherwise.
-    #[error("the policy failed: {reason}")]
-    Evaluation {
-        /// Kind of failure; never a value of the input.
-        reason: String,
-    },
+    #[error("the policy failed: {0}")]
+    Evaluation(String),
     /// A condition of a `*.cel.yaml` could not be evaluated.
     #[error("condition `{name}`: {source}")]
     Condition {
@@ -228,18 +204,7 @@ impl Bundle {
     /// Findings are everything that the child process reports about the bundle, including failing
     /// cases, or how the child process died.
     pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
-        let read = BundleSource::read(directory, front);
-        match read.value {
-            Some(source) => {
-                let mut loaded = Self::from_source(&source, directory, checker);
-                loaded.diagnostics.splice(..0, read.diagnostics);
-                if loaded.diagnostics.iter().any(Diagnostic::is_error) {
-                    return Loaded::refused(loaded.diagnostics);
-                }
-                loaded
-            }
-            None => Loaded::refused(read.diagnostics),
-        }
+        Self::load_source(directory, front, checker).map(|(bundle, _)| bundle)
     }
 
     /// Like [`Bundle::load`], together with what `parse` makes of [`IMPERSONATION_FILE`].
@@ -252,41 +217,37 @@ impl Bundle {
         checker: &Checker,
         (what, parse): (&str, impl FnOnce(&str, &str) -> Option<T>),
     ) -> Loaded<(Self, T)> {
-        let read = BundleSource::read(directory, front);
-        let mut found = read.diagnostics;
-        let Some(source) = read.value.filter(|_| !found.iter().any(Diagnostic::is_error)) else {
-            return Loaded::refused(found);
+        let Loaded { value, mut diagnostics } = Self::load_source(directory, front, checker);
+        let Some((bundle, source)) = value else {
+            return Loaded::refused(diagnostics);
         };
-        let bundle = Self::from_source(&source, directory, checker);
-        found.extend(bundle.diagnostics);
-        let parsed = source.impersonation().and_then(|(path, text)| parse(path, text));
-        match (bundle.value, parsed) {
-            (Some(bundle), Some(parsed)) => Loaded::new((bundle, parsed), found),
-            (None, _) | (_, None) => {
-                if !found.iter().any(Diagnostic::is_error) {
-                    found.push(Diagnostic::error(None, format!("{what} could not be compiled")));
-                }
-                Loaded::refused(found)
+        match source.impersonation().and_then(|(path, text)| parse(path, text)) {
+            Some(parsed) => Loaded::new((bundle, parsed), diagnostics),
+            None => {
+                diagnostics.push(Diagnostic::error(None, format!("{what} could not be compiled")));
+                Loaded::refused(diagnostics)
             }
         }
     }
 
-    /// Like [`Bundle::load`], for files of `directory` that were read before.
-    pub fn from_source(source: &BundleSource, directory: &Path, checker: &Checker) -> Loaded<Self> {
-        let report = checker.check(source, Coverage::Off);
-        let mut found = report.diagnostics;
+    fn load_source(directory: &Path, front: Front, checker: &Checker) -> Loaded<(Self, BundleSource)> {
+        let read = BundleSource::read(directory, front);
+        let mut found = read.diagnostics;
+        let Some(source) = read.value else {
+            return Loaded::refused(found);
+        };
+        found.extend(checker.check(&source, Coverage::Off).diagnostics);
         if found.iter().any(Diagnostic::is_error) {
             return Loaded::refused(found);
         }
-        match compile::compile_on_large_stack(source) {
-            Ok(compiled) => match Self::new(compiled, source) {
-                Ok(bundle) => Loaded::new(bundle, found),
-                Err(error) => {
-                    let message = format!("the watch over the bundle cannot be started: {error}");
-                    found.push(Diagnostic::error(None, message));
-                    Loaded::refused(found)
-                }
-            },
+        let bundle = compile::compile_on_large_stack(&source).and_then(|compiled| {
+            Self::new(compiled, &source).map_err(|error| {
+                let message = format!("the watch over the bundle cannot be started: {error}");
+                vec![Diagnostic::error(None, message)]
+            })
+        });
+        match bundle {
+            Ok(bundle) => Loaded::new((bundle, source), found),
             Err(more) => {
                 found.extend(more);
                 if !found.iter().any(Diagnostic::is_error) {

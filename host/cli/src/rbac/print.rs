@@ -12,7 +12,7 @@ use tabled::settings::Style;
 use super::Differences;
 use crate::terminal;
 use tollgate_policy::rbac::{
-    CallerIssuer, Difference, Explanation, Field, Outcome, RbacRequest, Verdict, VerdictReason,
+    Difference, Explanation, Field, Outcome, RbacRequest, TokenIssuer, Verdict, VerdictReason,
 };
 
 /// A text of a policy or command line, without control characters.
@@ -123,7 +123,7 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     let (left, right) = (plain(&answer.left), plain(&answer.right));
     table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
     for (first, count) in callers.values() {
-        let is_local = first.issuer == CallerIssuer::Argocd;
+        let is_local = first.issuer == TokenIssuer::Argocd;
         table.push_record([
             plain(&first.user) + if is_local { " (local)" } else { "" },
             plain(&first.groups.join(" ")),

@@ -3,15 +3,14 @@
 //! Invariant: an entry is reused only if the Application, its project, its cluster and the rules
 //! are the same as before.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use super::global::GlobalProjects;
 use super::{
-    ApplicationIndex, IndexedApplication, KeyedByName, MergedProject, Tracking, is_app_namespace_permitted, merge,
-    settings, target,
+    ApplicationIndex, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted, merge, settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
@@ -67,16 +66,8 @@ impl ApplicationIndex {
                 Some(before) if is_same(before, application, project) => Arc::clone(before),
                 Some(_) | None => Arc::new(builder.resolve_application(application, project)),
             };
-            match by_namespace.get_mut(&name.namespace) {
-                Some(members) => drop(members.insert(KeyedByName(indexed))),
-                None => {
-                    let as_before = previous.and_then(|before| before.by_namespace.get(&name.namespace));
-                    let capacity = as_before.map_or(0, HashSet::len);
-                    let mut members = HashSet::with_capacity_and_hasher(capacity, FxBuildHasher);
-                    members.insert(KeyedByName(indexed));
-                    by_namespace.insert(name.namespace.clone(), members);
-                }
-            }
+            let members = by_namespace.entry(name.namespace.clone()).or_default();
+            members.insert(name.name.clone(), indexed);
         }
         Self {
             mode: mode_override.unwrap_or_else(|| settings::mode(argocd_cm)),
@@ -93,7 +84,6 @@ impl ApplicationIndex {
     }
 }
 
-/// Whether an Application and its project are the same objects as before.
 fn is_same(before: &IndexedApplication, application: &Arc<Application>, project: Option<&Arc<MergedProject>>) -> bool {
     let same_project = match (&before.project, project) {
         (Some(before), Some(now)) => Arc::ptr_eq(before, &now.merged),

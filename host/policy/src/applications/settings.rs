@@ -30,7 +30,6 @@ pub enum Inheritance {
     Enabled,
 }
 
-/// Bytes of a value that a finding shows.
 const SHOWN_BYTES: usize = 64;
 
 /// What is wrong with the setting that enables impersonation. A missing `argocd-cm` is an error,

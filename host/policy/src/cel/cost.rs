@@ -5,9 +5,9 @@
 //! what a comprehension iterates over. It also counts copies, so that it notices that
 //! `l.map(x, x + x).map(x, x + x)…` doubles. A step is about 50 ns or 64 bytes.
 
-use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{ComprehensionExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use super::{Error, is_empty_list};
+use super::{Error, is_empty_list, parts};
 
 /// Steps one evaluation may take: about 100 ms, 128 MB, in the worst case.
 const MAX_STEPS: u64 = 2_000_000;
@@ -46,9 +46,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
 /// Upper bounds on the cost of a value, known before evaluation.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
-    /// Steps to compute it.
     steps: u64,
-    /// Steps to copy it.
     copy_steps: u64,
     /// Items, if it is a list or map.
     items: u64,
@@ -70,6 +68,21 @@ impl Estimate {
         scalar: true,
     };
 
+    /// A boolean or a number.
+    const fn small(steps: u64) -> Self {
+        Self { steps, ..Self::ONE }
+    }
+
+    /// A text, or another value without items.
+    const fn text(steps: u64, copy_steps: u64) -> Self {
+        Self {
+            steps,
+            copy_steps,
+            text: copy_steps,
+            ..Self::ONE
+        }
+    }
+
     /// Steps to copy it as an operand beside a scalar: at most one text, as a list there is an
     /// error.
     fn as_text(self) -> u64 {
@@ -77,9 +90,8 @@ impl Estimate {
     }
 }
 
-/// A name that a comprehension binds.
 #[derive(Debug)]
-pub(super) struct Scope<'e> {
+struct Scope<'e> {
     name: &'e str,
     /// Steps to copy it inside its own loop.
     loop_copy_steps: u64,
@@ -105,79 +117,45 @@ impl<'e> Estimator<'e> {
                     LiteralValue::Bytes(bytes) => bytes.inner().len(),
                     _ => 0,
                 };
-                let copy_steps = 1 + bytes as u64 / 64;
-                Estimate {
-                    copy_steps,
-                    text: copy_steps,
-                    ..Estimate::ONE
-                }
+                Estimate::text(1, 1 + bytes as u64 / 64)
             }
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => {
                 let of = self.visit(&select.operand);
                 if select.test {
-                    Estimate {
-                        steps: of.steps + 1,
-                        ..Estimate::ONE
-                    }
+                    Estimate::small(of.steps + 1)
                 } else {
                     self.part(of)
                 }
             }
-            Expr::List(list) => {
-                let parts: Vec<Estimate> = list.elements.iter().map(|part| self.visit(part)).collect();
-                literal(&parts, parts.len() as u64)
-            }
-            Expr::Map(map) => {
-                let mut parts = Vec::new();
-                for entry in &map.entries {
-                    match &entry.expr {
-                        EntryExpr::MapEntry(entry) => {
-                            parts.push(self.visit(&entry.key));
-                            parts.push(self.visit(&entry.value));
-                        }
-                        EntryExpr::StructField(entry) => parts.push(self.visit(&entry.value)),
-                    }
-                }
-                literal(&parts, map.entries.len() as u64)
-            }
+            Expr::List(list) => literal(&self.parts(expr), list.elements.len() as u64),
+            Expr::Map(map) => literal(&self.parts(expr), map.entries.len() as u64),
             Expr::Call(call) => {
-                let target = call.target.as_deref();
-                let parts: Vec<Estimate> = target
-                    .into_iter()
-                    .chain(&call.args)
-                    .map(|part| self.visit(part))
-                    .collect();
+                let parts = self.parts(expr);
                 self.call(&call.func_name, &parts)
             }
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
         }
     }
 
+    fn parts(&mut self, expr: &'e IdedExpr) -> Vec<Estimate> {
+        parts(expr).into_iter().map(|part| self.visit(part)).collect()
+    }
+
     fn ident(&self, name: &str) -> Estimate {
         let level = self.scopes.last().map_or(0, |scope| scope.level);
-        match self.scopes.iter().rev().find(|scope| scope.name == name) {
-            Some(scope) => {
-                let copy_steps = if scope.level == level {
-                    scope.loop_copy_steps
-                } else {
-                    scope.nested_copy_steps
-                };
-                Estimate {
-                    copy_steps,
-                    items: self.items,
-                    text: scope.text,
-                    scalar: false,
-                    ..Estimate::ONE
-                }
-            }
-            None => Estimate {
-                copy_steps: VARIABLE_COPY_STEPS,
-                items: self.items,
-                text: TEXT_COPY_STEPS,
-                scalar: false,
-                ..Estimate::ONE
-            },
+        let scope = self.scopes.iter().rev().find(|scope| scope.name == name);
+        let (copy_steps, text) = match scope {
+            Some(scope) if scope.level == level => (scope.loop_copy_steps, scope.text),
+            Some(scope) => (scope.nested_copy_steps, scope.text),
+            None => (VARIABLE_COPY_STEPS, TEXT_COPY_STEPS),
+        };
+        Estimate {
+            copy_steps,
+            items: self.items,
+            text,
+            scalar: false,
+            ..Estimate::ONE
         }
     }
 
@@ -194,114 +172,72 @@ impl<'e> Estimator<'e> {
     fn call(&self, name: &str, parts: &[Estimate]) -> Estimate {
         let sum = |of: fn(&Estimate) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
         let most = |of: fn(&Estimate) -> u64| parts.iter().map(of).max().unwrap_or(0);
-        let base = Estimate {
-            steps: sum(|part| part.steps).saturating_add(1),
-            ..Estimate::ONE
-        };
+        let own_steps = sum(|part| part.steps).saturating_add(1);
         let scalar = parts.iter().any(|part| part.scalar);
         let texts = parts.iter().map(|part| part.as_text()).fold(0, u64::saturating_add);
         let first = parts.first().copied().unwrap_or(Estimate::ONE);
-        let plus = |steps: u64| base.steps.saturating_add(steps);
+        let second = parts.get(1).copied();
+        let plus = |steps: u64| own_steps.saturating_add(steps);
         match name {
-            operators::ADD if scalar => Estimate {
-                steps: plus(texts),
-                copy_steps: texts,
-                text: texts,
-                ..base
-            },
+            operators::ADD if scalar => Estimate::text(plus(texts), texts),
             operators::ADD => {
                 let copy_steps = sum(|part| part.copy_steps);
-                let (items, item_copy_steps) = (sum(|part| part.items), most(|part| part.item_copy_steps));
-                let text = sum(|part| part.text);
                 Estimate {
                     steps: plus(copy_steps),
                     copy_steps,
-                    items,
-                    item_copy_steps,
-                    text,
+                    items: sum(|part| part.items),
+                    item_copy_steps: most(|part| part.item_copy_steps),
+                    text: sum(|part| part.text),
                     scalar: false,
                 }
             }
-            operators::CONDITIONAL => Estimate {
-                steps: base.steps,
+            operators::CONDITIONAL | "orValue" => Estimate {
+                steps: own_steps,
                 copy_steps: most(|part| part.copy_steps),
                 items: most(|part| part.items),
                 item_copy_steps: most(|part| part.item_copy_steps),
                 text: most(|part| part.text),
-                scalar: parts.iter().all(|part| part.scalar),
+                scalar: name == operators::CONDITIONAL && parts.iter().all(|part| part.scalar),
             },
             operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => Estimate {
-                steps: base.steps,
+                steps: own_steps,
                 ..self.part(first)
             },
             "dyn" | "value" => Estimate {
-                steps: base.steps,
+                steps: own_steps,
                 ..first
             },
-            "orValue" => Estimate {
-                steps: base.steps,
-                copy_steps: most(|part| part.copy_steps),
-                items: most(|part| part.items),
-                item_copy_steps: most(|part| part.item_copy_steps),
-                text: most(|part| part.text),
-                scalar: false,
-            },
             operators::IN => {
-                let list = parts.get(1).copied().unwrap_or(Estimate::ONE);
-                Estimate {
-                    steps: plus(list.items.saturating_add(first.as_text())),
-                    ..base
-                }
+                let items = second.unwrap_or(Estimate::ONE).items;
+                Estimate::small(plus(items.saturating_add(first.as_text())))
             }
             operators::EQUALS | operators::NOT_EQUALS => {
                 let smallest = parts.iter().map(|part| part.copy_steps).min().unwrap_or(1);
-                Estimate {
-                    steps: plus(smallest),
-                    ..base
-                }
+                Estimate::small(plus(smallest))
             }
-            "@matches" => Estimate {
-                steps: plus(20 + first.as_text().saturating_mul(8)),
-                ..base
-            },
+            "@matches" => Estimate::small(plus(20 + first.as_text().saturating_mul(8))),
             "split" => {
-                let copy_steps = first.as_text();
-                let items = copy_steps.saturating_mul(64);
+                let text = first.as_text();
+                let items = text.saturating_mul(64);
                 Estimate {
                     steps: plus(items),
                     copy_steps: items,
                     items,
                     item_copy_steps: 1,
-                    text: copy_steps,
+                    text,
                     scalar: false,
                 }
             }
             "join" => {
-                let separators = parts
-                    .get(1)
-                    .map_or(0, |part| first.items.saturating_mul(part.as_text()));
+                let separators = second.map_or(0, |part| first.items.saturating_mul(part.as_text()));
                 let copy_steps = first.copy_steps.saturating_add(separators);
-                Estimate {
-                    steps: plus(copy_steps),
-                    copy_steps,
-                    text: copy_steps,
-                    ..base
-                }
+                Estimate::text(plus(copy_steps), copy_steps)
             }
             "lowerAscii" | "upperAscii" | "trim" | "substring" | "string" => {
-                let copy_steps = first.as_text();
-                Estimate {
-                    steps: plus(copy_steps),
-                    copy_steps,
-                    text: copy_steps,
-                    ..base
-                }
+                Estimate::text(plus(first.as_text()), first.as_text())
             }
-            "contains" | "startsWith" | "endsWith" | "indexOf" | "lastIndexOf" => Estimate {
-                steps: plus(texts / 4),
-                ..base
-            },
-            _ => base,
+            "contains" | "startsWith" | "endsWith" | "indexOf" | "lastIndexOf" => Estimate::small(plus(texts / 4)),
+            _ => Estimate::small(own_steps),
         }
     }
 
@@ -353,25 +289,20 @@ impl<'e> Estimator<'e> {
                 scalar: false,
             };
         }
-        Estimate { steps, ..Estimate::ONE }
+        Estimate::small(steps)
     }
 }
 
-/// A list or map literal of `parts`.
 fn literal(parts: &[Estimate], items: u64) -> Estimate {
+    let most = |of: fn(&Estimate) -> u64| parts.iter().map(of).max().unwrap_or(1);
     let copy_steps = parts.iter().map(|part| part.copy_steps).fold(1, u64::saturating_add);
-    let steps = parts
-        .iter()
-        .map(|part| part.steps)
-        .fold(copy_steps, u64::saturating_add);
-    let item_copy_steps = parts.iter().map(|part| part.copy_steps).max().unwrap_or(1);
-    let text = parts.iter().map(|part| part.text).max().unwrap_or(1);
+    let all_steps = parts.iter().map(|part| part.steps);
     Estimate {
-        steps,
+        steps: all_steps.fold(copy_steps, u64::saturating_add),
         copy_steps,
         items,
-        item_copy_steps,
-        text,
+        item_copy_steps: most(|part| part.copy_steps),
+        text: most(|part| part.text),
         scalar: false,
     }
 }

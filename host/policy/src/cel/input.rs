@@ -10,11 +10,9 @@ use cel::{Context, Value};
 
 use super::{Error, library};
 
-/// Maximum length of one input text, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Maximum length of all texts of one variable, in bytes.
 const MAX_ALL_BYTES: usize = 256 * 1024;
-/// Maximum nesting of lists and maps.
 const MAX_DEPTH: usize = 16;
 /// Maximum number of numbers, texts, lists and maps of one variable.
 const MAX_VALUES: usize = 16 * 1024;

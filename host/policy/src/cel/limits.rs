@@ -14,7 +14,7 @@ use cel::{ParseErrors, Program};
 use super::cost;
 use super::{
     Error, MAX_BRACKET_DEPTH, MAX_COMPREHENSION_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, is_empty_list,
-    library,
+    library, parts,
 };
 
 /// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
@@ -26,12 +26,10 @@ const PARSER_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// thread a small share of a processor.
 const PARSER_TIME: Duration = Duration::from_secs(60);
 
-/// What the check of the tree found.
 #[derive(Debug)]
 pub(super) struct Checked {
     /// Variables the expression really uses.
     pub(super) names: Vec<String>,
-    /// How many items an input list may have.
     pub(super) items: usize,
 }
 
@@ -39,7 +37,7 @@ pub(super) struct Checked {
 /// of texts and comments. The parser is exponential in dense brackets (cel-rust#306).
 pub(super) fn scan(source: &str) -> Result<(), Error> {
     if source.len() > MAX_SOURCE_BYTES {
-        return Err(Error::TooLong { observed: source.len() });
+        return Err(Error::TooLong(source.len()));
     }
     if source.trim().is_empty() {
         return Err(Error::Empty);
@@ -117,21 +115,16 @@ pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
         .name("cel-compile".into())
         .stack_size(PARSER_STACK_BYTES)
         .spawn(move || {
-            let parsed = catch_unwind(AssertUnwindSafe(|| parse(&source, &variables))).unwrap_or(Err(Error::Parser {
-                reason: "the parser panicked",
-            }));
+            let parsed = catch_unwind(AssertUnwindSafe(|| parse(&source, &variables)))
+                .unwrap_or(Err(Error::Parser("the parser panicked")));
             // The receiver is gone only after the timeout.
             drop(answer.send(parsed));
         });
     let Ok(thread) = spawned else {
-        return Err(Error::Parser {
-            reason: "no thread could be started",
-        });
+        return Err(Error::Parser("no thread could be started"));
     };
     let Ok(parsed) = result.recv_timeout(PARSER_TIME) else {
-        return Err(Error::Parser {
-            reason: "the parser took too long",
-        });
+        return Err(Error::Parser("the parser took too long"));
     };
     // Frees the stack before the next parse: the child process with limits has room for only a few.
     drop(thread.join());
@@ -202,46 +195,28 @@ impl<'e> TreeVisitor<'e> {
             return Err(Error::TooNested);
         }
         match &expr.expr {
-            Expr::Unspecified => Err(Error::Unsupported {
-                what: "an empty expression",
-            }),
-            Expr::Literal(_) => Ok(()),
+            Expr::Unspecified => Err(Error::Unsupported("an empty expression")),
             Expr::Ident(name) => self.name(name),
-            Expr::Select(select) => self.visit(&select.operand, depth + 1, loops),
-            Expr::Struct(_) => Err(Error::Unsupported {
-                what: "a message literal",
-            }),
-            Expr::Call(call) => {
-                if !library::is_function(&call.func_name) {
-                    return Err(Error::UnknownFunction {
-                        name: super::shorten(&call.func_name),
-                    });
-                }
-                let target = call.target.as_deref();
-                target
-                    .into_iter()
-                    .chain(&call.args)
-                    .try_for_each(|part| self.visit(part, depth + 1, loops))
+            Expr::Struct(_) => Err(Error::Unsupported("a message literal")),
+            Expr::Map(map)
+                if map
+                    .entries
+                    .iter()
+                    .any(|entry| matches!(entry.expr, EntryExpr::StructField(_))) =>
+            {
+                Err(Error::Unsupported("a message field"))
             }
-            Expr::List(list) => list
-                .elements
-                .iter()
-                .try_for_each(|part| self.visit(part, depth + 1, loops)),
-            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
-                EntryExpr::MapEntry(entry) => {
-                    self.visit(&entry.key, depth + 1, loops)?;
-                    self.visit(&entry.value, depth + 1, loops)
-                }
-                EntryExpr::StructField(_) => Err(Error::Unsupported {
-                    what: "a message field",
-                }),
-            }),
+            Expr::Call(call) if !library::is_function(&call.func_name) => {
+                Err(Error::UnknownFunction(super::shorten(&call.func_name)))
+            }
             Expr::Comprehension(comprehension) => {
                 if loops >= MAX_COMPREHENSION_DEPTH {
                     let builds = is_empty_list(&comprehension.accu_init.expr);
-                    return Err(Error::ComprehensionTooDeep {
-                        macro_name: if builds { "map or filter" } else { "all or exists" },
-                    });
+                    return Err(Error::ComprehensionTooDeep(if builds {
+                        "map or filter"
+                    } else {
+                        "all or exists"
+                    }));
                 }
                 self.visit(&comprehension.iter_range, depth + 1, loops)?;
                 self.visit(&comprehension.accu_init, depth + 1, loops)?;
@@ -259,6 +234,9 @@ impl<'e> TreeVisitor<'e> {
                 self.bound.truncate(bound);
                 Ok(())
             }
+            Expr::Literal(_) | Expr::Select(_) | Expr::Call(_) | Expr::List(_) | Expr::Map(_) => parts(expr)
+                .into_iter()
+                .try_for_each(|part| self.visit(part, depth + 1, loops)),
         }
     }
 
@@ -283,23 +261,14 @@ pub(super) fn mentions(expr: &IdedExpr, variable: &str, field: &str) -> bool {
     let is_variable = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if name == variable);
     let is_field =
         |expr: &IdedExpr| matches!(&expr.expr, Expr::Literal(LiteralValue::String(text)) if text.inner() == field);
-    let within = |expr: &IdedExpr| mentions(expr, variable, field);
-    match &expr.expr {
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => false,
-        Expr::Select(select) => (select.field == field && is_variable(&select.operand)) || within(&select.operand),
+    let here = match &expr.expr {
+        Expr::Select(select) => select.field == field && is_variable(&select.operand),
         Expr::Call(call) => {
             let index = [operators::INDEX, operators::OPT_INDEX, operators::OPT_SELECT];
-            let here = index.contains(&call.func_name.as_str())
-                && matches!(call.args.as_slice(), [of, key] if is_variable(of) && is_field(key));
-            here || call.target.as_deref().into_iter().chain(&call.args).any(within)
+            index.contains(&call.func_name.as_str())
+                && matches!(call.args.as_slice(), [of, key] if is_variable(of) && is_field(key))
         }
-        Expr::List(list) => list.elements.iter().any(within),
-        Expr::Map(map) => map.entries.iter().any(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) => within(&entry.key) || within(&entry.value),
-            EntryExpr::StructField(entry) => within(&entry.value),
-        }),
-        Expr::Comprehension(c) => [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
-            .into_iter()
-            .any(within),
-    }
+        _ => false,
+    };
+    here || parts(expr).into_iter().any(|part| mentions(part, variable, field))
 }

@@ -12,7 +12,6 @@ pub enum ResultLiteral {
     Prefix(String),
 }
 
-/// The text literals of `root`, in order.
 pub(super) fn collect(root: &IdedExpr) -> Vec<ResultLiteral> {
     let mut found = Vec::new();
     visit(root, &mut found);

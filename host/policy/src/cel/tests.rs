@@ -145,12 +145,7 @@ fn failures_are_errors_without_values() {
         .unwrap()
         .eval_bool(&[("claims", &claims)])
         .unwrap_err();
-    assert_eq!(
-        error,
-        Error::Evaluation {
-            reason: "`user` has no value".into()
-        }
-    );
+    assert_eq!(error, Error::Evaluation("`user` has no value".into()));
 }
 
 #[test]

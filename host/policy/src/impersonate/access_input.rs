@@ -69,7 +69,6 @@ impl AccessInput {
         }
     }
 
-    /// The kind of access to the cluster: `user`, `ci_job` and so on.
     pub(super) fn access_as(&self) -> Option<&str> {
         self.access.get("as").and_then(Json::as_str)
     }

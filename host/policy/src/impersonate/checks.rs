@@ -17,13 +17,12 @@ pub const MAX_VALUES: usize = 256;
 /// Domains whose keys are reserved for Kubernetes.
 const OWN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// The `system:` names that an identity may have, because the mapping gives them as literals.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AllowedSystemNames<'a> {
-    /// None: the identity does not come from a mapping.
-    Nothing,
-    /// These users and these groups.
-    Names { user: &'a [String], groups: &'a [String] },
+/// The `system:` names that an identity may have, because the mapping gives them as literals. An
+/// identity that does not come from a mapping may have none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AllowedSystemNames<'a> {
+    pub(super) users: &'a [String],
+    pub(super) groups: &'a [String],
 }
 
 /// Checks every part, and removes duplicate groups and duplicate values of one key.
@@ -37,12 +36,8 @@ pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_gro
         uid,
         extra,
     } = identity;
-    let (allowed_users, allowed_groups) = match allowed {
-        AllowedSystemNames::Nothing => (&[][..], &[][..]),
-        AllowedSystemNames::Names { user, groups } => (user, groups),
-    };
     check_value("username", &username)?;
-    check_system("username", &username, allowed_users)?;
+    check_system("username", &username, allowed.users)?;
     let groups = unique(groups);
     if groups.len() > max_groups {
         return Err(Error::TooManyGroups {
@@ -52,7 +47,7 @@ pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_gro
     }
     for group in &groups {
         check_value("group", group)?;
-        check_system("group", group, allowed_groups)?;
+        check_system("group", group, allowed.groups)?;
     }
     let uid = uid.filter(|uid| !uid.is_empty());
     if let Some(uid) = &uid {

@@ -13,17 +13,14 @@ use serde_json::Value as Json;
 use serde_saphyr::Spanned;
 
 use super::checks::{self, AllowedSystemNames, SYSTEM};
-use super::{AccessInput, Error, Impersonation};
+use super::{AccessInput, Error, Impersonation, compile, failed, load_file};
 use crate::cel::{Expression, ResultLiteral, Variables};
-use crate::rego::{IMPERSONATION_FILE, parse_yaml};
+use crate::rego::parse_yaml;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::user::{AccessAs, Identity};
 
-/// Variables of the expressions.
 const VARIABLES: [&str; 6] = ["agent", "user", "access", "job", "project_roles", "group_roles"];
-/// Maximum length of the file, in bytes.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Maximum number of expressions that give groups, or keys of `extra`, for one kind of access.
 const MAX_EXPRESSIONS: usize = 64;
 
@@ -49,7 +46,6 @@ pub struct PossibleNames {
     pub groups: BTreeSet<ResultLiteral>,
 }
 
-/// The expressions of one kind of access.
 #[derive(Debug)]
 struct IdentityRules {
     username: IdentityRule,
@@ -60,7 +56,6 @@ struct IdentityRules {
 
 #[derive(Debug)]
 struct IdentityRule {
-    /// Its key in the file, for messages.
     part: String,
     expression: Expression,
     system_names: Vec<SystemName>,
@@ -97,23 +92,7 @@ impl ImpersonationMapping {
     ///
     /// - `max_groups`: groups one identity may have.
     pub fn load(folder: &Path, max_groups: usize) -> Loaded<Self> {
-        let path = folder.join(IMPERSONATION_FILE);
-        let shown_path = path.display().to_string();
-        let refused =
-            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
-        match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-                return refused(format!(
-                    "the file has {} bytes, {MAX_FILE_BYTES} are allowed",
-                    metadata.len()
-                ));
-            }
-            Ok(_) | Err(_) => {}
-        }
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&shown_path, &text, max_groups),
-            Err(error) => refused(format!("the file cannot be read: {error}")),
-        }
+        load_file(folder, None, |path, text| Self::parse(path, text, max_groups))
     }
 
     /// Reads and compiles the text of the file at `path`.
@@ -157,7 +136,7 @@ impl ImpersonationMapping {
             AccessAs::User { .. } => self.user.identity(input, self.max_groups)?,
             AccessAs::CiJob(_) => self.ci_job.identity(input, self.max_groups)?,
             AccessAs::Mapped(identity) | AccessAs::Impersonate(identity) => {
-                checks::check(identity.clone(), AllowedSystemNames::Nothing, self.max_groups)?
+                checks::check(identity.clone(), AllowedSystemNames::default(), self.max_groups)?
             }
         };
         Ok(Impersonation::As(identity))
@@ -216,52 +195,36 @@ impl RawRules {
                 return None;
             }
         }
-        let mut compile = |part: String, source: Spanned<String>| {
-            let line = u32::try_from(source.referenced.line()).unwrap_or(0);
-            let here = Location::new(path, line);
-            match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
-                Ok(expression) => Some(IdentityRule {
-                    part,
-                    system_names: system_names(&expression, &source.value),
-                    expression,
-                }),
-                Err(error) => {
-                    found.push(Diagnostic::error(here, format!("`{part}`: {error}")));
-                    None
-                }
-            }
-        };
+        let before = found.len();
+        let bad_keys = extra.keys().filter_map(|key| checks::check_key(key).err());
+        let bad_keys: Vec<Diagnostic> = bad_keys
+            .map(|error| Diagnostic::error(Location::new(path, 0), error.to_string()))
+            .collect();
         // Compiles every expression before failing, so that one load reports all mistakes.
-        let username = compile(format!("{kind}.username"), username);
-        let numbered = groups.into_iter().enumerate();
-        let groups: Vec<Option<IdentityRule>> = numbered
-            .map(|(at, source)| compile(format!("{kind}.groups[{at}]"), source))
-            .collect();
-        let uid = uid.map(|source| compile(format!("{kind}.uid"), source));
-        let extra: Vec<(String, Option<IdentityRule>)> = extra
-            .into_iter()
-            .map(|(key, source)| {
-                let rule = compile(format!("{kind}.extra.{key}"), source);
-                (key, rule)
+        let mut compile = |part: String, source: &Spanned<String>| {
+            let expression = compile(path, &part, source, &VARIABLES, found)?;
+            Some(IdentityRule {
+                part,
+                system_names: system_names(&expression, &source.value),
+                expression,
             })
-            .collect();
-        let mut keys_are_good = true;
-        for (key, _) in &extra {
-            if let Err(error) = checks::check_key(key) {
-                found.push(Diagnostic::error(Location::new(path, 0), error.to_string()));
-                keys_are_good = false;
-            }
-        }
-        let username = username?;
-        let groups = groups.into_iter().collect::<Option<Vec<_>>>()?;
-        let uid = match uid {
-            Some(uid) => Some(uid?),
-            None => None,
         };
-        let extra = extra.into_iter().map(|(key, rule)| Some((key, rule?)));
-        let extra = extra.collect::<Option<Vec<_>>>()?;
-        keys_are_good.then(|| IdentityRules {
-            username,
+        let username = compile(format!("{kind}.username"), &username);
+        let numbered = groups.iter().enumerate();
+        let groups = numbered
+            .filter_map(|(at, source)| compile(format!("{kind}.groups[{at}]"), source))
+            .collect();
+        let uid = uid.and_then(|source| compile(format!("{kind}.uid"), &source));
+        let extra = extra
+            .into_iter()
+            .filter_map(|(key, source)| compile(format!("{kind}.extra.{key}"), &source).map(|rule| (key, rule)))
+            .collect();
+        found.extend(bad_keys);
+        if found.len() > before {
+            return None;
+        }
+        Some(IdentityRules {
+            username: username?,
             groups,
             uid,
             extra,
@@ -317,23 +280,14 @@ impl IdentityRules {
             ("project_roles", &projects),
             ("group_roles", &groups),
         ];
-        let variables = Variables::new(&variables).map_err(|source| Error::Expression {
-            part: "variables".to_owned(),
-            source,
-        })?;
+        let variables = Variables::new(&variables).map_err(failed("variables"))?;
         let texts = |rule: &IdentityRule| {
             let texts = rule.expression.eval_flattened_strings_in(&variables);
-            texts.map_err(|source| Error::Expression {
-                part: rule.part.clone(),
-                source,
-            })
+            texts.map_err(failed(&rule.part))
         };
         let one = |rule: &IdentityRule| {
             let text = rule.expression.eval_string_in(&variables);
-            text.map_err(|source| Error::Expression {
-                part: rule.part.clone(),
-                source,
-            })
+            text.map_err(failed(&rule.part))
         };
         let username = one(&self.username)?;
         let system_users = self
@@ -355,8 +309,8 @@ impl IdentityRules {
             uid: self.uid.as_ref().map(one).transpose()?,
             extra,
         };
-        let allowed = AllowedSystemNames::Names {
-            user: &system_users,
+        let allowed = AllowedSystemNames {
+            users: &system_users,
             groups: &system_groups,
         };
         checks::check(identity, allowed, max_groups)

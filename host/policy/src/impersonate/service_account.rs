@@ -27,7 +27,8 @@ pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
 
 /// Who acts when no entry matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// The account `default` of the destination namespace, as in the design of sync impersonation.
     #[default]
@@ -141,16 +142,15 @@ pub enum Error {
 impl Error {
     /// The message in Argo CD's words, without locations, for whoever may see the Application.
     pub fn public_message(&self) -> String {
+        let text = self.to_string();
         let what = match self {
-            Self::ServerPattern { pattern, .. } => format!("invalid glob pattern for destination server `{pattern}`"),
-            Self::NamespacePattern { pattern, .. } => {
-                format!("invalid glob pattern for destination namespace `{pattern}`")
+            Self::ServerPattern { location, .. }
+            | Self::NamespacePattern { location, .. }
+            | Self::InvalidAccount { location, .. } => {
+                text.strip_suffix(&format!(" at {location}")).unwrap_or_default()
             }
-            Self::InvalidAccount { account, .. } => {
-                format!("default service account contains invalid chars '{account}'")
-            }
-            Self::InvalidNamespace { .. } | Self::Reserved { .. } => self.to_string(),
-            Self::NoMatch { .. } | Self::Project { .. } | Self::Destination(_) => return self.to_string(),
+            Self::InvalidNamespace { .. } | Self::Reserved { .. } => &text,
+            Self::NoMatch { .. } | Self::Project { .. } | Self::Destination(_) => return text,
         };
         format!("error deriving service account to impersonate: {what}")
     }

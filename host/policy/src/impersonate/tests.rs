@@ -17,7 +17,7 @@ fn person() -> Identity {
 fn check(change: impl FnOnce(&mut Identity)) -> Result<Identity, Error> {
     let mut identity = person();
     change(&mut identity);
-    checks::check(identity, AllowedSystemNames::Nothing, 3)
+    checks::check(identity, AllowedSystemNames::default(), 3)
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {

@@ -5,7 +5,7 @@
 //!
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
-use super::names::is_project_scoped;
+use super::names::{actions, is_project_scoped};
 use super::{Rbac, RbacRequest, TokenIssuer, Verdict};
 use tollgate_core::claims::project_of_subject;
 
@@ -41,30 +41,21 @@ impl<'a> CanQuery<'a> {
 pub enum Advice {
     /// The subject looks like a group, has its own rows, and no grant names it.
     #[error(
-        "`{subject}` is a group with rows of its own but without a `g, {subject}, role:...` line: Argo CD does not \
-         look at such rows, so this permission has no effect there"
+        "`{0}` is a group with rows of its own but without a `g, {0}, role:...` line: Argo CD does not look at \
+         such rows, so this permission has no effect there"
     )]
-    UnenforcedGroupGrant {
-        /// The group.
-        subject: String,
-    },
+    UnenforcedGroupGrant(String),
     /// No row or grant names the subject.
-    #[error("no row or grant names `{subject}`; only the default role was judged")]
-    UnknownSubject {
-        /// The subject.
-        subject: String,
-    },
+    #[error("no row or grant names `{0}`; only the default role was judged")]
+    UnknownSubject(String),
 }
 
 /// The question names something that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// No such resource.
-    #[error("'{resource}' is not a valid resource name")]
-    Resource {
-        /// The name in the question.
-        resource: String,
-    },
+    #[error("'{0}' is not a valid resource name")]
+    Resource(String),
     /// The resource has no such action.
     #[error("'{action}' is not a valid action for {resource}")]
     Action {
@@ -84,20 +75,15 @@ impl Rbac {
         let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), request);
         let mut advice = Vec::new();
         if !self.has_subject(subject) {
-            advice.push(Advice::UnknownSubject {
-                subject: subject.to_owned(),
-            });
+            advice.push(Advice::UnknownSubject(subject.to_owned()));
         }
         let alone = || self.decide(&self.identify_without_default_role(subject), request);
         if verdict.is_allowed() && is_group(subject) && !self.has_grant(subject) && alone().is_allowed() {
-            advice.push(Advice::UnenforcedGroupGrant {
-                subject: subject.to_owned(),
-            });
+            advice.push(Advice::UnenforcedGroupGrant(subject.to_owned()));
         }
         (verdict, advice)
     }
 
-    /// Whether the subject is the member of a global grant.
     fn has_grant(&self, subject: &str) -> bool {
         self.subjects
             .get(subject)
@@ -137,9 +123,7 @@ pub fn resolve_resource(name: &str) -> &str {
 /// [`RequestError`] names what does not exist.
 pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError> {
     let Some(actions) = actions(resource) else {
-        return Err(RequestError::Resource {
-            resource: resource.to_owned(),
-        });
+        return Err(RequestError::Resource(resource.to_owned()));
     };
     let (verb, path) = match action.split_once('/') {
         Some((verb, path)) => (verb, Some(path)),
@@ -152,29 +136,5 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
     Err(RequestError::Action {
         action: action.to_owned(),
         resource: resource.to_owned(),
-    })
-}
-
-/// The actions of a resource, if it exists.
-pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
-    Some(match resource {
-        "applications" => &[
-            "create", "get", "update", "delete", "action", "override", "sync", "rollback",
-        ],
-        // `preview` exists only in the gateway.
-        "applicationsets" => &["create", "get", "update", "delete", "preview"],
-        // `connect` exists only in the gateway.
-        "clusters" => &["create", "get", "update", "delete", "connect"],
-        "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
-        "certificates" | "gpgkeys" => &["create", "get", "delete"],
-        "accounts" => &["create", "get", "update"],
-        "exec" => &["create"],
-        "logs" => &["get"],
-        "extensions" => &["invoke"],
-        // These exist only in the gateway.
-        "credentials" | "audit" => &["get"],
-        "tokens" => &["create", "get", "delete"],
-        "sessions" => &["get", "delete"],
-        _ => return None,
     })
 }

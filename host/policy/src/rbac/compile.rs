@@ -40,7 +40,7 @@ impl Rbac {
                 Author::Operator
             };
             let mut lines = Lines::default();
-            lines.read(&text, source.semantics);
+            lines.read(&text.value, &text.location, source.semantics);
             if author == Author::Argocd {
                 // Argo CD's own text has a row without effect, which the operator cannot fix.
                 lines.diagnostics.clear();
@@ -59,12 +59,13 @@ impl Rbac {
         }
         let mut lines = Lines::default();
         for text in &source.texts {
-            lines.read(text, source.semantics);
+            lines.read(&text.value, &text.location, source.semantics);
         }
         let grants = lines.grants.clone();
         build.lines(lines, None, build.dialect, Author::Operator);
-        for (name, project) in &source.projects {
-            let id = build.project(name);
+        for (number, (name, project)) in (0..).zip(&source.projects) {
+            let id = ProjectId(number);
+            build.rbac.projects.insert(name.as_str().into(), id);
             let mut lines = project_lines(project, source.semantics);
             for row in &lines.rows {
                 let patterns = build.patterns(row, build.dialect);
@@ -113,11 +114,6 @@ impl RbacBuilder {
             dialect,
             diagnostics: Vec::new(),
         }
-    }
-
-    fn project(&mut self, name: &str) -> ProjectId {
-        let next = ProjectId(number(self.rbac.projects.len()));
-        *self.rbac.projects.entry(name.into()).or_insert(next)
     }
 
     fn subject(&mut self, name: &str) -> SubjectId {
@@ -194,15 +190,14 @@ impl RbacBuilder {
             .map(|(name, _)| Arc::from(&**name))
     }
 
-    /// Reports fields that can never match or exceed the bounds.
     fn check_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {
             let finding = match self.rbac.pool.matcher(id) {
-                Some(Matcher::OutOfBounds { what }) => {
+                Some(Matcher::OutOfBounds(what)) => {
                     Diagnostic::error(rule.location.clone(), format!("{field}: {what}"))
                 }
-                Some(Matcher::Broken { what, .. }) if author != Author::Argocd => {
+                Some(Matcher::BrokenGlob(what) | Matcher::BrokenRegex(what)) if author != Author::Argocd => {
                     let message = format!("{field} pattern never matches: {what}");
                     match self.rbac.semantics {
                         RbacSemantics::Argocd => Diagnostic::warning(rule.location.clone(), message),
@@ -213,7 +208,10 @@ impl RbacBuilder {
                         Effect::Allow | Effect::Inert => "the row allows nothing",
                     })
                 }
-                Some(Matcher::Broken { .. } | Matcher::Glob(_) | Matcher::Regex(_)) | None => continue,
+                Some(Matcher::BrokenGlob(_) | Matcher::BrokenRegex(_) | Matcher::Glob(_) | Matcher::Regex(_))
+                | None => {
+                    continue;
+                }
             };
             findings.push(finding);
         }

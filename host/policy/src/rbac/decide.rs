@@ -4,14 +4,11 @@
 //!
 //! Security: an allow always has a row.
 
-use rustc_hash::FxHashMap;
-
-use super::identity::{Eligibility, PlanKey, PlanStep, RbacIdentity};
-use super::index::{Leaf, Objects};
+use super::identity::{Eligibility, PlanStep, RbacIdentity};
+use super::index::Leaf;
 use super::{Outcome, Rbac, RbacRequest, RuleId, Verdict, VerdictReason};
 use tollgate_config::RbacSemantics;
 
-/// The first rows found so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FirstMatches {
     allow: Option<u32>,
@@ -19,7 +16,6 @@ pub(super) struct FirstMatches {
     broken: Option<u32>,
 }
 
-/// The smaller of two numbers, either of which may be missing.
 fn first(left: Option<u32>, right: Option<u32>) -> Option<u32> {
     match (left, right) {
         (Some(left), Some(right)) => Some(left.min(right)),
@@ -63,38 +59,29 @@ const NO_RULE: Verdict = Verdict {
     why: VerdictReason::NoRule,
 };
 
-/// A plan, evaluated as far as resource and action determine it.
-struct PartialPlan<'a> {
-    steps: Vec<(FirstMatches, Vec<&'a Objects>)>,
-}
-
 impl Rbac {
     /// Whether the caller may do this. An identity of another policy may do nothing.
     pub fn decide(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
         if !who.belongs_to(self) {
             return NO_RULE;
         }
-        let steps = who.plan(self.plan_key(who, request)).iter();
+        let steps = self.plan(who, request).iter();
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
             .map(|step| self.search(step, request));
-        self.narrow(combine(self.semantics, founds), who, request)
-    }
-
-    /// Denies what the policy that narrows this one does not allow.
-    fn narrow(&self, verdict: Verdict, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
+        let verdict = combine(self.semantics, founds);
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
         // SECURITY: a caller without an identity there may do nothing.
         let passes = who
-            .narrowed()
+            .narrowed
+            .as_ref()
             .is_some_and(|who| narrower.decide(who, request).is_allowed());
         if passes { verdict } else { NO_RULE }
     }
 
-    /// [`Rbac::decide`] for many objects of one resource and action, for which the rows are
-    /// narrowed down once.
+    /// [`Rbac::decide`] for many objects of one resource and action.
     pub fn decide_each<'a>(
         &self,
         who: &RbacIdentity,
@@ -102,23 +89,12 @@ impl Rbac {
         action: &str,
         objects: impl Iterator<Item = &'a str>,
     ) -> Vec<Verdict> {
-        if !who.belongs_to(self) {
-            return objects.map(|_| NO_RULE).collect();
-        }
-        let mut plans: FxHashMap<PlanKey, PartialPlan<'_>> = FxHashMap::default();
-        let decide = |object: &str| {
-            let request = RbacRequest {
-                resource,
-                action,
-                object,
-            };
-            let key = self.plan_key(who, request);
-            let plan = plans.entry(key).or_insert_with(|| self.prepare(who.plan(key), request));
-            let founds = plan.steps.iter();
-            let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
-            self.narrow(combine(self.semantics, founds), who, request)
+        let request = |object| RbacRequest {
+            resource,
+            action,
+            object,
         };
-        objects.map(decide).collect()
+        objects.map(|object| self.decide(who, request(object))).collect()
     }
 
     /// Rows that match the request for any of the caller's principals, in the order they were read.
@@ -126,7 +102,7 @@ impl Rbac {
     pub fn candidates(&self, who: &RbacIdentity, request: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
-            let steps = who.plan(self.plan_key(who, request)).iter();
+            let steps = self.plan(who, request).iter();
             for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
                 self.visit(step, request, &mut |leaf| {
                     rows.extend(leaf.rows.iter().copied().map(RuleId))
@@ -144,15 +120,15 @@ impl Rbac {
         rows
     }
 
-    pub(super) fn plan_key(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> PlanKey {
-        if who.has_single_plan() {
-            PlanKey::Base
+    pub(super) fn plan<'a>(&self, who: &'a RbacIdentity, request: RbacRequest<'_>) -> &'a [PlanStep] {
+        let project = if who.has_single_plan() {
+            None
         } else {
-            who.plan_key(self.project_of(request))
-        }
+            self.project_of(request)
+        };
+        who.plan(project)
     }
 
-    /// The first rows of one principal that match.
     pub(super) fn search(&self, step: &PlanStep, request: RbacRequest<'_>) -> FirstMatches {
         let mut found = FirstMatches::default();
         let broken = self.visit(step, request, &mut |leaf| found.leaf(leaf));
@@ -175,33 +151,6 @@ impl Rbac {
             broken = first(broken, first(at_resource, first(at_action, at_object)));
         }
         broken
-    }
-
-    fn prepare<'a>(&'a self, steps: &[PlanStep], request: RbacRequest<'_>) -> PartialPlan<'a> {
-        let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
-        let prepare = |step: &PlanStep| {
-            let (mut found, mut indexes) = (FirstMatches::default(), Vec::new());
-            for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
-                let mut at_action = None;
-                let row = table.visit(request.resource, &self.pool, &mut |actions| {
-                    let row = actions.visit(request.action, &self.pool, &mut |objects| indexes.push(objects));
-                    at_action = first(at_action, row);
-                });
-                found.broken(first(row, at_action));
-            }
-            (found, indexes)
-        };
-        PartialPlan {
-            steps: counting.map(prepare).collect(),
-        }
-    }
-
-    fn finish(&self, mut found: FirstMatches, indexes: &[&Objects], object: &str) -> FirstMatches {
-        for index in indexes {
-            let broken = index.visit(object, &self.pool, &mut |leaf| found.leaf(leaf));
-            found.broken(broken);
-        }
-        found
     }
 }
 

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::Serialize;
 
-use super::matcher::{Match, Matcher, PatternId};
-use super::names::is_project_scoped;
+use super::matcher::{Matcher, PatternId};
+use super::names::{RESOURCES, actions, is_project_scoped};
 use super::{Effect, Rbac, RbacRequest, Rule, TokenIssuer, Verdict};
 
 /// Maximum number of pairs of rows that are compared. Beyond it the result is marked as incomplete.
@@ -33,7 +33,7 @@ pub struct Difference {
     /// Groups of the caller, in token order.
     pub groups: Vec<String>,
     /// Issuer of the caller's token: `argocd` or `provider`.
-    pub issuer: CallerIssuer,
+    pub issuer: TokenIssuer,
     /// Resource.
     pub resource: String,
     /// Action.
@@ -57,21 +57,11 @@ struct Request {
     object: String,
 }
 
-/// Who signed a caller's token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CallerIssuer {
-    /// Argo CD, for a local account or a role of a project.
-    Argocd,
-    /// An identity provider.
-    Provider,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Caller {
     user: String,
     groups: Vec<String>,
-    issuer: CallerIssuer,
+    issuer: TokenIssuer,
 }
 
 /// Every representative request whose outcome differs, sorted by caller. The second part is false
@@ -124,7 +114,7 @@ impl Comparison<'_> {
         for rbac in [self.left, self.right] {
             let holders = holders(rbac);
             for (_, rule) in rbac.rules() {
-                let requests = requests_for_rule(rbac, rule, &words);
+                let requests = requests_for_rule(rbac, rule, &words).unwrap_or_default();
                 for name in holders.get(&*rule.subject).into_iter().flatten() {
                     for request in &requests {
                         self.add_probes(name, request);
@@ -138,7 +128,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Adds the request for the name as a user and as a group.
     fn add_probes(&mut self, name: &str, request: &Request) {
         let user = |issuer| Caller {
             user: name.to_owned(),
@@ -146,18 +135,17 @@ impl Comparison<'_> {
             issuer,
         };
         if self.is_local(name) {
-            self.probes.insert((user(CallerIssuer::Argocd), request.clone()));
+            self.probes.insert((user(TokenIssuer::Argocd), request.clone()));
         }
-        self.probes.insert((user(CallerIssuer::Provider), request.clone()));
+        self.probes.insert((user(TokenIssuer::Provider), request.clone()));
         let group = Caller {
             user: String::new(),
             groups: vec![name.to_owned()],
-            issuer: CallerIssuer::Provider,
+            issuer: TokenIssuer::Provider,
         };
         self.probes.insert((group, request.clone()));
     }
 
-    /// Whether Argo CD's own tokens have this name.
     fn is_local(&self, name: &str) -> bool {
         self.left.is_local(name) || self.right.is_local(name)
     }
@@ -165,7 +153,7 @@ impl Comparison<'_> {
     /// Whether an identity provider gives the caller a name that it may not give.
     fn is_impostor(&self, caller: &Caller) -> bool {
         let mut names = caller.groups.iter().chain([&caller.user]);
-        caller.issuer == CallerIssuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
+        caller.issuer == TokenIssuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
     }
 
     /// Adds callers who hold both a deny and an allow that meet, in each order.
@@ -196,9 +184,9 @@ impl Comparison<'_> {
                 ] {
                     let groups = groups.into_iter().map(str::to_owned).collect();
                     let issuer = if self.is_local(user) {
-                        CallerIssuer::Argocd
+                        TokenIssuer::Argocd
                     } else {
-                        CallerIssuer::Provider
+                        TokenIssuer::Provider
                     };
                     let caller = Caller {
                         user: user.to_owned(),
@@ -222,12 +210,12 @@ impl Comparison<'_> {
             action,
             object,
         };
-        let issuer = match caller.issuer {
-            CallerIssuer::Argocd => TokenIssuer::Argocd,
-            CallerIssuer::Provider => TokenIssuer::Provider,
+        let verdict = |rbac: &Rbac| {
+            rbac.decide(
+                &rbac.identify_name(&caller.user, &caller.groups, caller.issuer),
+                rbac_request,
+            )
         };
-        let verdict =
-            |rbac: &Rbac| rbac.decide(&rbac.identify_name(&caller.user, &caller.groups, issuer), rbac_request);
         let (left, right) = (verdict(self.left), verdict(self.right));
         let location = |rbac: &Rbac, verdict: Verdict| {
             verdict
@@ -281,25 +269,20 @@ fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) 
         .unwrap_or(subject)
 }
 
-/// Requests that one row is about.
-fn requests_for_rule(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
+fn requests_for_rule(rbac: &Rbac, rule: &Rule, words: &[String]) -> Option<Vec<Request>> {
     let [resources, actions, objects] = rule.patterns.map(|id| texts(rbac, id, words));
-    let Some(resource) = known_resource(rbac, rule, &resources) else {
-        return Vec::new();
-    };
-    let [_, pattern, _] = rule.patterns;
-    let Some(action) =
-        known_action(rbac, &resource, &[pattern]).or_else(|| preferred(actions, is_named).into_iter().next())
-    else {
-        return Vec::new();
-    };
+    let [of_resource, of_action, _] = rule.patterns;
+    let resource =
+        known(rbac, &[of_resource], RESOURCES.map(|(name, _)| name)).or_else(|| resources.into_iter().next())?;
+    let action =
+        known_action(rbac, &resource, &[of_action]).or_else(|| preferred(actions, is_named).into_iter().next())?;
     let request = |object: String| Request {
         resource: resource.clone(),
         action: action.clone(),
         object,
     };
-    let is_object = |object: &str| is_named(object) && (!is_project_scoped(&resource) || object.contains('/'));
-    preferred(objects, is_object).into_iter().map(request).collect()
+    let objects = preferred(objects, |object| is_object(&resource, object));
+    Some(objects.into_iter().map(request).collect())
 }
 
 /// The preferred texts, or all if none is preferred.
@@ -316,42 +299,32 @@ fn is_named(text: &str) -> bool {
     text.split('/').all(|part| !part.is_empty())
 }
 
-/// An existing action of a resource that all these patterns match.
+fn is_object(resource: &str, text: &str) -> bool {
+    is_named(text) && (!is_project_scoped(resource) || text.contains('/'))
+}
+
+/// The first of these names that all the patterns match.
+fn known<'n>(rbac: &Rbac, patterns: &[PatternId], names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    let is_matched = |name: &&str| patterns.iter().all(|id| rbac.pool.matches(*id, name));
+    names.into_iter().find(is_matched).map(str::to_owned)
+}
+
 fn known_action(rbac: &Rbac, resource: &str, patterns: &[PatternId]) -> Option<String> {
-    let is_matched = |action: &&&str| {
-        patterns
-            .iter()
-            .all(|id| rbac.pool.match_text(*id, action) == Match::Yes)
-    };
-    let mut known = super::can::actions(resource)?.iter();
-    known.find(is_matched).map(|action| (*action).to_owned())
+    known(rbac, patterns, actions(resource)?.iter().copied())
 }
 
-/// An existing resource that matches, or else any text that matches.
-fn known_resource(rbac: &Rbac, rule: &Rule, texts: &[String]) -> Option<String> {
-    let [resource, _, _] = rule.patterns;
-    let known = super::names::RESOURCES
-        .into_iter()
-        .find(|name| rbac.pool.match_text(resource, name) == Match::Yes);
-    known.map(str::to_owned).or_else(|| texts.first().cloned())
-}
-
-/// A request that both rows are about.
 fn request_matching_both(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Request> {
     if one.project.is_some() && two.project.is_some() && one.project != two.project {
         return None;
     }
     let ([resources, actions, objects], [other_resources, other_actions, other_objects]) = (one.patterns, two.patterns);
-    let is_both = |name: &&str| {
-        let is_matched = |id| rbac.pool.match_text(id, name) == Match::Yes;
-        is_matched(resources) && is_matched(other_resources)
-    };
-    let known = super::names::RESOURCES.into_iter().find(is_both).map(str::to_owned);
-    let resource = known.or_else(|| text_matching_both(rbac, [resources, other_resources], words, is_named))?;
-    let known = known_action(rbac, &resource, &[actions, other_actions]);
-    let action = known.or_else(|| text_matching_both(rbac, [actions, other_actions], words, is_named))?;
-    let is_object = |object: &str| is_named(object) && (!is_project_scoped(&resource) || object.contains('/'));
-    let object = text_matching_both(rbac, [objects, other_objects], words, is_object)?;
+    let (resources, actions) = ([resources, other_resources], [actions, other_actions]);
+    let resource = known(rbac, &resources, RESOURCES.map(|(name, _)| name))
+        .or_else(|| text_matching_both(rbac, resources, words, is_named))?;
+    let action =
+        known_action(rbac, &resource, &actions).or_else(|| text_matching_both(rbac, actions, words, is_named))?;
+    let is_preferred = |text: &str| is_object(&resource, text);
+    let object = text_matching_both(rbac, [objects, other_objects], words, is_preferred)?;
     Some(Request {
         resource,
         action,
@@ -366,11 +339,7 @@ fn text_matching_both(
     words: &[String],
     is_preferred: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let is_matched = |text: &String| {
-        [left, right]
-            .iter()
-            .all(|id| rbac.pool.match_text(*id, text) == Match::Yes)
-    };
+    let is_matched = |text: &String| [left, right].iter().all(|id| rbac.pool.matches(*id, text));
     let mut found: Vec<String> = texts(rbac, left, words);
     found.extend(texts(rbac, right, words));
     found.retain(is_matched);
@@ -387,7 +356,6 @@ fn text_matching_both(
     None
 }
 
-/// Texts that a pattern matches.
 fn texts(rbac: &Rbac, id: PatternId, words: &[String]) -> Vec<String> {
     match rbac.pool.matcher(id) {
         Some(Matcher::Glob(pattern)) => match pattern.literal() {
@@ -410,6 +378,6 @@ fn texts(rbac: &Rbac, id: PatternId, words: &[String]) -> Vec<String> {
             texts.dedup();
             texts
         }
-        Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) | None => Vec::new(),
+        Some(Matcher::BrokenGlob(_) | Matcher::BrokenRegex(_) | Matcher::OutOfBounds(_)) | None => Vec::new(),
     }
 }

@@ -8,10 +8,8 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::identity::{Eligibility, PlanStep, PrincipalKind, RbacIdentity};
-use super::matcher::Match;
 use super::{Effect, Outcome, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
 
-/// Maximum number of near misses reported, per field.
 const MAX_NEAR_MISSES: usize = 5;
 
 /// A row as it is reported.
@@ -115,7 +113,7 @@ impl Rbac {
     pub fn explain(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Explanation {
         let verdict = self.decide(who, request);
         let steps = if who.belongs_to(self) {
-            who.plan(self.plan_key(who, request))
+            self.plan(who, request)
         } else {
             &[]
         };
@@ -130,15 +128,11 @@ impl Rbac {
         let notes = self.notes(&principals, request);
         Explanation {
             verdict,
-            rule: self.matched(verdict.rule),
+            rule: verdict.rule.and_then(|id| self.matched_rule(id)),
             principals,
             near_misses,
             notes,
         }
-    }
-
-    fn matched(&self, id: Option<RuleId>) -> Option<MatchedRule> {
-        self.matched_rule(id?)
     }
 
     /// The row with this number, as it is reported.
@@ -171,7 +165,7 @@ impl Rbac {
                     VerdictReason::NoRule => PrincipalOutcome::NoRule,
                     VerdictReason::EvaluationError => PrincipalOutcome::EvaluationError,
                 };
-                (outcome, self.matched(verdict.rule))
+                (outcome, verdict.rule)
             }
         };
         let names = step.roles.iter().filter_map(|id| self.names.get(id.0 as usize));
@@ -181,7 +175,7 @@ impl Rbac {
             roles: names.skip(1).map(|name| name.to_string()).collect(),
             name: principal.name.clone(),
             outcome,
-            rule,
+            rule: rule.and_then(|id| self.matched_rule(id)),
         })
     }
 
@@ -224,7 +218,7 @@ impl Rbac {
                 field,
                 wanted,
                 observed: observed.to_owned(),
-                rule: self.matched(Some(id))?,
+                rule: self.matched_rule(id)?,
             })
         };
         misses.into_iter().filter_map(near).collect()
@@ -235,18 +229,9 @@ impl Rbac {
         let [resource, action, object] = rule.patterns;
         let fails = [
             (Field::Effect, rule.effect == Effect::Inert),
-            (
-                Field::Object,
-                self.pool.match_text(object, request.object) != Match::Yes,
-            ),
-            (
-                Field::Action,
-                self.pool.match_text(action, request.action) != Match::Yes,
-            ),
-            (
-                Field::Resource,
-                self.pool.match_text(resource, request.resource) != Match::Yes,
-            ),
+            (Field::Object, !self.pool.matches(object, request.object)),
+            (Field::Action, !self.pool.matches(action, request.action)),
+            (Field::Resource, !self.pool.matches(resource, request.resource)),
             (Field::Subject, !held.contains(&*rule.subject)),
         ];
         let mut failing = fails.into_iter().filter(|(_, fails)| *fails);

@@ -15,7 +15,6 @@ use super::{ProjectId, Rbac, SubjectId};
 use tollgate_config::RbacSemantics;
 use tollgate_core::claims::{project_of_subject, scope_values, user_identifier};
 
-/// Maximum number of identities cached per policy.
 const MAX_CACHED_IDENTITIES: u64 = 10_000;
 /// Maximum number of grants followed from a member to a role, as in Argo CD.
 const MAX_GRANT_DEPTH: usize = 10;
@@ -36,8 +35,9 @@ pub enum PrincipalKind {
     Everyone,
 }
 
-/// Who issued the token of a caller that is known by name only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Who issued the token of a caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TokenIssuer {
     /// Argo CD for its local accounts and project tokens, an identity provider for everyone else.
     #[default]
@@ -48,7 +48,6 @@ pub enum TokenIssuer {
     Provider,
 }
 
-/// Whether a principal counts for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligibility {
     Eligible,
@@ -78,22 +77,10 @@ pub(super) struct PlanStep {
     pub(super) tables: Box<[u32]>,
 }
 
-/// Selects the plan by which a request is judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PlanKey {
-    Base,
-    Foreign,
-    Project(ProjectId),
-}
-
-/// Whether the caller is a project token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenProject {
-    /// The caller is not a project token.
     Absent,
-    /// It is one, of an unknown project.
     Unknown,
-    /// It is one, of this project.
     Known(ProjectId),
 }
 
@@ -109,10 +96,9 @@ pub struct RbacIdentity {
     foreign: Box<[PlanStep]>,
     projects: FxHashMap<ProjectId, Box<[PlanStep]>>,
     /// The same caller's identity in the policy that narrows this one.
-    narrowed: Option<Arc<Self>>,
+    pub(super) narrowed: Option<Arc<Self>>,
 }
 
-/// The parts of the claims that determine the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CacheKey {
     local: bool,
@@ -120,7 +106,6 @@ struct CacheKey {
     groups: Vec<String>,
 }
 
-/// Cache of the identities of one policy.
 pub(super) struct Cache {
     policy: u64,
     identities: moka::sync::Cache<CacheKey, Arc<RbacIdentity>>,
@@ -137,37 +122,20 @@ impl Cache {
 }
 
 impl RbacIdentity {
-    /// The steps of a plan.
-    pub(super) fn plan(&self, key: PlanKey) -> &[PlanStep] {
-        match key {
-            PlanKey::Base => &self.base,
-            PlanKey::Foreign => &self.foreign,
-            PlanKey::Project(project) => self.projects.get(&project).unwrap_or(&self.base),
-        }
-    }
-
-    /// The same caller's identity in the policy that narrows this one.
-    pub(super) fn narrowed(&self) -> Option<&Self> {
-        self.narrowed.as_deref()
-    }
-
     /// The plan for a request of this project.
-    pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
+    pub(super) fn plan(&self, project: Option<ProjectId>) -> &[PlanStep] {
         match (project, self.token) {
-            (None, _) => PlanKey::Base,
-            (Some(_), TokenProject::Unknown) => PlanKey::Foreign,
-            (Some(project), TokenProject::Known(own)) if own != project => PlanKey::Foreign,
-            (Some(project), _) if self.projects.contains_key(&project) => PlanKey::Project(project),
-            (Some(_), _) => PlanKey::Base,
+            (None, _) => &self.base,
+            (Some(_), TokenProject::Unknown) => &self.foreign,
+            (Some(project), TokenProject::Known(own)) if own != project => &self.foreign,
+            (Some(project), _) => self.projects.get(&project).unwrap_or(&self.base),
         }
     }
 
-    /// Whether all requests have the same plan.
     pub(super) fn has_single_plan(&self) -> bool {
         self.token == TokenProject::Absent && self.projects.is_empty()
     }
 
-    /// Whether this policy made it.
     pub(super) fn belongs_to(&self, rbac: &Rbac) -> bool {
         self.policy == rbac.identities.policy
     }
@@ -240,7 +208,6 @@ impl Rbac {
         self.plain(principals)
     }
 
-    /// The identity of a subject without the default role.
     pub(super) fn identify_without_default_role(&self, subject: &str) -> RbacIdentity {
         self.plain(vec![self.principal(PrincipalKind::User, subject, false)])
     }
@@ -309,9 +276,6 @@ impl Rbac {
         for principal in principals.iter().filter(|principal| !principal.reserved) {
             for role in self.closure(&principal.name, None) {
                 mentioned.extend(self.mentions.get(&role).into_iter().flatten());
-            }
-            if let Some(id) = self.subjects.get(principal.name.as_str()) {
-                mentioned.extend(self.mentions.get(id).into_iter().flatten());
             }
         }
         let projects = mentioned
@@ -387,7 +351,6 @@ impl Rbac {
         }
     }
 
-    /// Whether this name is the member of a grant.
     fn is_granted(&self, name: &str, project: Option<ProjectId>) -> bool {
         self.subjects.get(name).is_some_and(|id| {
             self.roles_of.contains_key(&(None, *id))

@@ -10,13 +10,12 @@
 
 use rustc_hash::FxHashMap;
 
-use super::matcher::{Match, Matcher, PatternId, PatternPool};
+use super::matcher::{Matcher, PatternId, PatternPool};
 
 /// Up to this many literals are compared one by one instead of hashed.
 const MAX_LINEAR_LITERALS: usize = 8;
 
-/// Values by pattern.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index<V> {
     literals: Literals<V>,
     everything: Option<Box<V>>,
@@ -32,8 +31,7 @@ enum Literals<V> {
     Hashed(FxHashMap<Box<str>, V>),
 }
 
-/// Patterns with one literal prefix.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Bucket<V> {
     /// The pattern `prefix*`.
     prefix_only: Option<V>,
@@ -42,7 +40,7 @@ struct Bucket<V> {
 }
 
 /// Values by a key of few different lengths.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ByLength<V> {
     /// Lengths that occur, ascending.
     lengths: Vec<usize>,
@@ -50,48 +48,11 @@ struct ByLength<V> {
 }
 
 /// Patterns that are tried one by one.
-#[derive(Debug)]
-struct LinearPatterns<V> {
-    values: Vec<(PatternId, V)>,
-    positions: FxHashMap<PatternId, usize>,
-}
+type LinearPatterns<V> = FxHashMap<PatternId, V>;
 
-impl<V> Default for Index<V> {
+impl<V> Default for Literals<V> {
     fn default() -> Self {
-        Self {
-            literals: Literals::Linear(Vec::new()),
-            everything: None,
-            by_prefix: None,
-            others: None,
-            broken: None,
-        }
-    }
-}
-
-impl<V> Default for Bucket<V> {
-    fn default() -> Self {
-        Self {
-            prefix_only: None,
-            by_suffix: ByLength::default(),
-        }
-    }
-}
-
-impl<V> Default for ByLength<V> {
-    fn default() -> Self {
-        Self {
-            lengths: Vec::new(),
-            values: FxHashMap::default(),
-        }
-    }
-}
-
-impl<V> Default for LinearPatterns<V> {
-    fn default() -> Self {
-        Self {
-            values: Vec::new(),
-            positions: FxHashMap::default(),
-        }
+        Self::Linear(Vec::new())
     }
 }
 
@@ -101,15 +62,12 @@ impl<V: Default> Index<V> {
     pub(super) fn entry(&mut self, id: PatternId, pool: &PatternPool, row: u32) -> Option<&mut V> {
         let pattern = match pool.matcher(id)? {
             Matcher::Glob(pattern) => pattern,
-            Matcher::Regex(_) => return self.others.get_or_insert_default().entry(id),
-            Matcher::Broken {
-                dialect: super::matcher::Dialect::Regex,
-                ..
-            } => {
+            Matcher::Regex(_) => return Some(self.others.get_or_insert_default().entry(id).or_default()),
+            Matcher::BrokenRegex(_) => {
                 self.broken.get_or_insert(row);
                 return None;
             }
-            Matcher::Broken { .. } | Matcher::OutOfBounds { .. } => return None,
+            Matcher::BrokenGlob(_) | Matcher::OutOfBounds(_) => return None,
         };
         if let Some(literal) = pattern.literal() {
             return Some(self.literals.entry(literal));
@@ -127,7 +85,7 @@ impl<V: Default> Index<V> {
         {
             return Some(bucket.prefix_only.get_or_insert_default());
         }
-        bucket.by_suffix.entry(suffix.as_bytes()).entry(id)
+        Some(bucket.by_suffix.entry(suffix.as_bytes()).entry(id).or_default())
     }
 }
 
@@ -148,13 +106,21 @@ impl<V> Index<V> {
                 }
                 bucket
                     .by_suffix
-                    .visit_suffixes(text.as_bytes(), &mut |scan| scan.visit(text, pool, found));
+                    .visit_suffixes(text.as_bytes(), &mut |patterns| try_each(patterns, text, pool, found));
             });
         }
         if let Some(others) = &self.others {
-            others.visit(text, pool, found);
+            try_each(others, text, pool, found);
         }
         self.broken
+    }
+}
+
+fn try_each<'a, V>(patterns: &'a LinearPatterns<V>, text: &str, pool: &PatternPool, found: &mut impl FnMut(&'a V)) {
+    for (id, value) in patterns {
+        if pool.matches(*id, text) {
+            found(value);
+        }
     }
 }
 
@@ -227,34 +193,11 @@ impl<V> ByLength<V> {
     }
 }
 
-impl<V: Default> LinearPatterns<V> {
-    fn entry(&mut self, id: PatternId) -> Option<&mut V> {
-        let at = *self.positions.entry(id).or_insert(self.values.len());
-        if at == self.values.len() {
-            self.values.push((id, V::default()));
-        }
-        self.values.get_mut(at).map(|(_, value)| value)
-    }
-}
-
-impl<V> LinearPatterns<V> {
-    fn visit<'a>(&'a self, text: &str, pool: &PatternPool, found: &mut impl FnMut(&'a V)) {
-        for (id, value) in &self.values {
-            if pool.match_text(*id, text) == Match::Yes {
-                found(value);
-            }
-        }
-    }
-}
-
 /// Rows with one (resource, action, object).
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
-    /// First row that allows.
     pub(super) allow: Option<u32>,
-    /// First row that denies.
     pub(super) deny: Option<u32>,
-    /// All rows, in file order.
     pub(super) rows: Vec<u32>,
 }
 

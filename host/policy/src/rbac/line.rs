@@ -5,7 +5,6 @@
 //! Source: Argo CD `util/rbac` (one CSV record a line, blanks in front of a field dropped, blanks
 //! behind it kept, no comment after a rule).
 
-/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// Blank or a comment.
@@ -19,40 +18,23 @@ pub(super) enum Line {
     Inert(char),
 }
 
-/// Why a line is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// A quote inside an unquoted field.
     #[error("bare `\"` in field {field}: quote the whole field and double the quotes in it")]
-    BareQuote {
-        /// Field, from 1.
-        field: usize,
-    },
+    BareQuote { field: usize },
     /// Text between a closing quote and the comma, or no closing quote.
     #[error("field {field} does not end after its closing quote")]
-    OpenQuote {
-        /// Field, from 1.
-        field: usize,
-    },
-    /// The first field is neither `p` nor `g`.
+    OpenQuote { field: usize },
     #[error("a line starts with `p` or `g`, not with `{observed}`")]
-    Kind {
-        /// The first field, shortened.
-        observed: String,
-    },
-    /// Too few or too many fields.
+    Kind { observed: String },
     #[error("`{kind}` takes {allowed} fields, this line has {observed}")]
     Fields {
-        /// `p` or `g`.
         kind: char,
-        /// Number of fields of the line.
         observed: usize,
-        /// Number of fields it must have.
         allowed: usize,
     },
 }
 
-/// Parses one line.
 pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -61,21 +43,14 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let mut fields = fields(line)?;
     let observed = fields.len();
     let kind = fields.remove(0);
+    let wrong_number = |kind, allowed| Error::Fields {
+        kind,
+        observed,
+        allowed,
+    };
     match kind.as_str() {
-        "p" => <[String; 5]>::try_from(fields)
-            .map(Line::Rule)
-            .map_err(|_| Error::Fields {
-                kind: 'p',
-                observed,
-                allowed: 6,
-            }),
-        "g" => <[String; 2]>::try_from(fields)
-            .map(Line::Grant)
-            .map_err(|_| Error::Fields {
-                kind: 'g',
-                observed,
-                allowed: 3,
-            }),
+        "p" => fields.try_into().map(Line::Rule).map_err(|_| wrong_number('p', 6)),
+        "g" => fields.try_into().map(Line::Grant).map_err(|_| wrong_number('g', 3)),
         "e" => Ok(Line::Inert('e')),
         "m" => Ok(Line::Inert('m')),
         "r" => Ok(Line::Inert('r')),

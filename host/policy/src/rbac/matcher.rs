@@ -17,29 +17,16 @@ pub(super) enum Dialect {
     Regex,
 }
 
-/// A compiled field.
 #[derive(Debug)]
 pub(super) enum Matcher {
     Glob(Pattern),
     Regex(Box<regex::Regex>),
-    /// A pattern that Argo CD cannot use either.
-    Broken {
-        dialect: Dialect,
-        what: String,
-    },
-    /// A pattern that Argo CD could use and this gateway does not.
-    OutOfBounds {
-        what: String,
-    },
-}
-
-/// Result of matching one field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
-    Yes,
-    No,
-    /// Evaluation stops with an error, which denies.
-    Error,
+    /// A glob that Argo CD cannot use either, and why: it matches nothing.
+    BrokenGlob(String),
+    /// An expression that Argo CD cannot use either, and why: evaluating it denies.
+    BrokenRegex(String),
+    /// A pattern that Argo CD could use and this gateway does not, and why.
+    OutOfBounds(String),
 }
 
 impl Matcher {
@@ -52,47 +39,26 @@ impl Matcher {
                 allowed: glob::MAX_PATTERN_BYTES,
             }),
             Dialect::Regex => {
-                return match re2::compile(pattern) {
-                    Ok(regex) => Self::Regex(Box::new(regex)),
-                    Err(error) => Self::Broken {
-                        dialect,
-                        what: error.to_string(),
-                    },
-                };
+                return re2::compile(pattern).map_or_else(Self::BrokenRegex, |regex| Self::Regex(Box::new(regex)));
             }
         };
         match glob {
             Ok(pattern) => Self::Glob(pattern),
-            Err(error) if error.is_gateway_limit() => Self::OutOfBounds {
-                what: error.to_string(),
-            },
-            Err(error) => Self::Broken {
-                dialect,
-                what: error.to_string(),
-            },
+            Err(error) if error.is_gateway_limit() => Self::OutOfBounds(error.to_string()),
+            Err(error) => Self::BrokenGlob(error.to_string()),
         }
     }
 
-    /// Matches one text.
-    pub(super) fn match_text(&self, text: &str) -> Match {
-        let matched = match self {
+    /// An expression that cannot be evaluated matches nothing here; [`super::index`] lets it deny.
+    fn matches(&self, text: &str) -> bool {
+        match self {
             Self::Glob(pattern) => pattern.matches(text),
             Self::Regex(regex) => regex.is_match(text),
-            Self::Broken {
-                dialect: Dialect::Regex,
-                ..
-            } => return Match::Error,
-            Self::Broken {
-                dialect: Dialect::Glob | Dialect::ExactGlob,
-                ..
-            }
-            | Self::OutOfBounds { .. } => false,
-        };
-        if matched { Match::Yes } else { Match::No }
+            Self::BrokenGlob(_) | Self::BrokenRegex(_) | Self::OutOfBounds(_) => false,
+        }
     }
 }
 
-/// Position of a matcher in its [`PatternPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PatternId(u32);
 
@@ -104,7 +70,6 @@ pub(super) struct PatternPool {
 }
 
 impl PatternPool {
-    /// The id of a pattern, which is compiled if it is new.
     pub(super) fn intern(&mut self, dialect: Dialect, pattern: &str) -> PatternId {
         let key = (dialect, Box::from(pattern));
         if let Some(id) = self.ids.get(&key) {
@@ -122,13 +87,12 @@ impl PatternPool {
         self.matchers.shrink_to_fit();
     }
 
-    /// The matcher with this id.
     pub(super) fn matcher(&self, id: PatternId) -> Option<&Matcher> {
         self.matchers.get(id.0 as usize)
     }
 
-    /// Matches one text. An id of another pool matches nothing.
-    pub(super) fn match_text(&self, id: PatternId, text: &str) -> Match {
-        self.matcher(id).map_or(Match::No, |matcher| matcher.match_text(text))
+    /// Whether a pattern matches. An id of another pool matches nothing.
+    pub(super) fn matches(&self, id: PatternId, text: &str) -> bool {
+        self.matcher(id).is_some_and(|matcher| matcher.matches(text))
     }
 }

@@ -4,24 +4,43 @@
 //!
 //! Source: Argo CD `util/rbac`, `util/security/rbac.go`.
 
-/// Resources that Argo CD checks.
-pub(super) const RESOURCES: [&str; 12] = [
-    "applications",
-    "applicationsets",
-    "logs",
-    "exec",
-    "clusters",
-    "repositories",
-    "write-repositories",
-    "projects",
-    "accounts",
-    "certificates",
-    "gpgkeys",
-    "extensions",
+const CHANGES: &[&str] = &["create", "get", "update", "delete"];
+
+/// Resources that Argo CD checks, with their actions. `preview` and `connect` exist only in the
+/// gateway.
+pub(super) const RESOURCES: [(&str, &[&str]); 12] = [
+    (
+        "applications",
+        &[
+            "create", "get", "update", "delete", "action", "override", "sync", "rollback",
+        ],
+    ),
+    ("applicationsets", &["create", "get", "update", "delete", "preview"]),
+    ("logs", &["get"]),
+    ("exec", &["create"]),
+    ("clusters", &["create", "get", "update", "delete", "connect"]),
+    ("repositories", CHANGES),
+    ("write-repositories", CHANGES),
+    ("projects", CHANGES),
+    ("accounts", &["create", "get", "update"]),
+    ("certificates", &["create", "get", "delete"]),
+    ("gpgkeys", &["create", "get", "delete"]),
+    ("extensions", &["invoke"]),
 ];
 
-/// Resources that only the gateway checks. Argo CD ignores their rows.
-pub(super) const OWN_RESOURCES: [&str; 4] = ["credentials", "tokens", "sessions", "audit"];
+/// Resources that only the gateway checks, with their actions. Argo CD ignores their rows.
+pub(super) const OWN_RESOURCES: [(&str, &[&str]); 4] = [
+    ("credentials", &["get"]),
+    ("tokens", &["create", "get", "delete"]),
+    ("sessions", &["get", "delete"]),
+    ("audit", &["get"]),
+];
+
+/// The actions of a resource, if it exists.
+pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
+    let mut resources = RESOURCES.into_iter().chain(OWN_RESOURCES);
+    resources.find_map(|(name, actions)| (name == resource).then_some(actions))
+}
 
 /// Whether objects of a resource start with a project, so that roles of that project count for
 /// them.

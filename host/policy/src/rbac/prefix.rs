@@ -4,8 +4,8 @@
 //! Invariant: the answer is never no if some such object would be allowed. It can be yes although
 //! none would be, since each object is decided by itself afterwards.
 
-use super::identity::{Eligibility, PlanKey, RbacIdentity};
-use super::matcher::{Match, Matcher};
+use super::identity::{Eligibility, RbacIdentity};
+use super::matcher::Matcher;
 use super::{Effect, Rbac, RbacRequest, Rule, VerdictReason};
 use tollgate_config::RbacSemantics;
 use tollgate_core::glob::{Pattern, quote_meta};
@@ -23,15 +23,13 @@ impl Rbac {
         };
         let fits = |rule: &&Rule| {
             let [of_resource, of_action, _] = rule.patterns;
-            self.pool.match_text(of_resource, resource) == Match::Yes
-                && self.pool.match_text(of_action, action) == Match::Yes
+            self.pool.matches(of_resource, resource) && self.pool.matches(of_action, action)
         };
         let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
         let mut allows = allows.filter(fits);
         allows.any(|rule| self.rule_may_allow(who, rule, ([resource, action], &prefix_pattern)))
     }
 
-    /// Whether this row may allow an object that the pattern matches.
     fn rule_may_allow(
         &self,
         who: &RbacIdentity,
@@ -40,7 +38,7 @@ impl Rbac {
     ) -> bool {
         let [_, _, of_object] = rule.patterns;
         match self.pool.matcher(of_object) {
-            None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
+            None | Some(Matcher::BrokenGlob(_) | Matcher::BrokenRegex(_) | Matcher::OutOfBounds(_)) => false,
             // Which objects a regular expression matches is not determined.
             Some(Matcher::Regex(_)) => self.applies_to(who, rule),
             Some(Matcher::Glob(pattern)) => {
@@ -76,9 +74,7 @@ impl Rbac {
         let covers = |rule: &Rule| {
             let [of_resource, of_action, of_object] = rule.patterns;
             let fields = [(of_resource, resource), (of_action, action)];
-            let fits = fields
-                .iter()
-                .all(|(id, text)| self.pool.match_text(*id, text) == Match::Yes);
+            let fits = fields.iter().all(|(id, text)| self.pool.matches(*id, text));
             let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
                 return false;
             };
@@ -107,13 +103,12 @@ impl Rbac {
         };
         let of_project = rule.project.as_ref().and_then(|project| self.projects.get(&**project));
         let plans = match of_project {
-            Some(project) => vec![who.plan_key(Some(*project))],
-            None => {
-                let each = self.projects.values().map(|project| who.plan_key(Some(*project)));
-                std::iter::once(PlanKey::Base).chain(each).collect()
-            }
+            Some(project) => vec![Some(*project)],
+            None => std::iter::once(None)
+                .chain(self.projects.values().copied().map(Some))
+                .collect(),
         };
-        let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
+        let mut steps = plans.into_iter().flat_map(|project| who.plan(project));
         steps.any(|step| step.eligibility == Eligibility::Eligible && step.roles.contains(subject))
     }
 }

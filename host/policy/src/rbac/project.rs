@@ -9,59 +9,13 @@ use super::names::is_project_scoped;
 /// Why a role of a project is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not six parts, or no `p` line.
-    #[error("invalid policy rule '{line}': must be of the form: 'p, sub, res, act, obj, eft'")]
-    Form {
+    /// A policy line that a role of a project may not have.
+    #[error("invalid policy rule '{line}': {problem}")]
+    Policy {
         /// The line.
         line: String,
-    },
-    /// The subject is not the role itself.
-    #[error("invalid policy rule '{line}': policy subject must be: '{expected}', not '{observed}'")]
-    Subject {
-        /// The line.
-        line: String,
-        /// The subject it must have.
-        expected: String,
-        /// The subject it has.
-        observed: String,
-    },
-    /// The resource does not belong to projects.
-    #[error(
-        "invalid policy rule '{line}': project resource must be: 'applications', 'applicationsets', \
-         'repositories', 'exec', 'logs' or 'clusters', not '{observed}'"
-    )]
-    Resource {
-        /// The line.
-        line: String,
-        /// The resource it has.
-        observed: String,
-    },
-    /// No such action.
-    #[error("invalid policy rule '{line}': invalid action '{observed}'")]
-    Action {
-        /// The line.
-        line: String,
-        /// The action it has.
-        observed: String,
-    },
-    /// The object is outside the project, or has characters that are not allowed.
-    #[error(
-        "invalid policy rule '{line}': object must be of form '{project}/*', '{project}[/<NAMESPACE>]/<APPNAME>' \
-         or '{project}/<APPNAME>', not '{observed}'"
-    )]
-    Object {
-        /// The line.
-        line: String,
-        /// The project.
-        project: String,
-        /// The object it has.
-        observed: String,
-    },
-    /// Neither `allow` nor `deny`.
-    #[error("invalid policy rule '{line}': effect must be: 'allow' or 'deny'")]
-    Effect {
-        /// The line.
-        line: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// A role name with characters that are not allowed.
     #[error(
@@ -88,40 +42,38 @@ pub enum Error {
 /// # Errors
 /// The error of the first part that is wrong.
 pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Error> {
+    let refuse = |problem: String| {
+        Err(Error::Policy {
+            line: line.into(),
+            problem,
+        })
+    };
     let parts: Vec<&str> = line.split(',').map(|part| part.trim_matches(' ')).collect();
     let ["p", subject, resource, action, object, effect] = *parts.as_slice() else {
-        return Err(Error::Form { line: line.into() });
+        return refuse("must be of the form: 'p, sub, res, act, obj, eft'".to_owned());
     };
     let expected = format!("proj:{project}:{role}");
     if subject != expected {
-        return Err(Error::Subject {
-            line: line.into(),
-            expected,
-            observed: subject.into(),
-        });
+        return refuse(format!("policy subject must be: '{expected}', not '{subject}'"));
     }
     if !is_project_scoped(resource) {
-        return Err(Error::Resource {
-            line: line.into(),
-            observed: resource.into(),
-        });
+        return refuse(format!(
+            "project resource must be: 'applications', 'applicationsets', 'repositories', 'exec', 'logs' or \
+             'clusters', not '{resource}'"
+        ));
     }
     if !validate_action(action) {
-        return Err(Error::Action {
-            line: line.into(),
-            observed: action.into(),
-        });
+        return refuse(format!("invalid action '{action}'"));
     }
     if !validate_object(project, object) {
-        return Err(Error::Object {
-            line: line.into(),
-            project: project.into(),
-            observed: object.into(),
-        });
+        return refuse(format!(
+            "object must be of form '{project}/*', '{project}[/<NAMESPACE>]/<APPNAME>' or '{project}/<APPNAME>', \
+             not '{object}'"
+        ));
     }
     match effect {
         "allow" | "deny" => Ok(()),
-        _ => Err(Error::Effect { line: line.into() }),
+        _ => refuse("effect must be: 'allow' or 'deny'".to_owned()),
     }
 }
 

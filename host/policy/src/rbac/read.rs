@@ -6,15 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::can::{RequestError, actions, validate_request};
+use super::can::{RequestError, validate_request};
 use super::line::{self, Line};
-use super::names::{OWN_RESOURCES, RESOURCES};
+use super::names::{OWN_RESOURCES, RESOURCES, actions};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_state::{Project, Resources, Text};
 
-/// A row before its patterns are compiled.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) fields: [String; 4],
@@ -23,7 +22,6 @@ pub(super) struct Row {
     pub(super) text: Arc<str>,
 }
 
-/// A member and the role that it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) member: String,
@@ -41,9 +39,9 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Reads every line of a text. Broken lines become errors.
-    pub(super) fn read(&mut self, text: &Text, semantics: RbacSemantics) {
-        for (number, line) in (0..).zip(text.value.split('\n')) {
-            let location = text.location.below(number);
+    pub(super) fn read(&mut self, text: &str, start: &Location, semantics: RbacSemantics) {
+        for (number, line) in (0..).zip(text.split('\n')) {
+            let location = start.below(number);
             match line::parse(line) {
                 Ok(Line::Nothing) => {}
                 Ok(Line::Rule(fields)) => self.rule(fields, line, location, semantics),
@@ -80,9 +78,10 @@ impl Lines {
             }
         };
         let literal = is_literal(&resource);
-        if literal && !RESOURCES.contains(&resource.as_str()) && !OWN_RESOURCES.contains(&resource.as_str()) {
+        if literal && actions(&resource).is_none() {
             let message = format!("no resource is called `{}`", line::shorten(&resource));
-            let known: Vec<&str> = RESOURCES.into_iter().chain(OWN_RESOURCES).collect();
+            let known = RESOURCES.into_iter().chain(OWN_RESOURCES);
+            let known: Vec<&str> = known.map(|(name, _)| name).collect();
             self.diagnostics.push(
                 Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", known.join(", "))),
             );
@@ -145,7 +144,6 @@ impl Lines {
     }
 }
 
-/// The built-in text of a source, if it has one.
 pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
     match builtin {
         Builtin::Argocd => Some(Text {
@@ -165,15 +163,9 @@ pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Line
     for role in &project.roles {
         let subject = format!("proj:{}:{}", project.name, role.name);
         let implicit = format!("p, {subject}, projects, get, {}, allow", project.name);
-        lines.read(
-            &Text {
-                value: implicit.into(),
-                location: role.location.clone(),
-            },
-            semantics,
-        );
+        lines.read(&implicit, &role.location, semantics);
         for policy in &role.policies {
-            lines.read(policy, semantics);
+            lines.read(&policy.value, &policy.location, semantics);
             if let Err(error) = project::validate_policy(&project.name, &role.name, &policy.value) {
                 lines
                     .diagnostics
@@ -181,14 +173,7 @@ pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Line
             }
         }
         for group in &role.groups {
-            let grant = format!("g, {}, {subject}", group.value);
-            lines.read(
-                &Text {
-                    value: grant.into(),
-                    location: group.location.clone(),
-                },
-                semantics,
-            );
+            lines.read(&format!("g, {}, {subject}", group.value), &group.location, semantics);
         }
     }
     lines.drop_if_broken(project);
@@ -239,7 +224,6 @@ impl PolicySource {
     }
 }
 
-/// Whether YAML consists only of blanks and comments.
 fn is_without_value(yaml: &str) -> bool {
     let mut lines = yaml.lines().map(str::trim);
     lines.all(|line| line.is_empty() || line.starts_with('#'))
@@ -292,20 +276,14 @@ pub fn validate_line(line: &str) -> Result<(), String> {
 /// Every finding of a policy text under the given semantics, in line order.
 pub fn validate_text(text: &Text, semantics: RbacSemantics) -> Vec<Diagnostic> {
     let mut lines = Lines::default();
-    lines.read(text, semantics);
+    lines.read(&text.value, &text.location, semantics);
     lines.diagnostics
 }
 
 /// Roles that the text grants but that neither have nor inherit rows, in order of first mention.
 pub fn undefined_roles(text: &str) -> Vec<String> {
     let mut lines = Lines::default();
-    lines.read(
-        &Text {
-            value: text.into(),
-            location: Location::new("policy.csv", 1),
-        },
-        RbacSemantics::Argocd,
-    );
+    lines.read(text, &Location::new("policy.csv", 1), RbacSemantics::Argocd);
     let subjects = lines
         .rows
         .iter()

@@ -9,16 +9,14 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::compile::Parsed;
+use super::compile::{Parsed, error_message};
 use super::source::{BundleSource, FileKind};
 use super::{Decision, Error, Front, decision, parse_yaml, shorten, starvation, vm};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
 
-/// Maximum number of cases of one bundle.
 const MAX_CASES: usize = 2_000;
-/// Time that the interpreter has for one case.
 const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -26,36 +24,30 @@ const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 struct RawCases {
     #[serde(default)]
     base: Json,
-    cases: Vec<serde_saphyr::Spanned<RawCase>>,
+    cases: Vec<serde_saphyr::Spanned<Case>>,
     #[serde(default)]
-    identities: Vec<serde_saphyr::Spanned<identities::RawCase>>,
+    identities: Vec<serde_saphyr::Spanned<identities::Case>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawCase {
+pub(super) struct Case {
     note: String,
+    #[serde(skip)]
+    location: Location,
+    /// Complete once all cases are read: merged over the input that they have in common.
     #[serde(default)]
     input: Json,
-    want: RawWant,
+    want: Want,
     reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawWant {
+struct Want {
     allow: bool,
     headers: Option<Json>,
     log: Option<Json>,
-}
-
-/// A case with its complete input.
-pub(super) struct Case {
-    note: String,
-    location: Location,
-    input: Json,
-    want: RawWant,
-    reason: Option<String>,
 }
 
 /// The outcome of a case.
@@ -83,10 +75,8 @@ pub struct CaseResult {
     pub micros: u64,
 }
 
-/// Everything in `cases.yaml`.
 #[derive(Default)]
 pub(super) struct Cases {
-    /// Cases of decisions.
     pub(super) decisions: Vec<Case>,
     /// Cases of the names and other values that [`super::IMPERSONATION_FILE`] gives.
     pub(super) identities: Vec<identities::Case>,
@@ -125,38 +115,26 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
             found.push(Diagnostic::error(here(), format!("no case is {word}")).with_hint(hint));
         }
     }
-    let base = raw.base;
-    let location_at = |line: u64| Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
-    let complete = |case: serde_saphyr::Spanned<RawCase>| {
-        let location = location_at(case.referenced.line());
-        let case = case.value;
-        Case {
-            note: case.note,
-            location,
-            input: merge_over_base(&base, case.input),
-            want: case.want,
-            reason: case.reason,
-        }
+    let complete = |line: u64, location: &mut Location, input: &mut Json| {
+        *location = Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
+        let own = std::mem::take(input);
+        *input = if raw.base.is_null() {
+            Json::Object(serde_json::Map::new())
+        } else {
+            raw.base.clone()
+        };
+        merge(input, own);
     };
-    let identity = |case: serde_saphyr::Spanned<identities::RawCase>| {
-        let location = location_at(case.referenced.line());
-        case.value.complete(location, &base)
-    };
-    Cases {
-        decisions: raw.cases.into_iter().map(complete).collect(),
-        identities: raw.identities.into_iter().map(identity).collect(),
+    let mut cases = Cases::default();
+    for mut case in raw.cases {
+        complete(case.referenced.line(), &mut case.value.location, &mut case.value.input);
+        cases.decisions.push(case.value);
     }
-}
-
-/// The input of a case, merged over the input that all cases have in common.
-fn merge_over_base(base: &Json, input: Json) -> Json {
-    let mut whole = if base.is_null() {
-        Json::Object(serde_json::Map::new())
-    } else {
-        base.clone()
-    };
-    merge(&mut whole, input);
-    whole
+    for mut case in raw.identities {
+        complete(case.referenced.line(), &mut case.value.location, &mut case.value.input);
+        cases.identities.push(case.value);
+    }
+    cases
 }
 
 /// Merges `over` into `under`: objects key by key, `null` removes a key, anything else replaces.
@@ -180,7 +158,6 @@ fn merge(under: &mut Json, over: Json) {
     }
 }
 
-/// What is wrong with an input according to the front's schema.
 pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
     let Ok(validator) = jsonschema::validator_for(front.input_schema()) else {
         return vec!["the schema of the input is broken".to_owned()];
@@ -204,26 +181,22 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };
-    match interpret(front, parsed, &value) {
-        Ok(interpreted) if interpreted == ran => {}
-        Ok(other) => {
-            let (one, other) = (show(&ran), show(&other));
-            return Err(format!(
-                "the engines disagree: the machine gives {one}, the interpreter {other}"
-            ));
-        }
-        Err(error) => {
-            let one = show(&ran);
-            return Err(format!(
-                "the engines disagree: the machine gives {one}, the interpreter fails: {error}"
-            ));
-        }
+    let other = match interpret(front, parsed, &value) {
+        Ok(interpreted) if interpreted == ran => None,
+        Ok(other) => Some(show(&other)),
+        Err(error) => Some(format!("fails: {error}")),
+    };
+    if let Some(other) = other {
+        let one = show(&ran);
+        return Err(format!(
+            "the engines disagree: the machine gives {one}, the interpreter {other}"
+        ));
     }
-    match parsed.compiled.evaluate_conditions(&value) {
-        Ok(None) => Ok(decision::read(front, &ran)),
-        Ok(Some(denied)) => Ok(Ok(denied)),
-        Err(error) => Ok(Err(error)),
-    }
+    Ok(match parsed.compiled.evaluate_conditions(&value) {
+        Ok(None) => decision::read(front, &ran),
+        Ok(Some(denied)) => Ok(denied),
+        Err(error) => Err(error),
+    })
 }
 
 fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
@@ -234,15 +207,7 @@ fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, 
         engine.set_input(input.clone());
         engine.eval_rule(front.entry_point())
     });
-    interpreted.map_err(|error| {
-        let text = format!("{error:#}");
-        let message = text
-            .lines()
-            .find_map(|line| line.trim_start().strip_prefix("error: "))
-            .unwrap_or(&text)
-            .to_owned();
-        shorten(&message)
-    })
+    interpreted.map_err(|error| shorten(error_message(&format!("{error:#}"))))
 }
 
 /// A short text of a value. Deep or long parts are not written out.
@@ -267,7 +232,6 @@ fn show_flat(value: &Value) -> String {
     }
 }
 
-/// Runs one case.
 pub(super) fn run(front: Front, parsed: &mut Parsed, case: &Case) -> CaseResult {
     timed((&case.note, &case.location), || verdict(front, parsed, case))
 }

@@ -18,10 +18,8 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Bytes of stack for parsing, compiling and testing.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum number of conditions of one bundle.
 const MAX_CONDITIONS: usize = 32;
 
-/// A bundle that can be run.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) program: Arc<Program>,
@@ -75,9 +73,8 @@ impl Compiled {
         if self.conditions.is_empty() {
             return Ok(None);
         }
-        let json = serde_json::to_value(input).map_err(|_| Error::Evaluation {
-            reason: "the input cannot be written as JSON".into(),
-        })?;
+        let json =
+            serde_json::to_value(input).map_err(|_| Error::Evaluation("the input cannot be written as JSON".into()))?;
         let failed = |name: &str, source| Error::Condition {
             name: name.to_owned(),
             source,
@@ -94,7 +91,6 @@ impl Compiled {
     }
 }
 
-/// The parsed parts of a bundle, for both engines.
 pub(super) struct Parsed {
     pub(super) compiled: Compiled,
     pub(super) engine: Engine,
@@ -118,7 +114,6 @@ pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, 
     })
 }
 
-/// Parses, checks and compiles.
 pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> {
     let mut found = Vec::new();
     let modules = parse(source, &mut found);
@@ -175,19 +170,17 @@ fn parse(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Module> {
 }
 
 pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let text = |error: &dyn std::fmt::Display| format!("{error:#}");
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
     for file in source.files_of(FileKind::Policy) {
-        engine
-            .add_policy(file.path.clone(), file.text.clone())
-            .map_err(|error| format!("{error:#}"))?;
+        let added = engine.add_policy(file.path.clone(), file.text.clone());
+        added.map_err(|error| text(&error))?;
     }
-    let data = Value::from_json_str(data).map_err(|error| format!("{error:#}"))?;
-    engine.add_data(data).map_err(|error| format!("{error:#}"))?;
-    let policy = engine
-        .compile_with_entrypoint(&entry_point.into())
-        .map_err(|error| format!("{error:#}"))?;
+    let data = Value::from_json_str(data).map_err(|error| text(&error))?;
+    engine.add_data(data).map_err(|error| text(&error))?;
+    let policy = engine.compile_with_entrypoint(&entry_point.into());
+    let policy = policy.map_err(|error| text(&error))?;
     let program = Compiler::compile_from_policy(&policy, &[entry_point]).map_err(|error| text(&error))?;
     Ok((program, engine))
 }
@@ -195,10 +188,7 @@ pub(super) fn build(source: &BundleSource, entry_point: &str, data: &str) -> Res
 /// The engine's errors are texts such as
 /// `--> policy.rego:3:5\n  |\n3 | …\n  | ^\nerror: message`.
 fn engine_error(file: &str, text: &str) -> Diagnostic {
-    let message = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix("error: "))
-        .unwrap_or(text);
+    let message = error_message(text);
     let reported = text.lines().find_map(|line| {
         let mut parts = line.trim_start().strip_prefix("--> ")?.rsplitn(3, ':');
         let column = parts.next()?.trim().parse().ok()?;
@@ -211,6 +201,14 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
     });
     let location = reported.unwrap_or_else(|| Location::new(file, 0));
     Diagnostic::error(location, shorten(message).to_lowercase())
+}
+
+/// What follows `error: ` in an engine's error.
+pub(super) fn error_message(text: &str) -> &str {
+    let mut lines = text.lines();
+    lines
+        .find_map(|line| line.trim_start().strip_prefix("error: "))
+        .unwrap_or(text)
 }
 
 fn data(source: &BundleSource, found: &mut Vec<Diagnostic>) -> serde_json::Value {

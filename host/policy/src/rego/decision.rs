@@ -11,15 +11,13 @@ use regorus::value::Object;
 use super::{Error, Front};
 use tollgate_core::header_names::is_host_owned;
 
-/// Maximum length of a reason, in bytes.
 const MAX_REASON_BYTES: usize = 512;
 /// Maximum number of entries of one map of an obligation.
 const MAX_ENTRIES: usize = 32;
-/// Maximum length of one value in an obligation, in bytes.
 const MAX_VALUE_BYTES: usize = 1024;
 
 /// What a bundle decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may pass.
     pub allow: bool,
@@ -51,33 +49,24 @@ impl Decision {
     /// A denial without obligations. `reason` is a text an operator wrote.
     pub(super) fn denied(reason: &str) -> Self {
         Self {
-            allow: false,
             reason: reason.to_owned(),
-            obligations: serde_json::Map::new(),
-            set_headers: Vec::new(),
-            remove_headers: Vec::new(),
-            log: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }
 
-/// Reads and checks the value of `decision`.
 pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
     let object = match value {
         Value::Object(object) => object,
         Value::Undefined => return Err(Error::Undefined),
-        other => {
-            return Err(Error::NotAnObject {
-                observed: type_of(other),
-            });
-        }
+        other => return Err(Error::NotAnObject(type_of(other))),
     };
     let mut allow = None;
     let mut decision = Decision::denied("");
     for (key, value) in object.iter_sorted() {
-        let key: &str = key.as_string().map_err(|_| Error::UnknownObligation {
-            key: type_of(key).to_owned(),
-        })?;
+        let key: &str = key
+            .as_string()
+            .map_err(|_| Error::UnknownObligation(type_of(key).to_owned()))?;
         match (front, key) {
             (_, "allow") => allow = Some(value),
             (_, "reason") => decision.reason = reason(value)?,
@@ -90,20 +79,16 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
                 decision.obligations.insert(key.to_owned(), json(value));
             }
             (Front::Extensions | Front::Kubernetes | Front::Applications | Front::ApplicationSets, unknown) => {
-                return Err(Error::UnknownObligation {
-                    key: unknown.chars().filter(|c| !c.is_control()).take(64).collect(),
-                });
+                return Err(Error::UnknownObligation(
+                    unknown.chars().filter(|c| !c.is_control()).take(64).collect(),
+                ));
             }
         }
     }
     match allow {
         Some(Value::Bool(allow)) => decision.allow = *allow,
-        Some(other) => {
-            return Err(Error::NotABoolean {
-                observed: type_of(other),
-            });
-        }
-        None => return Err(Error::NotABoolean { observed: "undefined" }),
+        Some(other) => return Err(Error::NotABoolean(type_of(other))),
+        None => return Err(Error::NotABoolean("undefined")),
     }
     Ok(decision)
 }
@@ -121,11 +106,9 @@ pub(super) fn check_reason(text: &str) -> Result<(), &'static str> {
 
 fn reason(value: &Value) -> Result<String, Error> {
     let Value::String(text) = value else {
-        return Err(Error::Reason {
-            problem: "is not a text",
-        });
+        return Err(Error::Reason("is not a text"));
     };
-    check_reason(text).map_err(|problem| Error::Reason { problem })?;
+    check_reason(text).map_err(Error::Reason)?;
     Ok(text.to_string())
 }
 
@@ -227,7 +210,6 @@ fn json(value: &Value) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or(serde_json::Value::Null)
 }
 
-/// The type's name in Rego.
 pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -7,18 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleAssign, RuleHead, Span};
+use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule};
 
 use serde_json::Value;
 
+use super::syntax::{self, Path, fixed_start, location, start_of};
 use super::{InputDependencies, builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Maximum depth of calls among rules and functions.
 pub const MAX_CALL_DEPTH: usize = 32;
-
-/// The names on the path from `data` to a rule.
-pub(super) type Path = Vec<String>;
 
 /// Checks all modules together. `entry` is the path of the rule that decides. Returns the parts of
 /// `input` that they name, or findings.
@@ -73,114 +71,11 @@ struct Node {
     edges: BTreeSet<usize>,
 }
 
-pub(super) fn location(span: &Span) -> Location {
-    Location {
-        file: span.source.get_path().as_str().into(),
-        line: span.line,
-        column: span.col,
-    }
-}
-
-/// Where a reference starts. (The span of `a.b` is that of its last dot.)
-fn start_of(expr: &Expr) -> Location {
-    location(base(expr).span())
-}
-
-pub(super) fn head_of(rule: &Rule) -> &ExprRef {
-    match rule {
-        Rule::Spec {
-            head: RuleHead::Compr { refr, .. } | RuleHead::Set { refr, .. } | RuleHead::Func { refr, .. },
-            ..
-        }
-        | Rule::Default { refr, .. } => refr,
-    }
-}
-
-/// The fixed start of a reference, and the expressions that index it.
-pub(super) fn split_reference(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
-    let mut parts: Vec<Option<String>> = Vec::new();
-    let mut indices = Vec::new();
-    let mut expr = expr;
-    loop {
-        match expr {
-            Expr::Var { span, .. } => {
-                parts.push(Some(span.text().to_owned()));
-                break;
-            }
-            Expr::RefDot {
-                refr, field: (span, _), ..
-            } => {
-                parts.push(Some(span.text().to_owned()));
-                expr = refr;
-            }
-            Expr::RefBrack { refr, index, .. } => {
-                parts.push(builtins::text(index).map(|text| text.to_string()));
-                indices.push(index);
-                expr = refr;
-            }
-            _ => return None,
-        }
-    }
-    let path = parts.into_iter().rev().map_while(|part| part).collect();
-    Some((path, indices))
-}
-
-/// The path below `data` that a name refers to in a module, if it is not a variable. `import`
-/// returns the full path that a name is imported for.
-pub(super) fn resolve<'a>(
-    package: &[String],
-    import: impl Fn(&str) -> Option<&'a Path>,
-    path: &[String],
-) -> Option<Path> {
-    let (first, rest) = path.split_first()?;
-    if first == "data" {
-        return Some(rest.to_vec());
-    }
-    if let Some(import) = import(first) {
-        return Some(import.iter().skip(1).chain(rest).cloned().collect());
-    }
-    (first != "input").then(|| package.iter().chain(path).cloned().collect())
-}
-
-/// The last name of a reference.
-pub(super) fn last_name(expr: &Expr) -> Option<&str> {
-    match expr {
-        Expr::Var { span, .. } | Expr::RefDot { field: (span, _), .. } => Some(span.text()),
-        _ => None,
-    }
-}
-
-/// Number of arguments of a function.
-pub(super) fn arity(rule: &Rule) -> Option<usize> {
-    match rule {
-        Rule::Spec {
-            head: RuleHead::Func { args, .. },
-            ..
-        } => Some(args.len()),
-        Rule::Spec { .. } | Rule::Default { .. } => None,
-    }
-}
-
-/// The expression that a reference indexes, if it is not a name: `f(x).y`, `[1, 2][i]`.
-pub(super) fn base(expr: &Expr) -> &Expr {
-    let mut expr = expr;
-    while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
-        expr = refr;
-    }
-    expr
-}
-
-pub(super) fn package(module: &Module) -> Path {
-    split_reference(&module.package.refr)
-        .map(|(path, _)| path)
-        .unwrap_or_default()
-}
-
 impl Graph {
     fn declare(&mut self, module: &Module) {
-        let package = package(module);
+        let package = syntax::package(module);
         for rule in &module.policy {
-            let path = rule_path(&package, rule);
+            let path = syntax::rule_path(&package, rule);
             let next = self.nodes.len();
             let span = rule.span();
             if *self.rules.entry(path.clone()).or_insert(next) == next {
@@ -190,9 +85,7 @@ impl Graph {
                     edges: BTreeSet::new(),
                 });
             }
-            let name = split_reference(head_of(rule))
-                .map(|(path, _)| path.join("."))
-                .unwrap_or_default();
+            let name = fixed_start(syntax::head_of(rule)).unwrap_or_default().join(".");
             if builtins::exists(&name) {
                 let message = format!("rule `{name}` hides a built-in function");
                 self.found
@@ -202,10 +95,10 @@ impl Graph {
     }
 
     fn collect(&mut self, module: &Module) {
-        let package = package(module);
+        let package = syntax::package(module);
         let mut imports = BTreeMap::new();
         for import in &module.imports {
-            let Some((path, _)) = split_reference(&import.refr) else {
+            let Some(path) = fixed_start(&import.refr) else {
                 continue;
             };
             let alias = import
@@ -223,7 +116,7 @@ impl Graph {
             }
         }
         for rule in &module.policy {
-            let Some(&node) = self.rules.get(&rule_path(&package, rule)) else {
+            let Some(&node) = self.rules.get(&syntax::rule_path(&package, rule)) else {
                 continue;
             };
             let mut visitor = RuleVisitor {
@@ -252,45 +145,40 @@ impl Graph {
         below.chain(above).map(|(_, &node)| node).collect()
     }
 
-    /// Findings about cycles and chains that are too long, each once.
     fn cycles(&self) -> Vec<Diagnostic> {
-        let mut found = Vec::new();
-        let mut depths = vec![State::New; self.nodes.len()];
+        let (mut depths, mut found) = (BTreeMap::new(), Vec::new());
         for start in 0..self.nodes.len() {
             self.visit(start, &mut Vec::new(), &mut depths, &mut found);
         }
         found
     }
 
-    fn visit(&self, at: usize, trail: &mut Vec<usize>, states: &mut [State], found: &mut Vec<Diagnostic>) -> usize {
-        let (Some(node), Some(state)) = (self.nodes.get(at), states.get(at).copied()) else {
-            return 0;
-        };
-        match state {
-            State::Done(depth) => return depth,
-            State::Open => {
-                let from = trail.iter().position(|&earlier| earlier == at).unwrap_or(0);
-                let names = trail
-                    .iter()
-                    .skip(from)
-                    .chain([&at])
-                    .filter_map(|&each| self.nodes.get(each));
-                let names: Vec<String> = names.map(|each| format!("`{}`", each.name)).take(12).collect();
-                let message = format!("rules call one another in a circle: {}", names.join(" → "));
-                found.push(Diagnostic::error(node.location.clone(), message).with_hint(
-                    "recursion is not possible in Rego; a variable with the name of a rule counts as that rule",
-                ));
-                return 0;
-            }
-            State::New => {}
+    /// The length of the longest chain that starts at a rule. `trail` are the rules on the way to it,
+    /// `depths` those that were visited before.
+    fn visit(
+        &self,
+        at: usize,
+        trail: &mut Vec<usize>,
+        depths: &mut BTreeMap<usize, usize>,
+        found: &mut Vec<Diagnostic>,
+    ) -> usize {
+        let Some(node) = self.nodes.get(at) else { return 0 };
+        if let Some(&depth) = depths.get(&at) {
+            return depth;
         }
-        if let Some(state) = states.get_mut(at) {
-            *state = State::Open;
+        if let Some(from) = trail.iter().position(|&earlier| earlier == at) {
+            let circle = trail.iter().skip(from).chain([&at]);
+            let names = circle.filter_map(|&each| self.nodes.get(each));
+            let names: Vec<String> = names.map(|each| format!("`{}`", each.name)).take(12).collect();
+            let message = format!("rules call one another in a circle: {}", names.join(" → "));
+            let hint = "recursion is not possible in Rego; a variable with the name of a rule counts as that rule";
+            found.push(Diagnostic::error(node.location.clone(), message).with_hint(hint));
+            return 0;
         }
         trail.push(at);
         let mut deepest = 0;
         for &edge in &node.edges {
-            deepest = deepest.max(self.visit(edge, trail, states, found));
+            deepest = deepest.max(self.visit(edge, trail, depths, found));
         }
         trail.pop();
         let depth = deepest + 1;
@@ -301,23 +189,9 @@ impl Graph {
             );
             found.push(Diagnostic::error(node.location.clone(), message).with_hint("join some of them"));
         }
-        if let Some(state) = states.get_mut(at) {
-            *state = State::Done(depth);
-        }
+        depths.insert(at, depth);
         depth
     }
-}
-
-pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
-    let head = split_reference(head_of(rule)).map(|(path, _)| path).unwrap_or_default();
-    package.iter().cloned().chain(head).collect()
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    New,
-    Open,
-    Done(usize),
 }
 
 struct RuleVisitor<'a> {
@@ -335,41 +209,25 @@ impl RuleVisitor<'_> {
                 self.expr(value);
             }
             Rule::Spec { head, bodies, .. } => {
-                match head {
-                    RuleHead::Compr { refr, assign, .. } => {
-                        self.head(refr);
-                        self.assign(assign.as_ref());
-                    }
-                    RuleHead::Set { refr, key, .. } => {
-                        self.head(refr);
-                        self.each(key.as_slice());
-                    }
-                    RuleHead::Func { refr, args, assign, .. } => {
-                        self.head(refr);
-                        self.each(args);
-                        self.assign(assign.as_ref());
-                    }
-                }
+                let (name, arguments, value) = syntax::head_parts(head);
+                // The head itself only names the rule, but its indices can contain calls.
+                self.indices(name);
+                self.each(arguments);
+                value.into_iter().for_each(|value| self.expr(value));
                 for body in bodies {
-                    self.assign(body.assign.as_ref());
+                    body.assign.iter().for_each(|assign| self.expr(&assign.value));
                     self.query(&body.query);
                 }
             }
         }
     }
 
-    /// Collects calls in a head. The head itself only names the rule, but its indices can contain
-    /// calls.
-    fn head(&mut self, refr: &Expr) {
-        if let Some((_, indices)) = split_reference(refr) {
-            indices.into_iter().for_each(|index| self.expr(index));
-        }
-    }
-
-    fn assign(&mut self, assign: Option<&RuleAssign>) {
-        if let Some(assign) = assign {
-            self.expr(&assign.value);
-        }
+    fn indices(&mut self, reference: &Expr) {
+        let steps = syntax::steps(reference);
+        steps
+            .iter()
+            .filter_map(syntax::Step::index)
+            .for_each(|index| self.expr(index));
     }
 
     fn each(&mut self, expressions: &[ExprRef]) {
@@ -409,73 +267,24 @@ impl RuleVisitor<'_> {
 
     fn expr(&mut self, expr: &Expr) {
         match expr {
-            Expr::String { .. }
-            | Expr::RawString { .. }
-            | Expr::Number { .. }
-            | Expr::Bool { .. }
-            | Expr::Null { .. } => {}
-            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => match split_reference(expr) {
-                Some((path, indices)) => {
-                    self.reference(&path, start_of(expr));
-                    indices.into_iter().for_each(|index| self.expr(index));
+            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => {
+                match fixed_start(expr) {
+                    Some(path) => self.reference(&path, start_of(expr)),
+                    None => self.expr(syntax::base(expr)),
                 }
-                None => {
-                    self.indices(expr);
-                    self.expr(base(expr));
-                }
-            },
-            Expr::Array { items, .. } | Expr::Set { items, .. } => self.each(items),
-            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
-                self.expr(key);
-                self.expr(value);
-            }),
-            Expr::ArrayCompr { term, query, .. } | Expr::SetCompr { term, query, .. } => {
-                self.expr(term);
-                self.query(query);
+                self.indices(expr);
+                return;
             }
-            Expr::ObjectCompr { key, value, query, .. } => {
-                self.expr(key);
-                self.expr(value);
-                self.query(query);
-            }
-            Expr::Call { fcn, params, .. } => {
-                self.call(fcn, params);
-                self.each(params);
-            }
-            Expr::UnaryExpr { expr, .. } => self.expr(expr),
-            Expr::BinExpr { lhs, rhs, .. }
-            | Expr::BoolExpr { lhs, rhs, .. }
-            | Expr::ArithExpr { lhs, rhs, .. }
-            | Expr::AssignExpr { lhs, rhs, .. } => {
-                self.expr(lhs);
-                self.expr(rhs);
-            }
-            Expr::Membership {
-                key, value, collection, ..
-            } => {
-                self.each(key.as_slice());
-                self.expr(value);
-                self.expr(collection);
-            }
+            Expr::Call { fcn, params, .. } => self.call(fcn, params),
+            _ => {}
         }
-    }
-
-    fn indices(&mut self, expr: &Expr) {
-        let mut expr = expr;
-        loop {
-            match expr {
-                Expr::RefDot { refr, .. } => expr = refr,
-                Expr::RefBrack { refr, index, .. } => {
-                    self.expr(index);
-                    expr = refr;
-                }
-                _ => return,
-            }
-        }
+        let syntax::Parts { exprs, query } = syntax::parts(expr);
+        exprs.into_iter().for_each(|part| self.expr(part));
+        query.into_iter().for_each(|query| self.query(query));
     }
 
     fn resolve(&self, path: &[String]) -> Option<Path> {
-        resolve(self.package, |name| self.imports.get(name), path)
+        syntax::resolve(self.package, |name| self.imports.get(name), path)
     }
 
     fn reference(&mut self, path: &[String], location: Location) {
@@ -490,10 +299,10 @@ impl RuleVisitor<'_> {
     }
 
     fn call(&mut self, function: &Expr, parameters: &[ExprRef]) {
-        let Some((path, indices)) = split_reference(function) else {
+        let Some(path) = fixed_start(function) else {
             return self.expr(function);
         };
-        indices.into_iter().for_each(|index| self.expr(index));
+        self.indices(function);
         let name = path.join(".");
         let rule = self
             .resolve(&path)

@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleHead, Span};
+use regorus::unstable::{Expr, Literal, Module, Query, Rule, RuleHead, Span};
 use serde_json::Value as Json;
 
-use super::graph::{self, Path};
+use super::syntax::{self, Path};
 use super::{Front, builtins};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -22,7 +22,7 @@ mod size;
 mod variables;
 
 use size::Size;
-use variables::{BindingSite, RuleVariables, ValueOrigin, Variable};
+use variables::{BindingSite, RuleVariables, Source, Variable};
 
 /// Maximum number of nodes of the tree of one value; 64 bytes of text are a node. Comparing two
 /// such values takes some 0.1 s.
@@ -56,7 +56,6 @@ pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagno
 
 type SizeResult = Result<Size, Box<Diagnostic>>;
 
-/// One definition of a rule.
 struct Definition<'a> {
     rule: &'a Rule,
     module: usize,
@@ -94,7 +93,7 @@ struct Scope<'a> {
 }
 
 fn too_large(span: &Span, message: String, hint: &str) -> Box<Diagnostic> {
-    Box::new(Diagnostic::error(graph::location(span), message).with_hint(hint))
+    Box::new(Diagnostic::error(syntax::location(span), message).with_hint(hint))
 }
 
 fn checked(size: Size, span: &Span) -> SizeResult {
@@ -134,12 +133,12 @@ impl<'a> SizeEstimator<'a> {
         let mut arities = BTreeMap::new();
         for module in modules {
             let context = ModuleContext {
-                package: graph::package(module),
+                package: syntax::package(module),
                 imports: references::imports(module),
             };
             for rule in &module.policy {
-                if let Some(arity) = graph::arity(rule) {
-                    arities.insert(graph::rule_path(&context.package, rule), arity);
+                if let Some(arity) = syntax::arity(rule) {
+                    arities.insert(syntax::rule_path(&context.package, rule), arity);
                 }
             }
             estimator.modules.push(context);
@@ -155,7 +154,7 @@ impl<'a> SizeEstimator<'a> {
                     module,
                     variables: Rc::new(RuleVariables::collect(rule, &arity)),
                 };
-                let path = graph::rule_path(&context.package, rule);
+                let path = syntax::rule_path(&context.package, rule);
                 estimator.rules.entry(path).or_default().push(Rc::new(definition));
             }
         }
@@ -178,7 +177,7 @@ impl<'a> SizeEstimator<'a> {
         let mut size = Size::NONE;
         for definition in definitions {
             // A reference to a function without a call does not run it.
-            if graph::arity(definition.rule).is_some() && arguments.is_none() {
+            if syntax::arity(definition.rule).is_some() && arguments.is_none() {
                 size = size.either(Size::ONE);
                 continue;
             }
@@ -203,13 +202,10 @@ impl<'a> SizeEstimator<'a> {
             Rule::Spec { head, bodies, .. } => (head, bodies),
         };
         let mut iterations = 1_u64;
-        let mut value = match head {
-            RuleHead::Compr { assign, .. } | RuleHead::Func { assign, .. } => match assign {
-                Some(assign) => self.expr_in_loop(scope, &assign.value, &mut iterations)?,
-                None => Size::ONE,
-            },
-            RuleHead::Set { key: Some(key), .. } => self.expr_in_loop(scope, key, &mut iterations)?,
-            RuleHead::Set { key: None, .. } => Size::ONE,
+        let (name, _, value) = syntax::head_parts(head);
+        let mut value = match value {
+            Some(value) => self.expr_in_loop(scope, value, &mut iterations)?,
+            None => Size::ONE,
         };
         for body in bodies {
             let mut own = self.query(scope, &body.query)?;
@@ -218,7 +214,7 @@ impl<'a> SizeEstimator<'a> {
             }
             iterations = iterations.saturating_mul(own);
         }
-        let mut levels = self.keys_of_head(scope, graph::head_of(definition.rule), &mut iterations)?;
+        let mut levels = self.keys_of_head(scope, name, &mut iterations)?;
         let partial = matches!(head, RuleHead::Set { .. }) || !levels.is_empty();
         if !partial {
             return Ok(so_far.either(value));
@@ -246,12 +242,12 @@ impl<'a> SizeEstimator<'a> {
         head: &'a Expr,
         iterations: &mut u64,
     ) -> Result<Vec<Size>, Box<Diagnostic>> {
-        let steps = references::steps(head);
+        let steps = syntax::steps(head);
         let mut keys = Vec::new();
         for step in steps.into_iter().skip_while(|step| step.fixed().is_some()) {
             keys.push(match step {
-                references::Step::Fixed(text) => Size::text(text.len()),
-                references::Step::Index(index) => self.expr_in_loop(scope, index, iterations)?,
+                syntax::Step::Fixed(text) => Size::text(text.len()),
+                syntax::Step::Index(index) => self.expr_in_loop(scope, index, iterations)?,
             });
         }
         Ok(keys)
@@ -303,40 +299,14 @@ impl<'a> SizeEstimator<'a> {
         let mut iterations = 1_u64;
         let mut pending: Vec<&'a Expr> = vec![expr];
         while let Some(expr) = pending.pop() {
-            let mut all = |parts: &'a [ExprRef]| pending.extend(parts.iter().map(|part| &**part));
-            match expr {
-                Expr::RefBrack { refr, index, .. } => {
-                    pending.extend([&**refr, &**index]);
-                    if scope.definition.variables.iterates(index) {
-                        iterations = iterations.saturating_mul(self.expr(scope, refr)?.length.max(1));
-                    }
-                }
-                Expr::RefDot { refr, .. } => pending.push(refr),
-                Expr::Array { items, .. } | Expr::Set { items, .. } => all(items),
-                Expr::Object { fields, .. } => {
-                    pending.extend(fields.iter().flat_map(|(_, key, value)| [&**key, &**value]));
-                }
-                Expr::Call { params, .. } => all(params),
-                Expr::UnaryExpr { expr, .. } => pending.push(expr),
-                Expr::BinExpr { lhs, rhs, .. }
-                | Expr::BoolExpr { lhs, rhs, .. }
-                | Expr::ArithExpr { lhs, rhs, .. }
-                | Expr::AssignExpr { lhs, rhs, .. } => pending.extend([&**lhs, &**rhs]),
-                Expr::Membership {
-                    key, value, collection, ..
-                } => {
-                    all(key.as_slice());
-                    pending.extend([&**value, &**collection]);
-                }
-                Expr::ArrayCompr { .. }
-                | Expr::SetCompr { .. }
-                | Expr::ObjectCompr { .. }
-                | Expr::String { .. }
-                | Expr::RawString { .. }
-                | Expr::Number { .. }
-                | Expr::Bool { .. }
-                | Expr::Null { .. }
-                | Expr::Var { .. } => {}
+            if let Expr::RefBrack { refr, index, .. } = expr
+                && scope.definition.variables.iterates(index)
+            {
+                iterations = iterations.saturating_mul(self.expr(scope, refr)?.length.max(1));
+            }
+            let syntax::Parts { exprs, query } = syntax::parts(expr);
+            if query.is_none() {
+                pending.extend(exprs);
             }
         }
         Ok(iterations)

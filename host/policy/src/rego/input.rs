@@ -7,98 +7,98 @@
 //!
 //! Security: the input contains no secret, no raw token and no header that a client sent.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regorus::Value;
 use regorus::value::Object;
+use rustc_hash::FxHashMap;
+use serde_json::Value as Json;
 
-/// Maximum number of rows of the RBAC table that a policy is given.
-pub const MAX_CANDIDATES: usize = 64;
-
-macro_rules! keys {
-    ($($name:ident $(= $text:literal)?),* $(,)?) => {
-        /// The keys of the schema, each thread its own: a key shared by all
-        /// threads would have its reference count fought over.
-        struct Keys { $($name: Value,)* }
-        impl Keys {
-            fn new() -> Self {
-                Self { $($name: Value::from(keys!(@text $name $($text)?)),)* }
-            }
-        }
-    };
-    (@text $name:ident) => { stringify!($name) };
-    (@text $name:ident $text:literal) => { $text };
-}
+use super::Front;
 
 mod applications;
 mod applicationsets;
 mod kubernetes;
 
-pub use applications::application_input_schema;
 pub use applications::{ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationVerdicts};
-pub use applicationsets::application_set_input_schema;
 pub use applicationsets::{
     ApplicationChange, ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage,
     CheckedFact, PlacementChecks, RbacCheck,
 };
 pub(super) use kubernetes::identity_json;
-pub use kubernetes::{KubernetesFacts, KubernetesInput, kubernetes_input_schema};
+pub use kubernetes::{KubernetesFacts, KubernetesInput};
 
-keys!(
-    action,
-    allow,
-    application,
-    applications_get,
-    candidates,
-    destination,
-    effect,
-    extension,
-    extensions_invoke,
-    method,
-    object,
-    path,
-    principal,
-    project,
-    projects_get,
-    query,
-    rbac,
-    request,
-    resource,
-    rule,
-    subject,
-    why,
-);
+/// Maximum number of rows of the RBAC table that a policy is given.
+pub const MAX_CANDIDATES: usize = 64;
 
 thread_local! {
-    static KEYS: Keys = Keys::new();
+    /// The keys of the parts that are built for each request, each thread its own: a key shared by
+    /// all threads would have its reference count fought over.
+    static KEYS: RefCell<FxHashMap<&'static str, Value>> = RefCell::default();
 }
 
-fn object<const N: usize>(entries: [(&Value, Value); N]) -> Value {
+/// An object for one request, with keys of this thread. Entries without a value are left out.
+fn object<const N: usize>(entries: [(&'static str, Value); N]) -> Value {
+    let mut whole = Object::new();
+    insert(&mut whole, entries);
+    whole.into_value()
+}
+
+/// Adds entries for one request, with keys of this thread. Entries without a value are left out.
+fn insert<const N: usize>(whole: &mut Object, entries: [(&'static str, Value); N]) {
+    KEYS.with_borrow_mut(|keys| {
+        for (key, value) in present(entries) {
+            whole.insert(keys.entry(key).or_insert_with(|| Value::from(key)).clone(), value);
+        }
+    });
+}
+
+/// An object to reuse, by any thread, with keys of its own. Entries without a value are left out.
+fn reusable<const N: usize>(entries: [(&'static str, Value); N]) -> Object {
+    present(entries).map(|(key, value)| (Value::from(key), value)).collect()
+}
+
+fn present<const N: usize>(entries: [(&'static str, Value); N]) -> impl Iterator<Item = (&'static str, Value)> {
     entries
         .into_iter()
-        .map(|(key, value)| (key.clone(), value))
-        .collect::<Object>()
-        .into_value()
+        .filter(|(_, value)| !matches!(value, Value::Undefined))
 }
 
-fn object_with_keys<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    entries
-        .into_iter()
-        .map(|(key, value)| (Value::from(key), value))
-        .collect::<Object>()
-        .into_value()
+/// The value of an entry that can be missing.
+fn optional(value: Option<impl Into<Value>>) -> Value {
+    value.map_or(Value::Undefined, Into::into)
 }
 
-fn texts<'a>(texts: impl Iterator<Item = &'a str>) -> Value {
-    Value::from(texts.map(Value::from).collect::<Vec<_>>())
+fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
+    Value::from(texts.into_iter().map(Value::from).collect::<Vec<_>>())
 }
 
-fn labels(labels: &std::collections::BTreeMap<String, String>) -> Value {
+fn labels(labels: &BTreeMap<String, String>) -> Value {
     labels
         .iter()
         .map(|(key, value)| (Value::from(key.as_str()), Value::from(value.as_str())))
         .collect::<Object>()
         .into_value()
+}
+
+/// JSON Schema (2020-12) of the input of a front.
+pub(super) fn schema(front: Front) -> &'static Json {
+    // If a file in the repository is broken, `false` refuses every input, and the tests fail.
+    fn parse(text: &str) -> Json {
+        serde_json::from_str(text).unwrap_or(Json::Bool(false))
+    }
+    static EXTENSIONS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("extension_input.schema.json")));
+    static KUBERNETES: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/kubernetes.schema.json")));
+    static APPLICATIONS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applications.schema.json")));
+    static SETS: LazyLock<Json> = LazyLock::new(|| parse(include_str!("input/applicationsets.schema.json")));
+    match front {
+        Front::Extensions => &EXTENSIONS,
+        Front::Kubernetes => &KUBERNETES,
+        Front::Applications => &APPLICATIONS,
+        Front::ApplicationSets => &SETS,
+    }
 }
 
 /// The caller, as an input value to reuse for as long as the caller's session lasts.
@@ -109,13 +109,14 @@ impl PrincipalFacts {
     /// - `id`: stable identifier, such as `sub`.
     /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
-        Self(object_with_keys([
-            ("id", Value::from(id)),
-            ("username", Value::from(username)),
+        let principal = reusable([
+            ("id", id.into()),
+            ("username", username.into()),
             ("groups", texts(groups.iter().map(String::as_str))),
-            ("issuer", Value::from(issuer)),
-            ("kind", Value::from(kind)),
-        ]))
+            ("issuer", issuer.into()),
+            ("kind", kind.into()),
+        ]);
+        Self(principal.into_value())
     }
 }
 
@@ -124,9 +125,9 @@ impl PrincipalFacts {
 #[derive(Clone, Debug)]
 pub struct ExtensionFacts {
     extension: Value,
-    project: Option<Value>,
-    application: Option<Value>,
-    destination: Option<Value>,
+    project: Value,
+    application: Value,
+    destination: Value,
 }
 
 impl ExtensionFacts {
@@ -134,12 +135,11 @@ impl ExtensionFacts {
     ///
     /// - `scope`: `application`, `project` or `global`.
     pub fn new(extension: &str, scope: &str) -> Self {
-        let extension = object_with_keys([("name", Value::from(extension)), ("scope", Value::from(scope))]);
         Self {
-            extension,
-            project: None,
-            application: None,
-            destination: None,
+            extension: reusable([("name", extension.into()), ("scope", scope.into())]).into_value(),
+            project: Value::Undefined,
+            application: Value::Undefined,
+            destination: Value::Undefined,
         }
     }
 
@@ -147,49 +147,55 @@ impl ExtensionFacts {
     #[must_use]
     pub fn with_project(mut self, project: &tollgate_state::Project) -> Self {
         let destinations: Vec<Value> = project.destinations.iter().map(destination).collect();
-        self.project = Some(object_with_keys([
-            ("name", Value::from(project.name.as_str())),
-            ("destinations", Value::from(destinations)),
-            (
-                "source_namespaces",
-                texts(project.source_namespaces.iter().map(String::as_str)),
-            ),
-        ]));
+        let namespaces = project.source_namespaces.iter().map(String::as_str);
+        let project = reusable([
+            ("name", project.name.as_str().into()),
+            ("destinations", destinations.into()),
+            ("source_namespaces", texts(namespaces)),
+        ]);
+        self.project = project.into_value();
         self
     }
 
     /// Adds the application that the request is about.
     #[must_use]
     pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
-        self.application = Some(object_with_keys([
-            ("namespace", Value::from(application.name.namespace.as_str())),
-            ("name", Value::from(application.name.name.as_str())),
-            ("project", Value::from(application.project.as_str())),
+        let application = reusable([
+            ("namespace", application.name.namespace.as_str().into()),
+            ("name", application.name.name.as_str().into()),
+            ("project", application.project.as_str().into()),
             ("destination", destination(&application.destination)),
             ("labels", labels(&application.labels)),
-        ]));
+        ]);
+        self.application = application.into_value();
         self
     }
 
     /// Adds the canonical destination, and whether the project permits it.
     #[must_use]
     pub fn with_destination(mut self, cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Self {
-        self.destination = Some(object_with_keys([
-            ("name", Value::from(cluster.name.as_str())),
-            ("server", Value::from(cluster.server.as_str())),
-            ("namespace", Value::from(namespace)),
-            ("permitted", Value::from(permitted)),
-        ]));
+        self.destination = permitted_destination(cluster, namespace, permitted);
         self
     }
 }
 
+fn permitted_destination(cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Value {
+    let destination = reusable([
+        ("name", cluster.name.as_str().into()),
+        ("server", cluster.server.as_str().into()),
+        ("namespace", namespace.into()),
+        ("permitted", permitted.into()),
+    ]);
+    destination.into_value()
+}
+
 fn destination(destination: &tollgate_state::Destination) -> Value {
-    object_with_keys([
-        ("name", Value::from(destination.name.as_str())),
-        ("server", Value::from(destination.server.as_str())),
-        ("namespace", Value::from(destination.namespace.as_str())),
-    ])
+    let destination = reusable([
+        ("name", destination.name.as_str().into()),
+        ("server", destination.server.as_str().into()),
+        ("namespace", destination.namespace.as_str().into()),
+    ]);
+    destination.into_value()
 }
 
 /// The request line and the project that it names.
@@ -251,28 +257,22 @@ pub struct RbacFacts(Value);
 impl RbacFacts {
     /// Takes about a microsecond, plus half a microsecond for each candidate row.
     pub fn new(rbac: &ExtensionVerdicts<'_>) -> Self {
-        KEYS.with(|keys| {
-            let mut verdicts = Object::new();
-            verdicts.insert(keys.extensions_invoke.clone(), verdict(keys, &rbac.extensions_invoke));
-            let optional = [
-                (&keys.applications_get, &rbac.applications_get),
-                (&keys.projects_get, &rbac.projects_get),
-            ];
-            for (key, value) in optional {
-                if let Some(value) = value {
-                    verdicts.insert(key.clone(), verdict(keys, value));
-                }
-            }
-            let rows = rbac.candidates.iter().take(MAX_CANDIDATES);
-            let rows: Vec<Value> = rows.map(|row| candidate(keys, row)).collect();
-            verdicts.insert(keys.candidates.clone(), Value::from(rows));
-            Self(verdicts.into_value())
-        })
+        let rows = rbac.candidates.iter().take(MAX_CANDIDATES);
+        let rows: Vec<Value> = rows.map(candidate).collect();
+        Self(object([
+            ("extensions_invoke", verdict(&rbac.extensions_invoke)),
+            (
+                "applications_get",
+                optional(rbac.applications_get.as_ref().map(verdict)),
+            ),
+            ("projects_get", optional(rbac.projects_get.as_ref().map(verdict))),
+            ("candidates", rows.into()),
+        ]))
     }
 }
 
 /// Input of `data.tollgate.extensions.decision`. The schema is
-/// [`extension_input_schema`]; docs/policies.md explains it.
+/// [`Front::input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtensionInput<'a> {
     /// The caller.
@@ -289,77 +289,58 @@ impl ExtensionInput<'_> {
     /// The value on which a bundle decides. Takes less than a microsecond, as all but the request
     /// was built before.
     pub fn to_value(&self) -> Value {
-        KEYS.with(|keys| {
-            let mut input = Object::new();
-            input.insert(keys.principal.clone(), self.principal.0.clone());
-            input.insert(keys.request.clone(), self.request(keys));
-            input.insert(keys.extension.clone(), self.facts.extension.clone());
-            input.insert(keys.rbac.clone(), self.rbac.0.clone());
-            let optional = [
-                (&keys.project, &self.facts.project),
-                (&keys.application, &self.facts.application),
-                (&keys.destination, &self.facts.destination),
-            ];
-            for (key, value) in optional {
-                if let Some(value) = value {
-                    input.insert(key.clone(), value.clone());
-                }
-            }
-            input.into_value()
-        })
-    }
-
-    fn request(&self, keys: &Keys) -> Value {
-        let mut request = Object::new();
-        request.insert(keys.method.clone(), Value::from(self.request.method));
-        request.insert(keys.path.clone(), Value::from(self.request.path));
-        for (key, value) in [(&keys.query, self.request.query), (&keys.project, self.request.project)] {
-            if let Some(value) = value {
-                request.insert(key.clone(), Value::from(value));
-            }
-        }
-        request.into_value()
+        let ExtensionRequest {
+            method,
+            path,
+            query,
+            project,
+        } = self.request;
+        let request = object([
+            ("method", method.into()),
+            ("path", path.into()),
+            ("query", optional(query)),
+            ("project", optional(project)),
+        ]);
+        object([
+            ("principal", self.principal.0.clone()),
+            ("request", request),
+            ("extension", self.facts.extension.clone()),
+            ("rbac", self.rbac.0.clone()),
+            ("project", self.facts.project.clone()),
+            ("application", self.facts.application.clone()),
+            ("destination", self.facts.destination.clone()),
+        ])
     }
 }
 
-fn verdict(keys: &Keys, verdict: &RbacVerdict<'_>) -> Value {
-    let mut object = Object::new();
-    object.insert(keys.allow.clone(), Value::from(verdict.allow));
-    object.insert(keys.why.clone(), Value::from(verdict.why));
-    if let Some(rule) = verdict.rule {
-        object.insert(keys.rule.clone(), Value::from(rule));
-    }
-    object.into_value()
-}
-
-fn candidate(keys: &Keys, row: &RbacRow<'_>) -> Value {
+fn verdict(verdict: &RbacVerdict<'_>) -> Value {
     object([
-        (&keys.subject, Value::from(row.subject)),
-        (&keys.resource, Value::from(row.resource)),
-        (&keys.action, Value::from(row.action)),
-        (&keys.object, Value::from(row.object)),
-        (&keys.effect, Value::from(row.effect)),
+        ("allow", verdict.allow.into()),
+        ("why", verdict.why.into()),
+        ("rule", optional(verdict.rule)),
     ])
 }
 
-/// JSON Schema (2020-12) of the input of the extension front.
-pub fn extension_input_schema() -> &'static serde_json::Value {
-    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
-        serde_json::from_str(include_str!("extension_input.schema.json")).unwrap_or(serde_json::Value::Bool(false))
-    });
-    &SCHEMA
+fn candidate(row: &RbacRow<'_>) -> Value {
+    object([
+        ("subject", row.subject.into()),
+        ("resource", row.resource.into()),
+        ("action", row.action.into()),
+        ("object", row.object.into()),
+        ("effect", row.effect.into()),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::extension_input_schema;
+    use crate::rego::Front;
     use tollgate_core::principal::Kind;
 
     fn words(pointer: &str) -> Vec<Value> {
-        extension_input_schema()
+        Front::Extensions
+            .input_schema()
             .pointer(pointer)
             .and_then(Value::as_array)
             .cloned()

@@ -51,81 +51,55 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
 
 /// Where the brackets first exceed the depth: line and column, from 1.
 fn too_deep(text: &str) -> Option<(u32, u32)> {
-    let mut scan = Lexer {
-        rest: text.as_bytes(),
-        line: 1,
-        column: 0,
-    };
-    let mut depth = 0_usize;
-    while let Some(byte) = scan.next() {
+    let bytes = text.as_bytes();
+    let (mut depth, mut at) = (0_usize, 0_usize);
+    while let Some(byte) = bytes.get(at) {
         match byte {
             b'(' | b'[' | b'{' => {
                 depth += 1;
                 if depth > MAX_BRACKET_DEPTH {
-                    return Some((scan.line, scan.column));
+                    let before = bytes.get(..at).unwrap_or_default();
+                    let line = before.split(|byte| *byte == b'\n');
+                    let column = line.clone().next_back().map_or(0, <[u8]>::len) + 1;
+                    return Some((saturated(line.count()), saturated(column)));
                 }
             }
             // A stray closing bracket must not allow more depth, so the count stays at zero.
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'#' => scan.skip_comment(),
-            b'"' => scan.skip_text(),
-            b'`' => scan.skip_raw_text(),
+            b'#' => at = next(bytes, at, b'\n'),
+            b'"' => at = end_of_text(bytes, at),
+            b'`' => at = next(bytes, at, b'`'),
             _ => {}
         }
+        at += 1;
     }
     None
 }
 
-struct Lexer<'a> {
-    rest: &'a [u8],
-    line: u32,
-    column: u32,
+fn saturated(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-impl Lexer<'_> {
-    fn next(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        if byte == b'\n' {
-            self.line = self.line.saturating_add(1);
-            self.column = 0;
-        } else {
-            self.column = self.column.saturating_add(1);
-        }
-        Some(byte)
-    }
+/// The position of the next `wanted` byte after `start`, or the end.
+fn next(bytes: &[u8], start: usize, wanted: u8) -> usize {
+    let mut after = bytes.iter().enumerate().skip(start + 1);
+    after
+        .find(|(_, byte)| **byte == wanted)
+        .map_or(bytes.len(), |(at, _)| at)
+}
 
-    fn skip_comment(&mut self) {
-        while self.rest.first().is_some_and(|&byte| byte != b'\n') {
-            self.next();
+/// A quoted text ends at its quote or, if it is broken, at the end of the line: brackets behind it
+/// count again.
+fn end_of_text(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' | b'\n' => return at,
+            b'\\' if bytes.get(at + 1) != Some(&b'\n') => at += 2,
+            _ => at += 1,
         }
     }
-
-    /// A quoted text ends at its quote or, if it is broken, at the end of the line: brackets behind
-    /// it count again.
-    fn skip_text(&mut self) {
-        while let Some(&byte) = self.rest.first() {
-            if byte == b'\n' {
-                return;
-            }
-            self.next();
-            match byte {
-                b'"' => return,
-                b'\\' if self.rest.first().is_some_and(|&next| next != b'\n') => {
-                    self.next();
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn skip_raw_text(&mut self) {
-        while let Some(byte) = self.next() {
-            if byte == b'`' {
-                return;
-            }
-        }
-    }
+    at
 }
 
 #[cfg(test)]

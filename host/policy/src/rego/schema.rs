@@ -33,7 +33,7 @@ pub(super) fn unknown_field(schema: &Value, path: &[String], location: &Location
 }
 
 /// The target of the `$ref` of a part of a schema, or the part itself.
-fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
+pub(super) fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
     match part.get("$ref").and_then(Value::as_str) {
         Some(reference) => schema.pointer(reference.strip_prefix('#')?),
         None => Some(part),

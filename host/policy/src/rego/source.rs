@@ -8,15 +8,10 @@ use sha2::{Digest, Sha256};
 use super::{Front, scan};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
-/// Maximum number of files in one bundle, data files included.
 const MAX_FILES: usize = 64;
-/// Maximum length of all Rego files together, in bytes.
 const MAX_POLICY_BYTES: usize = 1024 * 1024;
-/// Maximum length of all data files together, in bytes.
 const MAX_DATA_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum length of the cases file, in bytes.
 const MAX_CASES_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum length of one file of CEL conditions, in bytes.
 const MAX_CONDITION_BYTES: usize = 64 * 1024;
 
 /// Name of the impersonation file. For Kubernetes it says which names people and jobs have in
@@ -24,7 +19,6 @@ const MAX_CONDITION_BYTES: usize = 64 * 1024;
 /// about the caller are sent to the cluster.
 pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 
-/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum FileKind {
@@ -40,13 +34,11 @@ pub(super) enum FileKind {
     Cases,
 }
 
-/// One file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct File {
     pub(super) kind: FileKind,
     /// Path as the operator would type it.
     pub(super) path: String,
-    /// File name without its extensions.
     pub(super) stem: String,
     pub(super) text: String,
 }
@@ -122,61 +114,46 @@ fn take_mapping(directory: &Path, files: &mut [File], found: &mut Vec<Diagnostic
     let own = directory.join(IMPERSONATION_FILE).display().to_string();
     match files.iter_mut().find(|file| file.path == own) {
         Some(file) => file.kind = FileKind::Mapping,
-        None => {
-            let here = Location::new(directory.display().to_string(), 0);
-            found.push(Diagnostic::error(here, format!("there is no `{IMPERSONATION_FILE}`")));
-        }
+        None => found.push(refusal(directory, format!("there is no `{IMPERSONATION_FILE}`"))),
     }
 }
 
+fn refusal(path: &Path, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(Location::new(path.display().to_string(), 0), message)
+}
+
 fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
-    let here = || Location::new(directory.display().to_string(), 0);
-    let bytes = |kind| {
-        files
-            .iter()
-            .filter(|file| file.kind == kind)
-            .map(|file| file.text.len())
-            .sum::<usize>()
-    };
     if files.len() > MAX_FILES {
-        found.push(Diagnostic::error(
-            here(),
-            format!("the bundle has {} files, {MAX_FILES} are allowed", files.len()),
-        ));
+        let message = format!("the bundle has {} files, {MAX_FILES} are allowed", files.len());
+        found.push(refusal(directory, message));
     }
     for (kind, what, allowed) in [
         (FileKind::Policy, "policy", MAX_POLICY_BYTES),
         (FileKind::Data, "data", MAX_DATA_BYTES),
     ] {
-        let observed = bytes(kind);
+        let of_kind = files.iter().filter(|file| file.kind == kind);
+        let observed: usize = of_kind.map(|file| file.text.len()).sum();
         if observed > allowed {
             let message = format!("the {what} files have {observed} bytes together, {allowed} are allowed");
-            found.push(Diagnostic::error(here(), message));
+            found.push(refusal(directory, message));
         }
     }
     if !files
         .iter()
         .any(|file| file.kind == FileKind::Policy && file.stem == "policy")
     {
-        found.push(Diagnostic::error(here(), "there is no `policy.rego`"));
+        found.push(refusal(directory, "there is no `policy.rego`"));
     }
     if !files.iter().any(|file| file.kind == FileKind::Cases) {
         let hint = "write at least one case that is allowed and one that is denied";
-        found.push(Diagnostic::error(here(), "there is no `cases.yaml`").with_hint(hint));
+        found.push(refusal(directory, "there is no `cases.yaml`").with_hint(hint));
     }
 }
 
 fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut Vec<Diagnostic>) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) => {
-            let location = Location::new(directory.display().to_string(), 0);
-            found.push(Diagnostic::error(
-                location,
-                format!("the folder cannot be read: {error}"),
-            ));
-            return;
-        }
+        Err(error) => return found.push(refusal(directory, format!("the folder cannot be read: {error}"))),
     };
     for entry in entries.flatten().take(4 * MAX_FILES) {
         let path = entry.path();
@@ -194,16 +171,13 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
             continue;
         };
         match read_file(&path, allowed) {
-            Ok(text) => {
-                let stem = name.split('.').next().unwrap_or_default().to_owned();
-                files.push(File {
-                    kind,
-                    path: path.display().to_string(),
-                    stem,
-                    text,
-                });
-            }
-            Err(message) => found.push(Diagnostic::error(Location::new(path.display().to_string(), 0), message)),
+            Ok(text) => files.push(File {
+                kind,
+                path: path.display().to_string(),
+                stem: name.split('.').next().unwrap_or_default().to_owned(),
+                text,
+            }),
+            Err(message) => found.push(refusal(&path, message)),
         }
     }
 }

@@ -12,11 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Maximum number of attempts where the process that checks a bundle sets another bound.
 pub(super) const MAX_CHECK_ATTEMPTS: u32 = 14;
 
-/// The readings of two clocks.
 #[derive(Clone, Copy, Debug)]
 struct ClockReading {
     wall: Instant,
-    /// CPU time of this thread.
     cpu: Duration,
 }
 

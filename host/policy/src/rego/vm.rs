@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use regorus::rvm::vm::{RegoVM, VmError};
 use regorus::utils::limits::ExecutionTimerConfig;
@@ -16,10 +15,8 @@ use regorus::{MemoryBudgetConfig, Value};
 use super::compile::Compiled;
 use super::{DECISION_TIME_LIMIT, Error, MAX_ATTEMPTS, MAX_INSTRUCTIONS, MAX_MEMORY_BYTES, starvation};
 
-/// Number of instructions between two checks of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
-/// This thread's VM for one generation of a bundle.
 struct ThreadVm {
     generation: u64,
     alive: Weak<()>,
@@ -30,7 +27,6 @@ thread_local! {
     static THREAD_VMS: RefCell<Vec<ThreadVm>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Evaluates `decision` on this thread's VM for `generation`.
 pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
     let existing = THREAD_VMS.with_borrow_mut(|thread_vms| {
         let at = thread_vms
@@ -55,7 +51,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     let result = outcome.map_err(|_| Error::Panicked)?;
     THREAD_VMS.with_borrow_mut(|thread_vms| {
         // VMs of replaced bundles are dropped when a newer bundle is used.
-        if has_older_generation(thread_vms, &thread_vm) {
+        if thread_vms.iter().any(|other| other.generation < generation) {
             thread_vms.retain(|thread_vm| thread_vm.alive.strong_count() > 0);
         }
         thread_vms.push(thread_vm);
@@ -63,15 +59,9 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     result.map_err(|error| describe(&error))
 }
 
-fn has_older_generation(thread_vms: &[ThreadVm], thread_vm: &ThreadVm) -> bool {
-    thread_vms.iter().any(|other| other.generation < thread_vm.generation)
-}
-
 /// A VM with its own copy of the data.
 pub(super) fn new_vm(compiled: &Compiled) -> Result<RegoVM, Error> {
-    let failed = |what: &str| Error::Evaluation {
-        reason: what.to_owned(),
-    };
+    let failed = |what: &str| Error::Evaluation(what.to_owned());
     let mut vm = RegoVM::new();
     vm.load_program(compiled.program.clone());
     vm.set_max_instructions(MAX_INSTRUCTIONS);
@@ -90,25 +80,19 @@ pub(super) fn run_once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
 
 fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmError> {
     starvation::retry_if_starved(DECISION_TIME_LIMIT, attempts, |limit| {
-        vm.set_execution_timer_config(Some(timer(limit)));
+        vm.set_execution_timer_config(Some(ExecutionTimerConfig {
+            limit,
+            check_interval: CLOCK_INTERVAL,
+        }));
         vm.set_input(input.clone());
         vm.execute_entry_point_by_index(0)
     })
 }
 
-fn timer(limit: Duration) -> ExecutionTimerConfig {
-    ExecutionTimerConfig {
-        limit,
-        check_interval: CLOCK_INTERVAL,
-    }
-}
-
 /// Converts an engine's error. Its messages can contain values of the input, so only the kind of
 /// failure is passed on.
 fn describe(error: &VmError) -> Error {
-    let failed = |reason: &str| Error::Evaluation {
-        reason: reason.to_owned(),
-    };
+    let failed = |reason: &str| Error::Evaluation(reason.to_owned());
     match error {
         VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions { limit: *limit },
         VmError::TimeLimitExceeded { .. } => Error::Time {

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use super::DECISION_TIME_LIMIT;
 
-/// Time between two checks.
 const INTERVAL: Duration = DECISION_TIME_LIMIT.saturating_mul(2);
 /// Number of checks that must find the same decision before it counts as stuck. Checks are counted
 /// rather than time, so that nothing is stuck after a pause of the whole process.
@@ -22,7 +21,6 @@ const CHECKS_UNTIL_STUCK: u32 = 5;
 /// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
 /// returns.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
-/// Stack of the watchdog's thread.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The decision that a thread is making. Only that thread writes.
@@ -30,7 +28,6 @@ const STACK_BYTES: usize = 256 * 1024;
 struct ThreadSlot {
     /// Generation of the bundle; 0 while the thread decides nothing.
     generation: AtomicU64,
-    /// Counts the decisions of the thread.
     sequence: AtomicU64,
 }
 
@@ -90,7 +87,6 @@ impl Watchdog {
         })
     }
 
-    /// Runs one decision.
     pub(super) fn run<T>(&self, decide: impl FnOnce() -> T) -> T {
         SLOT.with(|slot| {
             let sequence = slot.sequence.load(Ordering::Relaxed);
@@ -101,7 +97,6 @@ impl Watchdog {
         })
     }
 
-    /// Whether a decision did not return in time and is still running.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }

@@ -17,11 +17,9 @@ use serde::{Deserialize, Serialize};
 
 pub use super::cases::{CaseOutcome, CaseResult};
 use super::{Front, cases, compile, source::BundleSource};
-use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
+use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// Maximum length of a result, in bytes.
 const MAX_RESULT_BYTES: u64 = 8 * 1024 * 1024;
-/// Maximum length of what is read from the standard error of the child, in bytes.
 const MAX_STDERR_BYTES: u64 = 16 * 1024;
 /// SIGABRT: stack overflow, or no memory.
 const SIGABRT: i32 = 6;
@@ -40,13 +38,6 @@ pub enum Coverage {
     On,
     /// Not reported.
     Off,
-}
-
-/// The job of the child.
-#[derive(Serialize, Deserialize)]
-struct CheckJob {
-    source: BundleSource,
-    action: Action,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +60,7 @@ pub struct FileCoverage {
 }
 
 /// The result of a check.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Findings; an error refuses the bundle. A failing case is an error.
     pub diagnostics: Vec<Diagnostic>,
@@ -84,54 +75,11 @@ pub struct CheckReport {
     pub input: Option<serde_json::Value>,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct JobResult {
-    findings: Vec<WireDiagnostic>,
-    cases: Vec<CaseResult>,
-    coverage: Vec<FileCoverage>,
-    evaluation: Option<serde_json::Value>,
-    input: Option<serde_json::Value>,
-}
-
-/// A diagnostic in the format between the processes.
-#[derive(Serialize, Deserialize)]
-struct WireDiagnostic {
-    error: bool,
-    place: Option<(String, u32, u32)>,
-    message: String,
-    hint: Option<String>,
-}
-
-impl From<Diagnostic> for WireDiagnostic {
-    fn from(found: Diagnostic) -> Self {
+impl CheckReport {
+    fn with_findings(diagnostics: Vec<Diagnostic>) -> Self {
         Self {
-            error: found.is_error(),
-            place: found
-                .location
-                .map(|location| (location.file.to_string(), location.line, location.column)),
-            message: found.message,
-            hint: found.hint,
-        }
-    }
-}
-
-impl From<WireDiagnostic> for Diagnostic {
-    fn from(found: WireDiagnostic) -> Self {
-        let severity = if found.error {
-            Severity::Error
-        } else {
-            Severity::Warning
-        };
-        let location = found.place.map(|(file, line, column)| Location {
-            file: file.into(),
-            line,
-            column,
-        });
-        Self {
-            severity,
-            location,
-            message: found.message,
-            hint: found.hint,
+            diagnostics,
+            ..Self::default()
         }
     }
 }
@@ -192,58 +140,43 @@ impl Checker {
 
     /// Parses, compiles and tests a bundle.
     pub fn check(&self, source: &BundleSource, coverage: Coverage) -> CheckReport {
-        self.run(&CheckJob {
-            source: source.clone(),
-            action: Action::Check(coverage),
-        })
+        self.run(source, &Action::Check(coverage))
     }
 
     /// Parses and compiles a bundle and evaluates one input with both engines.
     pub fn evaluate(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
-        self.run(&CheckJob {
-            source: source.clone(),
-            action: Action::Evaluate(input),
-        })
+        self.run(source, &Action::Evaluate(input))
     }
 
     /// Like [`Checker::evaluate`], and also reports which lines decided. An input of the Kubernetes
     /// front without `identity` gets the one that the mapping gives.
     pub fn explain(&self, source: &BundleSource, input: serde_json::Value) -> CheckReport {
-        self.run(&CheckJob {
-            source: source.clone(),
-            action: Action::Explain(input),
-        })
+        self.run(source, &Action::Explain(input))
     }
 
-    fn run(&self, job: &CheckJob) -> CheckReport {
-        let result = self.run_child(job).unwrap_or_else(|message| JobResult {
-            findings: vec![Diagnostic::error(None, message).into()],
-            ..JobResult::default()
-        });
-        let mut diagnostics: Vec<Diagnostic> = result.findings.into_iter().map(Diagnostic::from).collect();
-        for case in &result.cases {
+    fn run(&self, source: &BundleSource, action: &Action) -> CheckReport {
+        let mut report = self
+            .run_child(source, action)
+            .unwrap_or_else(|message| CheckReport::with_findings(vec![Diagnostic::error(None, message)]));
+        for case in &report.cases {
             if let CaseOutcome::Fail(how) = &case.outcome {
                 let location = Location::new(case.file.as_str(), case.line);
-                diagnostics.push(Diagnostic::error(location, format!("case `{}`: {how}", case.note)));
+                let message = format!("case `{}`: {how}", case.note);
+                report.diagnostics.push(Diagnostic::error(location, message));
             }
         }
-        CheckReport {
-            diagnostics,
-            cases: result.cases,
-            coverage: result.coverage,
-            evaluation: result.evaluation,
-            input: result.input,
-        }
+        report
     }
 
-    fn run_child(&self, job: &CheckJob) -> Result<JobResult, String> {
+    fn run_child(&self, source: &BundleSource, action: &Action) -> Result<CheckReport, String> {
         let WorkerLimits {
             time,
             cpu_seconds,
             memory_bytes,
         } = self.limits;
         let mut text = format!("{cpu_seconds} {memory_bytes}\n").into_bytes();
-        serde_json::to_writer(&mut text, job).map_err(|error| format!("the bundle cannot be handed over: {error}"))?;
+        serde_json::to_writer(&mut text, &(source, action))
+            .map_err(|error| format!("the bundle cannot be handed over: {error}"))?;
         // SECURITY: the child gets nothing of the gateway's environment.
         let mut child = Command::new(&self.exe)
             .arg("policy-worker")
@@ -318,70 +251,58 @@ fn describe_exit(status: ExitStatus, stderr: &str, limits: WorkerLimits) -> Stri
 /// The child's side: reads the bytes of the job, without the line of limits, and returns the bytes
 /// of the result. Call it on a large stack, after the limits are set.
 pub fn run_job(job: &[u8]) -> Vec<u8> {
-    let result = match serde_json::from_slice::<CheckJob>(job) {
-        Ok(job) => execute_job(&job),
-        Err(error) => JobResult {
-            findings: vec![Diagnostic::error(None, format!("the job cannot be read: {error}")).into()],
-            ..JobResult::default()
-        },
-    };
-    serde_json::to_vec(&result).unwrap_or_default()
-}
-
-fn execute_job(job: &CheckJob) -> JobResult {
-    let mut parsed = match compile::compile(&job.source) {
-        Ok(parsed) => parsed,
-        Err(found) => {
-            return JobResult {
-                findings: found.into_iter().map(WireDiagnostic::from).collect(),
-                ..JobResult::default()
-            };
+    let report = match serde_json::from_slice(job) {
+        Ok((source, action)) => execute_job(&source, action).unwrap_or_else(CheckReport::with_findings),
+        Err(error) => {
+            let message = format!("the job cannot be read: {error}");
+            CheckReport::with_findings(vec![Diagnostic::error(None, message)])
         }
     };
-    let front = job.source.front;
-    let mut result = JobResult::default();
-    match &job.action {
+    serde_json::to_vec(&report).unwrap_or_default()
+}
+
+fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec<Diagnostic>> {
+    let mut parsed = compile::compile(source)?;
+    let front = source.front;
+    let mut report = CheckReport::default();
+    let coverage = match action {
         Action::Check(coverage) => {
-            let mut found = Vec::new();
-            let cases = cases::read(&job.source, &mut found);
-            parsed.engine.set_enable_coverage(*coverage == Coverage::On);
-            result.cases = cases
+            let cases = cases::read(source, &mut report.diagnostics);
+            parsed.engine.set_enable_coverage(coverage == Coverage::On);
+            report.cases = cases
                 .decisions
                 .iter()
                 .map(|case| cases::run(front, &mut parsed, case))
                 .collect();
-            let identities = cases::identities::run(&job.source, &cases.identities, &mut found);
-            result.cases.extend(identities);
-            result.findings = found.into_iter().map(WireDiagnostic::from).collect();
-            if let (Coverage::On, Ok(report)) = (coverage, parsed.engine.get_coverage_report()) {
-                result.coverage = report.files.into_iter().map(file_coverage).collect();
-            }
+            let identities = cases::identities::run(source, &cases.identities, &mut report.diagnostics);
+            report.cases.extend(identities);
+            coverage
         }
-        Action::Evaluate(input) => decide(front, &mut parsed, input, &mut result),
-        Action::Explain(input) => {
-            let mut input = input.clone();
-            let mut found = Vec::new();
-            cases::identities::fill_identity(&job.source, &mut input, &mut found);
-            result.findings = found.into_iter().map(WireDiagnostic::from).collect();
+        Action::Evaluate(input) => {
+            decide(front, &mut parsed, &input, &mut report);
+            Coverage::Off
+        }
+        Action::Explain(mut input) => {
+            cases::identities::fill_identity(source, &mut input, &mut report.diagnostics);
             parsed.engine.set_enable_coverage(true);
-            decide(front, &mut parsed, &input, &mut result);
-            if let Ok(report) = parsed.engine.get_coverage_report() {
-                result.coverage = report.files.into_iter().map(file_coverage).collect();
-            }
-            result.input = Some(input);
+            decide(front, &mut parsed, &input, &mut report);
+            report.input = Some(input);
+            Coverage::On
         }
+    };
+    if let (Coverage::On, Ok(reached)) = (coverage, parsed.engine.get_coverage_report()) {
+        report.coverage = reached.files.into_iter().map(file_coverage).collect();
     }
-    result
+    Ok(report)
 }
 
-/// Evaluates one input, unless there are findings about it.
-fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, result: &mut JobResult) {
+fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, report: &mut CheckReport) {
     for wrong in cases::schema_errors(front, input) {
         let message = format!("the input does not fit the schema: {wrong}");
-        result.findings.push(Diagnostic::error(None, message).into());
+        report.diagnostics.push(Diagnostic::error(None, message));
     }
-    if result.findings.is_empty() {
-        result.evaluation = Some(match cases::evaluate(front, parsed, input) {
+    if report.diagnostics.is_empty() {
+        report.evaluation = Some(match cases::evaluate(front, parsed, input) {
             Ok(Ok(decision)) => {
                 let mut object = decision.obligations;
                 object.insert("allow".into(), decision.allow.into());

@@ -137,7 +137,7 @@ impl SetAuthorizer<'_> {
         Ok(())
     }
 
-    /// Looks up every permission. The rows are narrowed down once for each action.
+    /// Looks up every permission.
     fn look_up<'b>(&self, mut change_checks: Vec<ChangeCheck<'b>>) -> Vec<ChangeCheck<'b>> {
         for action in ACTIONS {
             let objects = change_checks

@@ -5,7 +5,6 @@
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::dns::{is_label, is_subdomain};
 
-/// Prefix of the username of every service account.
 const USERNAME_PREFIX: &str = "system:serviceaccount:";
 /// Characters that Argo CD refuses anywhere in an account.
 const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
@@ -40,7 +39,6 @@ impl ServiceAccountName {
     }
 }
 
-/// The account that an entry's `defaultServiceAccount` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccountName {
     /// An account of the destination namespace, or else of the Application's.

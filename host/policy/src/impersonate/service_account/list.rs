@@ -24,7 +24,6 @@ pub struct DestinationServiceAccounts {
     entries: Vec<Entry>,
 }
 
-/// An entry, compiled as far as it can be.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) written: DestinationServiceAccount,

@@ -14,17 +14,13 @@ use serde_saphyr::Spanned;
 
 use super::Fallback;
 use crate::cel::{Expression, Variables};
-use crate::impersonate::{Error, checks};
-use crate::rego::{IMPERSONATION_FILE, parse_yaml};
+use crate::impersonate::{Error, checks, compile, failed, load_file, location_of};
+use crate::rego::parse_yaml;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_state::Application;
 
-/// Variables of the expressions.
 const VARIABLES: [&str; 2] = ["principal", "application"];
-/// Maximum length of the file, in bytes.
-const MAX_FILE_BYTES: u64 = 64 * 1024;
-/// Maximum number of keys of `extra`.
 const MAX_KEYS: usize = 64;
 
 /// Who acts when no entry matches, and which `extra` values about the caller clusters get.
@@ -53,27 +49,9 @@ pub struct PrincipalInfo<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRules {
-    fallback: Option<RawFallback>,
+    fallback: Option<Fallback>,
     #[serde(default)]
     extra: BTreeMap<String, Spanned<String>>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RawFallback {
-    DefaultServiceAccount,
-    Deny,
-    Controller,
-}
-
-impl From<RawFallback> for Fallback {
-    fn from(raw: RawFallback) -> Self {
-        match raw {
-            RawFallback::DefaultServiceAccount => Self::DefaultServiceAccount,
-            RawFallback::Deny => Self::Deny,
-            RawFallback::Controller => Self::Controller,
-        }
-    }
 }
 
 impl ImpersonationRules {
@@ -94,26 +72,8 @@ impl ImpersonationRules {
     /// Reads `impersonation.cel.yaml` of `folder`, if it is there. Blocks for some
     /// milliseconds.
     pub fn load(folder: &Path, semantics: ServiceAccountSemantics) -> Loaded<Self> {
-        let path = folder.join(IMPERSONATION_FILE);
-        let shown_path = path.display().to_string();
-        let refused =
-            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
-        match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.len() > MAX_FILE_BYTES => {
-                return refused(format!(
-                    "the file has {} bytes, {MAX_FILE_BYTES} are allowed",
-                    metadata.len()
-                ));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Loaded::new(Self::new(semantics), Vec::new());
-            }
-            Ok(_) | Err(_) => {}
-        }
-        match std::fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&shown_path, &text, semantics),
-            Err(error) => refused(format!("the file cannot be read: {error}")),
-        }
+        let parse = |path: &str, text: &str| Self::parse(path, text, semantics);
+        load_file(folder, Some(Self::new(semantics)), parse)
     }
 
     /// Reads and compiles the text of the file at `path`. Every mistake is reported.
@@ -124,7 +84,7 @@ impl ImpersonationRules {
         };
         let mut rules = Self::new(semantics);
         if let Some(fallback) = fallback {
-            rules.fallback = fallback.into();
+            rules.fallback = fallback;
         }
         let mut found = Vec::new();
         if extra.len() > MAX_KEYS {
@@ -132,13 +92,11 @@ impl ImpersonationRules {
             return Loaded::refused(vec![Diagnostic::error(Location::new(path, 0), message)]);
         }
         for (key, source) in extra {
-            let here = Location::new(path, u32::try_from(source.referenced.line()).unwrap_or(0));
             if let Err(error) = checks::check_key(&key) {
-                found.push(Diagnostic::error(here.clone(), error.to_string()));
+                found.push(Diagnostic::error(location_of(path, &source), error.to_string()));
             }
-            match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
-                Ok(expression) => rules.extra.push((key, expression)),
-                Err(error) => found.push(Diagnostic::error(here, format!("`extra.{key}`: {error}"))),
+            if let Some(expression) = compile(path, &format!("extra.{key}"), &source, &VARIABLES, &mut found) {
+                rules.extra.push((key, expression));
             }
         }
         Loaded::new(rules, found)
@@ -177,13 +135,12 @@ impl ImpersonationRules {
             "name": application.name.name,
             "project": application.project,
         });
-        let failed = |part: String| move |source| Error::Expression { part, source };
-        let variables = Variables::new(&[("principal", &principal), ("application", &about)])
-            .map_err(failed("variables".to_owned()))?;
+        let variables =
+            Variables::new(&[("principal", &principal), ("application", &about)]).map_err(failed("variables"))?;
         let mut extra = Vec::with_capacity(self.extra.len());
         for (key, expression) in &self.extra {
             let texts = expression.eval_flattened_strings_in(&variables);
-            extra.push((key.clone(), texts.map_err(failed(format!("extra.{key}")))?));
+            extra.push((key.clone(), texts.map_err(failed(&format!("extra.{key}")))?));
         }
         checks::check_extra(extra)
     }

@@ -116,23 +116,13 @@ fn can_advises_about_groups_without_grants() {
     };
     let (verdict, advice) = rbac.can(query);
     assert!(verdict.is_allowed());
-    assert_eq!(
-        advice,
-        [Advice::UnenforcedGroupGrant {
-            subject: "my-org:team".into()
-        }]
-    );
+    assert_eq!(advice, [Advice::UnenforcedGroupGrant("my-org:team".into())]);
     let (verdict, advice) = rbac.can(CanQuery {
         subject: "stranger",
         ..query
     });
     assert!(!verdict.is_allowed());
-    assert_eq!(
-        advice,
-        [Advice::UnknownSubject {
-            subject: "stranger".into()
-        }]
-    );
+    assert_eq!(advice, [Advice::UnknownSubject("stranger".into())]);
     assert!(validate_request("applications", "action/apps/Deployment/restart").is_ok());
     assert!(validate_request("applications", "get/apps").is_err());
     // An action of Argo CD's resource that only the gateway has.

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{CaseResult, merge_over_base, schema_errors, timed};
+use super::{CaseResult, schema_errors, timed};
 use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
 use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
 use crate::rego::source::BundleSource;
 use crate::rego::{Front, shorten};
 use tollgate_config::ServiceAccountSemantics;
-use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, with_causes};
 use tollgate_core::user::Identity;
 use tollgate_state::{Application, Destination, ObjectName};
 
@@ -24,10 +24,12 @@ const MAX_GROUPS: usize = 2_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawCase {
-    note: String,
+pub(in crate::rego) struct Case {
+    pub(super) note: String,
+    #[serde(skip)]
+    pub(super) location: Location,
     #[serde(default)]
-    input: Json,
+    pub(super) input: Json,
     want: Option<Wanted>,
     refused: Option<String>,
 }
@@ -46,28 +48,6 @@ struct Wanted {
     extra: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A case with its complete input.
-pub(in crate::rego) struct Case {
-    note: String,
-    location: Location,
-    input: Json,
-    want: Option<Wanted>,
-    refused: Option<String>,
-}
-
-impl RawCase {
-    pub(super) fn complete(self, location: Location, base: &Json) -> Case {
-        Case {
-            note: self.note,
-            location,
-            input: merge_over_base(base, self.input),
-            want: self.want,
-            refused: self.refused,
-        }
-    }
-}
-
-/// Compiles the impersonation file and runs its cases.
 pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
     let Some((path, text)) = source.impersonation() else {
         return Vec::new();
@@ -76,21 +56,21 @@ pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Ve
         let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, check));
         cases.iter().map(run).collect()
     };
-    match source.front {
-        Front::Extensions | Front::ApplicationSets => Vec::new(),
-        Front::Kubernetes => {
-            let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
-            found.extend(loaded.diagnostics);
-            let run_cases = |mapping: ImpersonationMapping| verdicts(&|case| case.check_mapping(&mapping));
-            loaded.value.map(run_cases).unwrap_or_default()
-        }
+    let results = match source.front {
+        Front::Extensions | Front::ApplicationSets => None,
+        Front::Kubernetes => value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found)
+            .map(|mapping| verdicts(&|case| case.check_mapping(&mapping))),
         Front::Applications => {
-            let loaded = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
-            found.extend(loaded.diagnostics);
-            let run_cases = |rules: ImpersonationRules| verdicts(&|case| case.check_extra(&rules));
-            loaded.value.map(run_cases).unwrap_or_default()
+            let rules = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
+            value(rules, found).map(|rules| verdicts(&|case| case.check_extra(&rules)))
         }
-    }
+    };
+    results.unwrap_or_default()
+}
+
+fn value<T>(loaded: Loaded<T>, found: &mut Vec<Diagnostic>) -> Option<T> {
+    found.extend(loaded.diagnostics);
+    loaded.value
 }
 
 /// Adds the identity that the mapping gives to an input of the Kubernetes front that has none.
@@ -99,9 +79,9 @@ pub(in crate::rego) fn fill_identity(source: &BundleSource, input: &mut Json, fo
     else {
         return;
     };
-    let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
-    found.extend(loaded.diagnostics);
-    let Some(mapping) = loaded.value else { return };
+    let Some(mapping) = value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found) else {
+        return;
+    };
     let identity = match mapping.apply_case(&AccessInput::from_input(input)) {
         None => Json::Null,
         Some(Ok(identity)) => identity_json(&identity),
@@ -208,10 +188,6 @@ impl Wanted {
     }
 }
 
-/// The error and its cause in one line.
 fn whole_text(error: &impersonate::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => shorten(&format!("{error}: {cause}")),
-        None => shorten(&error.to_string()),
-    }
+    shorten(&with_causes(error))
 }

@@ -8,75 +8,32 @@ use std::rc::Rc;
 use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
 
 use super::super::builtins::ResultSize;
-use super::size::resolved;
+use super::super::schema::resolved;
+use super::syntax::{Step, fixed_start, steps};
 use super::{
     BindingSite, MAX_NUMBER_NODES, MAX_STEPS, MAX_TABLE_NODES, MAX_WRITTEN_NODES, ModuleContext, Path, Scope, Size,
-    SizeEstimator, SizeResult, ValueOrigin, Variable, builtins, checked, graph, too_large,
+    SizeEstimator, SizeResult, Source, Variable, builtins, checked, syntax, too_large,
 };
 use tollgate_core::diagnostic::Diagnostic;
-
-/// One step of a reference after its first name.
-pub(super) enum Step<'a> {
-    /// `.key` or `["key"]`.
-    Fixed(String),
-    /// `[expression]`.
-    Index(&'a Expr),
-}
-
-impl Step<'_> {
-    pub(super) fn fixed(&self) -> Option<&str> {
-        match self {
-            Self::Fixed(text) => Some(text),
-            Self::Index(_) => None,
-        }
-    }
-}
-
-/// The steps of a reference, starting at its base.
-pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
-    let mut steps = Vec::new();
-    let mut expr = expr;
-    loop {
-        expr = match expr {
-            Expr::RefDot {
-                refr, field: (span, _), ..
-            } => {
-                steps.push(Step::Fixed(span.text().to_owned()));
-                refr
-            }
-            Expr::RefBrack { refr, index, .. } => {
-                steps.push(match builtins::text(index) {
-                    Some(text) => Step::Fixed(text.to_string()),
-                    None => Step::Index(index),
-                });
-                refr
-            }
-            _ => break,
-        };
-    }
-    steps.reverse();
-    steps
-}
 
 /// Names that a module imports, with their full paths including `data` or `input`.
 pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
     let mut imports = BTreeMap::new();
     for import in &module.imports {
-        let Some((path, _)) = graph::split_reference(&import.refr) else {
+        let (Expr::Var { span, .. } | Expr::RefDot { field: (span, _), .. }) = &*import.refr else {
             continue;
         };
-        let Some(last) = graph::last_name(&import.refr) else {
-            continue;
-        };
-        imports.insert(import.r#as.as_ref().map_or(last, |span| span.text()), path);
+        if let Some(path) = fixed_start(&import.refr) {
+            imports.insert(import.r#as.as_ref().unwrap_or(span).text(), path);
+        }
     }
     imports
 }
 
 /// The path below `data` to which a function's name refers, if a rule has it.
 fn function_path<T>(context: &ModuleContext<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
-    let (path, _) = graph::split_reference(function)?;
-    let full = graph::resolve(&context.package, |name| context.imports.get(name), &path)?;
+    let path = fixed_start(function)?;
+    let full = syntax::resolve(&context.package, |name| context.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
@@ -85,7 +42,7 @@ pub(super) fn arity(context: &ModuleContext<'_>, functions: &BTreeMap<Path, usiz
     if let Some(path) = function_path(context, functions, function) {
         return functions.get(&path).copied();
     }
-    let (path, _) = graph::split_reference(function)?;
+    let path = fixed_start(function)?;
     builtins::arity(&path.join("."))
 }
 
@@ -99,7 +56,7 @@ impl<'a> SizeEstimator<'a> {
         if self.steps > MAX_STEPS {
             let message = format!("more than {MAX_STEPS} steps are needed to tell how large values can get");
             let hint = "call functions with fewer different arguments";
-            return Err(too_large(graph::base(expr).span(), message, hint));
+            return Err(too_large(syntax::base(expr).span(), message, hint));
         }
         let size = match expr {
             Expr::String { span, .. } | Expr::RawString { span, .. } | Expr::Number { span, .. } => {
@@ -142,7 +99,7 @@ impl<'a> SizeEstimator<'a> {
                 Size::ONE
             }
         };
-        checked(size, graph::base(expr).span())
+        checked(size, syntax::base(expr).span())
     }
 
     /// `index`: the size of the key of each item if the head names no key.
@@ -172,12 +129,10 @@ impl<'a> SizeEstimator<'a> {
 
     fn reference(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> SizeResult {
         let steps = steps(expr);
-        for step in &steps {
-            if let Step::Index(index) = step {
-                self.expr(scope, index)?;
-            }
+        for index in steps.iter().filter_map(Step::index) {
+            self.expr(scope, index)?;
         }
-        let base = graph::base(expr);
+        let base = syntax::base(expr);
         let Expr::Var { span, .. } = base else {
             let size = self.expr(scope, base)?;
             return Ok(steps.iter().fold(size, |size, _| size.any_item()).into_shared());
@@ -279,7 +234,7 @@ impl<'a> SizeEstimator<'a> {
         }
         let (root, below) = path.split_first()?;
         let size = if root == "input" {
-            let mut schema = resolved(self.schema, self.schema);
+            let mut schema = self.schema;
             let mut steps = below.iter();
             let mut rest = 0;
             for key in steps.by_ref() {
@@ -287,7 +242,7 @@ impl<'a> SizeEstimator<'a> {
                     rest = 1;
                     break;
                 };
-                schema = resolved(self.schema, next);
+                schema = resolved(self.schema, next).unwrap_or(next);
             }
             rest += steps.count();
             (0..rest).fold(Size::of_schema(self.schema, schema), |size, _| size.any_item())
@@ -326,15 +281,13 @@ impl<'a> SizeEstimator<'a> {
         scope.open.push((variable, scope.queries));
         let outer_cycle_start = std::mem::replace(&mut scope.cycle_start, usize::MAX);
         let mut size = Size::NONE;
-        for origin in definition.variables.origins.get(&variable).into_iter().flatten() {
-            size = size.either(match *origin {
-                ValueOrigin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
-                ValueOrigin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
-                ValueOrigin::Argument(argument, levels) => {
-                    let given = scope.arguments.get(argument).copied().unwrap_or(Size::ONE);
-                    inside(given, levels)
-                }
-            });
+        for &(source, levels) in definition.variables.origins.get(&variable).into_iter().flatten() {
+            let given = match source {
+                Source::Value(expr) => self.expr(scope, expr)?,
+                Source::Key(expr) => self.expr(scope, expr)?.any_key(),
+                Source::Argument(argument) => scope.arguments.get(argument).copied().unwrap_or(Size::ONE),
+            };
+            size = size.either(inside(given, levels));
         }
         scope.open.pop();
         let size = size.into_shared();
@@ -349,14 +302,12 @@ impl<'a> SizeEstimator<'a> {
     fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> SizeResult {
         let context = self.modules.get(scope.definition.module);
         let rule = context.and_then(|context| function_path(context, &self.rules, function));
-        let name = graph::split_reference(function)
-            .map(|(path, _)| path.join("."))
-            .unwrap_or_default();
+        let name = fixed_start(function).unwrap_or_default().join(".");
         let arity = match &rule {
             Some(path) => self
                 .rules
                 .get(path)
-                .and_then(|definitions| definitions.iter().find_map(|definition| graph::arity(definition.rule))),
+                .and_then(|definitions| definitions.iter().find_map(|definition| syntax::arity(definition.rule))),
             None => builtins::arity(&name),
         };
         let mut arguments = Vec::with_capacity(parameters.len());
@@ -384,7 +335,6 @@ fn scope_is_global(name: &str) -> bool {
     name == "input" || name == "data"
 }
 
-/// The size of the result of a built-in function.
 fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeResult {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
     let first = argument(0);
@@ -428,7 +378,7 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
     if observed > allowed {
         let message = format!("what the function takes can have {observed} nodes written out, {allowed} are allowed");
         return Err(too_large(
-            graph::base(function).span(),
+            syntax::base(function).span(),
             message,
             "give it only the fields it needs",
         ));
@@ -449,7 +399,11 @@ fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> SizeResult 
             digits.saturating_mul(64),
             MAX_NUMBER_NODES * 64
         );
-        return Err(too_large(graph::base(expr).span(), message, "multiply smaller numbers"));
+        return Err(too_large(
+            syntax::base(expr).span(),
+            message,
+            "multiply smaller numbers",
+        ));
     }
     Ok(Size::flat(digits, 1))
 }

@@ -6,6 +6,7 @@
 
 use serde_json::Value as Json;
 
+use super::super::schema::resolved;
 use super::super::{MAX_INSTRUCTIONS, MAX_MEMORY_BYTES};
 
 /// Bytes of text or digits that count as one node.
@@ -32,9 +33,7 @@ pub(super) struct Size {
     item: u64,
     /// The largest tree of a direct key.
     key: u64,
-    /// Number of direct items.
     pub(super) length: u64,
-    /// Levels of brackets.
     pub(super) depth: u64,
     /// The largest text or number anywhere in it, in nodes.
     pub(super) scalar: u64,
@@ -49,7 +48,6 @@ impl Size {
     /// A boolean, null, a small number or an empty collection.
     pub(super) const ONE: Self = Self::scalar(1);
 
-    /// A text or number of `nodes`.
     pub(super) const fn scalar(nodes: u64) -> Self {
         Self {
             tree: nodes,
@@ -63,7 +61,6 @@ impl Size {
         }
     }
 
-    /// A text of `bytes`.
     pub(super) fn text(bytes: usize) -> Self {
         Self::scalar(1 + (bytes / BYTES_PER_NODE) as u64)
     }
@@ -73,13 +70,11 @@ impl Size {
         let length = self.scalar.saturating_mul(BYTES_PER_NODE as u64).saturating_add(1);
         Self {
             tree: length.saturating_add(self.scalar),
-            shared: self.scalar,
             item: self.scalar,
             key: 1,
             length,
             depth: 1,
-            scalar: self.scalar,
-            escapes: 0,
+            ..Self::scalar(self.scalar)
         }
     }
 
@@ -129,7 +124,6 @@ impl Size {
         }
     }
 
-    /// Any item.
     pub(super) fn any_item(self) -> Self {
         self.below(self.item)
     }
@@ -191,7 +185,6 @@ impl Size {
         }
     }
 
-    /// Its keys as a set.
     pub(super) fn keys(self) -> Self {
         Self { item: self.key, ..self }
     }
@@ -202,7 +195,6 @@ impl Size {
         Self::scalar(nodes.max(1).saturating_mul(factor))
     }
 
-    /// The size of a JSON value.
     pub(super) fn of_json(value: &Json) -> Self {
         match value {
             Json::Null | Json::Bool(_) => Self::ONE,
@@ -221,7 +213,7 @@ impl Size {
 
     /// The size of a value that fits the JSON Schema `schema`, a part of `whole`.
     pub(super) fn of_schema(whole: &Json, schema: &Json) -> Self {
-        let schema = resolved(whole, schema);
+        let schema = resolved(whole, schema).unwrap_or(schema);
         let text = |key: &str| Some(Self::text(key.len()));
         match schema.get("type").and_then(Json::as_str) {
             Some("object") => {
@@ -247,12 +239,4 @@ impl Size {
         }
         .into_shared()
     }
-}
-
-/// The schema to which a `$ref` within `whole` refers.
-pub(super) fn resolved<'a>(whole: &'a Json, schema: &'a Json) -> &'a Json {
-    let target = schema.get("$ref").and_then(Json::as_str);
-    target
-        .and_then(|target| whole.pointer(target.strip_prefix('#')?))
-        .unwrap_or(schema)
 }

@@ -6,17 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssign, RuleBody, RuleHead};
+use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleBody, RuleHead};
 
-/// An expression that could give a variable its value.
+use super::syntax;
+
+/// What could give a variable its value.
 #[derive(Clone, Copy)]
-pub(super) enum ValueOrigin<'a> {
-    /// A part of the value of an expression, this many levels inside.
-    Inside(&'a Expr, usize),
-    /// A part of a key of the value of an expression, this many levels inside the key.
-    Key(&'a Expr, usize),
-    /// A part of the argument with this index, this many levels inside.
-    Argument(usize, usize),
+pub(super) enum Source<'a> {
+    Value(&'a Expr),
+    /// A key of the value of an expression.
+    Key(&'a Expr),
+    /// The argument with this index.
+    Argument(usize),
 }
 
 /// A variable: its name and the number of its declaration, from 1. All variables that are not
@@ -31,7 +32,8 @@ pub(super) struct Variable<'a> {
 /// The variables of one rule, with the origins of their values.
 #[derive(Default)]
 pub(super) struct RuleVariables<'a> {
-    pub(super) origins: BTreeMap<Variable<'a>, Vec<ValueOrigin<'a>>>,
+    /// Each origin with the number of levels inside it.
+    pub(super) origins: BTreeMap<Variable<'a>, Vec<(Source<'a>, usize)>>,
     /// The variables that a name means in an expression. There is more than one in the head of a
     /// rule with several bodies.
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
@@ -62,16 +64,10 @@ impl<'a> RuleVariables<'a> {
         variables.scopes.push(BTreeMap::new());
         if let RuleHead::Func { args, .. } = head {
             for argument in args {
-                each_name(argument, &mut |name| {
-                    variables.declare(name, BindingSite::AtDeclaration)
-                });
+                variables.declare_names(argument);
             }
             for (at, argument) in args.iter().enumerate() {
-                variables.pattern(
-                    argument,
-                    &|levels| ValueOrigin::Argument(at, levels),
-                    (0, BindingSite::AtDeclaration),
-                );
+                variables.pattern(argument, (Source::Argument(at), 0), BindingSite::AtDeclaration);
             }
         }
         let mut collector = VariableCollector { variables, arity };
@@ -84,7 +80,6 @@ impl<'a> RuleVariables<'a> {
         collector.variables
     }
 
-    /// Whether `index` iterates over all items.
     pub(super) fn iterates(&self, index: &Expr) -> bool {
         self.iterating.contains(&std::ptr::from_ref(index))
     }
@@ -106,6 +101,12 @@ impl<'a> RuleVariables<'a> {
         }
     }
 
+    fn declare_names(&mut self, pattern: &'a Expr) {
+        for (name, _) in names(pattern) {
+            self.declare(name, BindingSite::AtDeclaration);
+        }
+    }
+
     fn meaning(&self, name: &'a str) -> Variable<'a> {
         let declared = self.scopes.iter().rev().find_map(|scope| scope.get(name));
         declared.copied().unwrap_or(Variable {
@@ -119,7 +120,7 @@ impl<'a> RuleVariables<'a> {
     ///
     /// - `by`: whether this is the declaration. If a declaration gives a variable its value, other
     ///   expressions only compare it and are not origins.
-    fn bind(&mut self, name: &'a str, origin: ValueOrigin<'a>, by: BindingSite) {
+    fn bind(&mut self, name: &'a str, origin: (Source<'a>, usize), by: BindingSite) {
         let variable = self.meaning(name);
         if name != "_" && variable.bound == by {
             self.origins.entry(variable).or_default().push(origin);
@@ -128,39 +129,22 @@ impl<'a> RuleVariables<'a> {
 
     /// Binds the variables of a pattern to parts of what it is matched with, starting at that many
     /// levels inside.
-    fn pattern(
-        &mut self,
-        pattern: &'a Expr,
-        origin: &dyn Fn(usize) -> ValueOrigin<'a>,
-        (levels, by): (usize, BindingSite),
-    ) {
-        match pattern {
-            Expr::Var { span, .. } => self.bind(span.text(), origin(levels), by),
-            Expr::Array { items, .. } | Expr::Set { items, .. } => {
-                items
-                    .iter()
-                    .for_each(|item| self.pattern(item, origin, (levels + 1, by)));
-            }
-            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
-                self.pattern(key, origin, (levels + 1, by));
-                self.pattern(value, origin, (levels + 1, by));
-            }),
-            _ => {}
+    fn pattern(&mut self, pattern: &'a Expr, (source, levels): (Source<'a>, usize), by: BindingSite) {
+        for (name, inside) in names(pattern) {
+            self.bind(name, (source, levels + inside), by);
         }
     }
 }
 
-/// Calls `found` for each name in a pattern.
-fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
-    match pattern {
-        Expr::Var { span, .. } => found(span.text()),
-        Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().for_each(|item| each_name(item, found)),
-        Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
-            each_name(key, found);
-            each_name(value, found);
-        }),
-        _ => {}
-    }
+/// The names in a pattern, each with the number of brackets around it.
+fn names(pattern: &Expr) -> Vec<(&str, usize)> {
+    let items = match pattern {
+        Expr::Var { span, .. } => return vec![(span.text(), 0)],
+        Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => syntax::parts(pattern).exprs,
+        _ => Vec::new(),
+    };
+    let names = items.into_iter().flat_map(names);
+    names.map(|(name, levels)| (name, levels + 1)).collect()
 }
 
 struct VariableCollector<'a, 'b> {
@@ -173,7 +157,7 @@ impl<'a> VariableCollector<'a, '_> {
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
         self.variables.scopes.push(BTreeMap::new());
         self.statements(&body.query);
-        self.assign(body.assign.as_ref());
+        body.assign.iter().for_each(|assign| self.expr(&assign.value));
         if !body.is_else {
             self.head(head);
         }
@@ -181,26 +165,11 @@ impl<'a> VariableCollector<'a, '_> {
     }
 
     fn head(&mut self, head: &'a RuleHead) {
-        let (refr, value) = match head {
-            RuleHead::Compr { refr, assign, .. } | RuleHead::Func { refr, assign, .. } => {
-                (refr, assign.as_ref().map(|assign| &assign.value))
-            }
-            RuleHead::Set { refr, key, .. } => (refr, key.as_ref()),
-        };
+        let (name, _, value) = syntax::head_parts(head);
         value.into_iter().for_each(|value| self.expr(value));
         // The brackets of a head contain keys to create, not items to look up.
-        let mut refr: &'a Expr = refr;
-        while let Expr::RefDot { refr: inner, .. } | Expr::RefBrack { refr: inner, .. } = refr {
-            if let Expr::RefBrack { index, .. } = refr {
-                self.expr(index);
-            }
-            refr = inner;
-        }
-    }
-
-    fn assign(&mut self, assign: Option<&'a RuleAssign>) {
-        if let Some(assign) = assign {
-            self.expr(&assign.value);
+        for index in syntax::steps(name).iter().filter_map(syntax::Step::index) {
+            self.expr(index);
         }
     }
 
@@ -223,23 +192,14 @@ impl<'a> VariableCollector<'a, '_> {
                 } => {
                     self.expr(collection);
                     for pattern in key.iter().chain([value]) {
-                        each_name(pattern, &mut |name| {
-                            self.variables.declare(name, BindingSite::AtDeclaration)
-                        });
+                        self.variables.declare_names(pattern);
                     }
+                    let by = BindingSite::AtDeclaration;
                     if let Some(key) = key {
-                        self.variables.pattern(
-                            key,
-                            &|levels| ValueOrigin::Key(collection, levels),
-                            (0, BindingSite::AtDeclaration),
-                        );
+                        self.variables.pattern(key, (Source::Key(collection), 0), by);
                         self.expr(key);
                     }
-                    self.variables.pattern(
-                        value,
-                        &|levels| ValueOrigin::Inside(collection, levels),
-                        (1, BindingSite::AtDeclaration),
-                    );
+                    self.variables.pattern(value, (Source::Value(collection), 1), by);
                     self.expr(value);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
@@ -256,12 +216,11 @@ impl<'a> VariableCollector<'a, '_> {
                     for name in key.iter().chain([value]) {
                         self.variables.declare(name.text(), BindingSite::Elsewhere);
                     }
+                    let by = BindingSite::Elsewhere;
                     if let Some(key) = key {
-                        self.variables
-                            .bind(key.text(), ValueOrigin::Key(domain, 0), BindingSite::Elsewhere);
+                        self.variables.bind(key.text(), (Source::Key(domain), 0), by);
                     }
-                    self.variables
-                        .bind(value.text(), ValueOrigin::Inside(domain, 1), BindingSite::Elsewhere);
+                    self.variables.bind(value.text(), (Source::Value(domain), 1), by);
                     self.nested(query, &[]);
                     self.variables.scopes.pop();
                 }
@@ -269,40 +228,16 @@ impl<'a> VariableCollector<'a, '_> {
         }
     }
 
-    fn each(&mut self, expressions: &'a [ExprRef]) {
-        expressions.iter().for_each(|expr| self.expr(expr));
-    }
-
     fn expr(&mut self, expr: &'a Expr) {
         match expr {
-            Expr::String { .. }
-            | Expr::RawString { .. }
-            | Expr::Number { .. }
-            | Expr::Bool { .. }
-            | Expr::Null { .. } => {}
             Expr::Var { span, .. } => self.mention(expr, span.text()),
-            Expr::Array { items, .. } | Expr::Set { items, .. } => self.each(items),
-            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
-                self.expr(key);
-                self.expr(value);
-            }),
-            Expr::ArrayCompr { term, query, .. } | Expr::SetCompr { term, query, .. } => self.nested(query, &[term]),
-            Expr::ObjectCompr { key, value, query, .. } => self.nested(query, &[key, value]),
             Expr::Call { fcn, params, .. } => self.call(expr, fcn, params),
-            Expr::UnaryExpr { expr, .. } => self.expr(expr),
-            Expr::RefDot { refr, .. } => self.expr(refr),
-            Expr::RefBrack { refr, index, .. } => {
-                self.index(refr, index);
-                self.expr(refr);
-                self.expr(index);
-            }
+            Expr::RefBrack { refr, index, .. } => self.index(refr, index),
             Expr::AssignExpr { op, lhs, rhs, .. } => {
                 self.expr(rhs);
                 match op {
                     AssignOp::ColEq => {
-                        each_name(lhs, &mut |name| {
-                            self.variables.declare(name, BindingSite::AtDeclaration)
-                        });
+                        self.variables.declare_names(lhs);
                         self.unify(lhs, rhs, BindingSite::AtDeclaration);
                     }
                     AssignOp::Eq => {
@@ -310,19 +245,14 @@ impl<'a> VariableCollector<'a, '_> {
                         self.unify(rhs, lhs, BindingSite::Elsewhere);
                     }
                 }
-                self.expr(lhs);
+                return self.expr(lhs);
             }
-            Expr::BinExpr { lhs, rhs, .. } | Expr::BoolExpr { lhs, rhs, .. } | Expr::ArithExpr { lhs, rhs, .. } => {
-                self.expr(lhs);
-                self.expr(rhs);
-            }
-            Expr::Membership {
-                key, value, collection, ..
-            } => {
-                self.each(key.as_slice());
-                self.expr(value);
-                self.expr(collection);
-            }
+            _ => {}
+        }
+        let syntax::Parts { exprs, query } = syntax::parts(expr);
+        match query {
+            Some(query) => self.nested(query, &exprs),
+            None => exprs.into_iter().for_each(|part| self.expr(part)),
         }
     }
 
@@ -344,21 +274,16 @@ impl<'a> VariableCollector<'a, '_> {
                     .zip(values)
                     .for_each(|(item, value)| self.unify(item, value, by));
             }
-            _ => self
-                .variables
-                .pattern(pattern, &|levels| ValueOrigin::Inside(value, levels), (0, by)),
+            _ => self.variables.pattern(pattern, (Source::Value(value), 0), by),
         }
     }
 
     /// `collection[index]`: a variable that is not bound yet iterates over all keys.
     fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
-        let origin = |levels| ValueOrigin::Key(collection, levels);
-        self.variables.pattern(index, &origin, (0, BindingSite::Elsewhere));
-        let mut open = false;
-        each_name(index, &mut |name| {
-            open |= name == "_" || self.variables.meaning(name).bound == BindingSite::Elsewhere;
-        });
-        if open {
+        self.variables
+            .pattern(index, (Source::Key(collection), 0), BindingSite::Elsewhere);
+        let is_open = |name| name == "_" || self.variables.meaning(name).bound == BindingSite::Elsewhere;
+        if names(index).into_iter().any(|(name, _)| is_open(name)) {
             self.variables.iterating.insert(std::ptr::from_ref(index));
         }
     }
@@ -368,9 +293,8 @@ impl<'a> VariableCollector<'a, '_> {
         if let Some((last, rest)) = parameters.split_last()
             && (self.arity)(function).is_none_or(|arity| arity == rest.len())
         {
-            let origin = |levels| ValueOrigin::Inside(call, levels);
-            self.variables.pattern(last, &origin, (0, BindingSite::Elsewhere));
+            self.variables
+                .pattern(last, (Source::Value(call), 0), BindingSite::Elsewhere);
         }
-        self.each(parameters);
     }
 }

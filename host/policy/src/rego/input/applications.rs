@@ -3,13 +3,11 @@
 //!
 //! Security: the input contains no credential, no header and no body.
 
-use std::sync::LazyLock;
-
 use regorus::Value;
 use regorus::value::Object;
 
 use super::kubernetes::request;
-use super::{PrincipalFacts, RbacVerdict, labels, object_with_keys, verdict};
+use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, permitted_destination, reusable, verdict};
 use crate::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -77,43 +75,25 @@ impl ApplicationFacts {
             acting_identity,
         } = *details;
         let application = &indexed.application;
-        let name = &application.name;
-        let parts = [
+        let application_value = reusable([
+            ("namespace", application.name.namespace.as_str().into()),
+            ("name", application.name.name.as_str().into()),
+            ("project", application.project.as_str().into()),
+            ("labels", labels(&application.labels)),
+        ]);
+        let project = reusable([
+            ("name", project.name.as_str().into()),
+            ("labels", labels(&project.labels)),
+        ]);
+        let namespace = &application.destination.namespace;
+        Self(reusable([
             ("principal", principal.0.clone()),
-            (
-                "application",
-                object_with_keys([
-                    ("namespace", Value::from(name.namespace.as_str())),
-                    ("name", Value::from(name.name.as_str())),
-                    ("project", Value::from(application.project.as_str())),
-                    ("labels", labels(&application.labels)),
-                ]),
-            ),
-            (
-                "project",
-                object_with_keys([
-                    ("name", Value::from(project.name.as_str())),
-                    ("labels", labels(&project.labels)),
-                ]),
-            ),
-            (
-                "destination",
-                object_with_keys([
-                    ("name", Value::from(cluster.name.as_str())),
-                    ("server", Value::from(cluster.server.as_str())),
-                    ("namespace", Value::from(application.destination.namespace.as_str())),
-                    ("permitted", Value::from(permitted)),
-                ]),
-            ),
+            ("application", application_value.into_value()),
+            ("project", project.into_value()),
+            ("destination", permitted_destination(cluster, namespace, permitted)),
             ("identity", identity(mode, acting_identity, &indexed.derived_account)),
             ("rbac", rbac(verdicts)),
-        ];
-        Self(
-            parts
-                .into_iter()
-                .map(|(key, value)| (Value::from(key), value))
-                .collect(),
-        )
+        ]))
     }
 }
 
@@ -125,15 +105,14 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
         logs_get,
         exec_create,
     } = verdicts;
-    super::KEYS.with(|keys| {
-        object_with_keys([
-            ("applications_get", verdict(keys, applications_get)),
-            ("applications_sync", verdict(keys, applications_sync)),
-            ("applications_override", verdict(keys, applications_override)),
-            ("logs_get", verdict(keys, logs_get)),
-            ("exec_create", verdict(keys, exec_create)),
-        ])
-    })
+    let verdicts = reusable([
+        ("applications_get", verdict(applications_get)),
+        ("applications_sync", verdict(applications_sync)),
+        ("applications_override", verdict(applications_override)),
+        ("logs_get", verdict(logs_get)),
+        ("exec_create", verdict(exec_create)),
+    ]);
+    verdicts.into_value()
 }
 
 /// Who acts, and who would act if service accounts acted.
@@ -148,9 +127,9 @@ fn identity(
     };
     let what = match derived_account {
         Ok(derived) => ("acting", account_value(derived)),
-        Err(error) => ("error", Value::from(one_line(&error.to_string(), MAX_REASON_BYTES))),
+        Err(error) => ("error", one_line(&error.to_string(), MAX_REASON_BYTES).into()),
     };
-    object_with_keys([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
+    reusable([("mode", mode.as_str().into()), ("acts", acts.into()), what]).into_value()
 }
 
 fn account_value(derived: &DerivedAccount) -> Value {
@@ -159,38 +138,29 @@ fn account_value(derived: &DerivedAccount) -> Value {
         impersonation,
         by,
     } = derived;
-    let mut parts = Vec::new();
-    match &**impersonation {
-        Impersonation::Nobody => {}
-        Impersonation::As(identity) => parts.push(("user", Value::from(identity.username.as_str()))),
-    }
-    if let Some(account) = account {
-        parts.push(("namespace", Value::from(account.namespace.as_str())));
-        parts.push(("name", Value::from(account.name.as_str())));
-    }
-    match by {
-        AccountSource::Entry { index, location } => {
-            parts.push(("by", Value::from("entry")));
-            parts.push(("index", Value::from(u64::try_from(*index).unwrap_or(u64::MAX))));
-            parts.push(("location", Value::from(location.to_string())));
-        }
-        AccountSource::Fallback(_) => parts.push(("by", Value::from("fallback"))),
-    }
-    parts
-        .into_iter()
-        .map(|(key, value)| (Value::from(key), value))
-        .collect::<Object>()
-        .into_value()
-}
-
-keys!(access, object, operation, permitted, reason, request, restriction);
-
-thread_local! {
-    static KEYS: Keys = Keys::new();
+    let user = match &**impersonation {
+        Impersonation::Nobody => None,
+        Impersonation::As(identity) => Some(identity.username.as_str()),
+    };
+    let (by, entry) = match by {
+        AccountSource::Entry { index, location } => ("entry", Some((*index, location.to_string()))),
+        AccountSource::Fallback(_) => ("fallback", None),
+    };
+    let (index, location) = entry.unzip();
+    let account = account.as_ref();
+    let value = reusable([
+        ("user", optional(user)),
+        ("namespace", optional(account.map(|account| account.namespace.as_str()))),
+        ("name", optional(account.map(|account| account.name.as_str()))),
+        ("by", by.into()),
+        ("index", optional(index)),
+        ("location", optional(location)),
+    ]);
+    value.into_value()
 }
 
 /// Input of `data.tollgate.applications.decision`. The schema is
-/// [`application_input_schema`]; docs/policies.md explains it.
+/// [`Front::input_schema`](crate::rego::Front::input_schema); docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplicationInput<'a> {
     /// The caller and the Application.
@@ -209,36 +179,29 @@ impl ApplicationInput<'_> {
     /// The value on which a bundle decides. Takes about a microsecond, as all but the request was
     /// built before.
     pub fn to_value(self) -> Value {
-        KEYS.with(|keys| {
-            let mut input = self.facts.0.clone();
-            input.insert(keys.request.clone(), request(self.attributes));
-            input.insert(keys.access.clone(), Value::from(self.access.as_str()));
-            input.insert(keys.operation.clone(), Value::from(self.operation.as_str()));
-            let permitted = || super::object([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]);
-            let refused = |reason: &str| {
-                let reason = Value::from(one_line(reason, MAX_REASON_BYTES));
-                super::object([(&keys.permitted, Value::from(false)), (&keys.reason, reason)])
-            };
-            let restriction = match self.checks.project_lists {
-                ProjectListCheck::Permitted => permitted(),
-                ProjectListCheck::Refused(reason) => refused(reason),
-            };
-            input.insert(keys.restriction.clone(), restriction);
-            match self.checks.ownership {
-                OwnershipCheck::NotChecked => None,
-                OwnershipCheck::Permitted => input.insert(keys.object.clone(), permitted()),
-                OwnershipCheck::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),
-            };
-            input.into_value()
-        })
+        let permitted = || object([("permitted", true.into()), ("reason", "".into())]);
+        let refused = |reason: &str| {
+            let reason = one_line(reason, MAX_REASON_BYTES);
+            object([("permitted", false.into()), ("reason", reason.into())])
+        };
+        let restriction = match self.checks.project_lists {
+            ProjectListCheck::Permitted => permitted(),
+            ProjectListCheck::Refused(reason) => refused(reason),
+        };
+        let owned = match self.checks.ownership {
+            OwnershipCheck::NotChecked => Value::Undefined,
+            OwnershipCheck::Permitted => permitted(),
+            OwnershipCheck::Refused(reason) => refused(reason),
+        };
+        let mut input = self.facts.0.clone();
+        let parts = [
+            ("request", request(self.attributes)),
+            ("access", self.access.as_str().into()),
+            ("operation", self.operation.as_str().into()),
+            ("restriction", restriction),
+            ("object", owned),
+        ];
+        insert(&mut input, parts);
+        input.into_value()
     }
-}
-
-/// JSON Schema (2020-12) of the input of the Applications front.
-pub fn application_input_schema() -> &'static serde_json::Value {
-    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
-        serde_json::from_str(include_str!("applications.schema.json")).unwrap_or(serde_json::Value::Bool(false))
-    });
-    &SCHEMA
 }

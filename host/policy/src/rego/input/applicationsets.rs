@@ -8,41 +8,13 @@
 //!
 //! Security: the input contains no credential and no whole Application object.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
 
 use regorus::Value;
 use regorus::value::Object;
 
-use super::{PrincipalFacts, RbacVerdict, labels, object_with_keys, texts};
+use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, reusable, texts};
 use tollgate_state::{Cluster, Project};
-
-keys!(
-    action,
-    allow,
-    application,
-    checks,
-    cluster,
-    destination,
-    generator,
-    namespace,
-    name,
-    object,
-    ownership,
-    permitted,
-    project,
-    rbac,
-    reason,
-    repository,
-    resource,
-    rule,
-    source,
-    stage,
-    why,
-);
-
-thread_local! {
-    static KEYS: Keys = Keys::new();
-}
 
 /// An ApplicationSet, as policies see it.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +28,7 @@ pub struct ApplicationSetDetails<'a> {
     /// Projects that its RBAC objects are in, as far as known.
     pub projects: &'a [String],
     /// `metadata.labels`.
-    pub labels: &'a std::collections::BTreeMap<String, String>,
+    pub labels: &'a BTreeMap<String, String>,
     /// Kinds of its generators.
     pub generators: &'a [&'static str],
 }
@@ -76,25 +48,19 @@ impl ApplicationSetFacts {
             labels: set_labels,
             generators,
         } = *set;
-        let set = object_with_keys([
-            ("namespace", Value::from(namespace)),
-            ("name", Value::from(name)),
-            ("project", Value::from(project)),
+        let set = reusable([
+            ("namespace", namespace.into()),
+            ("name", name.into()),
+            ("project", project.into()),
             ("projects", texts(projects.iter().map(String::as_str))),
             ("labels", labels(set_labels)),
             ("generators", texts(generators.iter().copied())),
         ]);
-        let parts = [
+        Self(reusable([
             ("principal", principal.0.clone()),
-            ("operation", Value::from(operation)),
-            ("set", set),
-        ];
-        Self(
-            parts
-                .into_iter()
-                .map(|(key, value)| (Value::from(key), value))
-                .collect(),
-        )
+            ("operation", operation.into()),
+            ("set", set.into_value()),
+        ]))
     }
 }
 
@@ -113,42 +79,36 @@ impl CheckedFact {
 
     /// A project.
     pub fn project(name: &str, project: Option<&Project>, refused: Option<&str>) -> Self {
-        let empty = std::collections::BTreeMap::new();
+        let empty = BTreeMap::new();
         let about = labels(project.map_or(&empty, |project| &project.labels));
-        Self::with([("name", Value::from(name)), ("labels", about)], refused)
+        Self::with([("name", name.into()), ("labels", about)], refused)
     }
 
     /// The destination of an Application.
     ///
     /// - `cluster`: `None` if the destination does not resolve to exactly one cluster.
     pub fn destination(cluster: Option<&Cluster>, namespace: &str, refused: Option<&str>) -> Self {
-        let text = |of: fn(&Cluster) -> &String| Value::from(cluster.map_or("", |cluster| of(cluster)));
+        let (name, server) = cluster.map_or(("", ""), |cluster| (&cluster.name, &cluster.server));
         let about = [
-            ("name", text(|cluster| &cluster.name)),
-            ("server", text(|cluster| &cluster.server)),
-            ("namespace", Value::from(namespace)),
+            ("name", name.into()),
+            ("server", server.into()),
+            ("namespace", namespace.into()),
         ];
         Self::with(about, refused)
     }
 
     /// The sources of the manifests of an Application.
     pub fn source(repositories: &[&str], refused: Option<&str>) -> Self {
-        let about = [("repositories", texts(repositories.iter().copied()))];
-        Self::with(about, refused)
+        Self::with([("repositories", texts(repositories.iter().copied()))], refused)
     }
 
-    fn with<const N: usize>(about: [(&str, Value); N], refused: Option<&str>) -> Self {
-        KEYS.with(|keys| {
-            let mut fact: Object = about
-                .into_iter()
-                .map(|(key, value)| (Value::from(key), value))
-                .collect();
-            fact.insert(keys.permitted.clone(), Value::from(refused.is_none()));
-            if let Some(reason) = refused {
-                fact.insert(keys.reason.clone(), Value::from(reason));
-            }
-            Self(fact.into_value())
-        })
+    fn with<const N: usize>(about: [(&'static str, Value); N], refused: Option<&str>) -> Self {
+        let mut fact = reusable(about);
+        insert(
+            &mut fact,
+            [("permitted", refused.is_none().into()), ("reason", optional(refused))],
+        );
+        Self(fact.into_value())
     }
 }
 
@@ -225,20 +185,8 @@ pub enum ApplicationSetStage<'a> {
     Application(ApplicationChange<'a>),
 }
 
-impl ApplicationSetStage<'_> {
-    fn stage(&self) -> &'static str {
-        match self {
-            Self::Set => "set",
-            Self::Repository { .. } => "repository",
-            Self::Cluster { .. } => "cluster",
-            Self::Generator { .. } => "generator",
-            Self::Application(_) => "application",
-        }
-    }
-}
-
 /// Input of `data.tollgate.applicationsets.decision`. The schema is
-/// [`application_set_input_schema`]; docs/policies.md explains it.
+/// [`Front::input_schema`](crate::rego::Front::input_schema); docs/policies.md explains it.
 #[derive(Clone, Debug)]
 pub struct ApplicationSetInput<'a> {
     /// The input that all evaluations of a request have in common.
@@ -254,79 +202,78 @@ pub struct ApplicationSetInput<'a> {
 impl ApplicationSetInput<'_> {
     /// The value on which a bundle decides. Takes two microseconds for an Application.
     pub fn to_value(&self) -> Value {
-        KEYS.with(|keys| {
-            let mut input = self.facts.0.clone();
-            input.insert(keys.stage.clone(), Value::from(self.subject.stage()));
-            input.insert(keys.rbac.clone(), self.rbac(keys));
-            match &self.subject {
-                ApplicationSetStage::Set => {}
-                ApplicationSetStage::Repository { url, egress } => {
-                    input.insert(keys.repository.clone(), object_with_keys([("url", Value::from(*url))]));
-                    input.insert(keys.source.clone(), egress.0.clone());
-                }
-                ApplicationSetStage::Cluster { name, server } => {
-                    let cluster = object_with_keys([("name", Value::from(*name)), ("server", Value::from(*server))]);
-                    input.insert(keys.cluster.clone(), cluster);
-                }
-                ApplicationSetStage::Generator { kind } => {
-                    input.insert(keys.generator.clone(), object_with_keys([("kind", Value::from(*kind))]));
-                }
-                ApplicationSetStage::Application(part) => application(keys, part, &mut input),
+        let checks: Vec<Value> = self.checks.iter().map(check).collect();
+        let rbac = object([
+            ("checks", checks.into()),
+            ("permitted", self.refused.is_none().into()),
+            ("reason", optional(self.refused)),
+        ]);
+        let mut input = self.facts.0.clone();
+        let stage = match &self.subject {
+            ApplicationSetStage::Set => "set",
+            ApplicationSetStage::Repository { url, egress } => {
+                let repository = object([("url", (*url).into())]);
+                insert(&mut input, [("repository", repository), ("source", egress.0.clone())]);
+                "repository"
             }
-            input.into_value()
-        })
-    }
-
-    fn rbac(&self, keys: &Keys) -> Value {
-        let checks: Vec<Value> = self.checks.iter().map(|one| check(keys, one)).collect();
-        let mut rbac = Object::new();
-        rbac.insert(keys.checks.clone(), Value::from(checks));
-        rbac.insert(keys.permitted.clone(), Value::from(self.refused.is_none()));
-        if let Some(reason) = self.refused {
-            rbac.insert(keys.reason.clone(), Value::from(reason));
-        }
-        rbac.into_value()
+            ApplicationSetStage::Cluster { name, server } => {
+                let cluster = object([("name", (*name).into()), ("server", (*server).into())]);
+                insert(&mut input, [("cluster", cluster)]);
+                "cluster"
+            }
+            ApplicationSetStage::Generator { kind } => {
+                insert(&mut input, [("generator", object([("kind", (*kind).into())]))]);
+                "generator"
+            }
+            ApplicationSetStage::Application(change) => {
+                application(change, &mut input);
+                "application"
+            }
+        };
+        insert(&mut input, [("stage", stage.into()), ("rbac", rbac)]);
+        input.into_value()
     }
 }
 
-fn check(keys: &Keys, check: &RbacCheck<'_>) -> Value {
+fn check(check: &RbacCheck<'_>) -> Value {
     let RbacCheck {
         resource,
         action,
-        object,
-        verdict,
-    } = check;
-    let mut value = Object::new();
-    value.insert(keys.resource.clone(), Value::from(*resource));
-    value.insert(keys.action.clone(), Value::from(*action));
-    value.insert(keys.object.clone(), Value::from(*object));
-    value.insert(keys.allow.clone(), Value::from(verdict.allow));
-    value.insert(keys.why.clone(), Value::from(verdict.why));
-    if let Some(rule) = verdict.rule {
-        value.insert(keys.rule.clone(), Value::from(rule));
-    }
-    value.into_value()
+        object: name,
+        verdict: RbacVerdict { allow, rule, why },
+    } = *check;
+    object([
+        ("resource", resource.into()),
+        ("action", action.into()),
+        ("object", name.into()),
+        ("allow", allow.into()),
+        ("why", why.into()),
+        ("rule", optional(rule)),
+    ])
 }
 
-fn application(keys: &Keys, part: &ApplicationChange<'_>, input: &mut Object) {
+fn application(change: &ApplicationChange<'_>, input: &mut Object) {
     let ApplicationChange {
         namespace,
         name,
         project,
         action,
-        object,
+        object: written,
         ownership,
         placement,
-    } = part;
-    let about = super::object([
-        (&keys.namespace, Value::from(*namespace)),
-        (&keys.name, Value::from(*name)),
-        (&keys.project, Value::from(*project)),
-        (&keys.action, Value::from(*action)),
+    } = change;
+    let about = object([
+        ("namespace", (*namespace).into()),
+        ("name", (*name).into()),
+        ("project", (*project).into()),
+        ("action", (*action).into()),
     ]);
-    input.insert(keys.application.clone(), about);
-    input.insert(keys.object.clone(), object.0.clone());
-    input.insert(keys.ownership.clone(), ownership.0.clone());
+    let parts = [
+        ("application", about),
+        ("object", written.0.clone()),
+        ("ownership", ownership.0.clone()),
+    ];
+    insert(input, parts);
     if let Some(placement) = placement {
         let PlacementChecks {
             project,
@@ -334,22 +281,12 @@ fn application(keys: &Keys, part: &ApplicationChange<'_>, input: &mut Object) {
             source,
             destination,
         } = placement;
-        for (key, fact) in [
-            (&keys.project, project),
-            (&keys.namespace, namespace),
-            (&keys.source, source),
-            (&keys.destination, destination),
-        ] {
-            input.insert(key.clone(), fact.0.clone());
-        }
+        let parts = [
+            ("project", project.0.clone()),
+            ("namespace", namespace.0.clone()),
+            ("source", source.0.clone()),
+            ("destination", destination.0.clone()),
+        ];
+        insert(input, parts);
     }
-}
-
-/// JSON Schema (2020-12) of the input of the ApplicationSet front.
-pub fn application_set_input_schema() -> &'static serde_json::Value {
-    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
-        serde_json::from_str(include_str!("applicationsets.schema.json")).unwrap_or(serde_json::Value::Bool(false))
-    });
-    &SCHEMA
 }

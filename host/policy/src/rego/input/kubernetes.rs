@@ -3,12 +3,11 @@
 //!
 //! Security: the input contains no credential and no header.
 
-use std::sync::LazyLock;
-
 use regorus::Value;
 use regorus::value::Object;
 use serde_json::json;
 
+use super::{insert, object, optional, reusable, texts};
 use crate::impersonate::{AccessInput, Impersonation};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::user::Identity;
@@ -30,23 +29,16 @@ impl KubernetesFacts {
             Impersonation::Nobody => serde_json::Value::Null,
             Impersonation::As(identity) => identity_json(identity),
         };
-        let mut parts = vec![
-            ("agent", agent),
-            ("user", user),
-            ("access", access),
-            ("identity", identity),
-        ];
-        if !job.is_null() {
-            parts.push(("job", job));
-        }
-        let entries = parts
-            .into_iter()
-            .map(|(key, value)| (Value::from(key), Value::from(value)));
-        Self(entries.collect())
+        Self(reusable([
+            ("agent", agent.into()),
+            ("user", user.into()),
+            ("access", access.into()),
+            ("identity", identity.into()),
+            ("job", optional((!job.is_null()).then_some(job))),
+        ]))
     }
 }
 
-/// An identity in the format of the input.
 pub(in crate::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
     let Identity {
         username,
@@ -63,28 +55,8 @@ pub(in crate::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
     object
 }
 
-keys!(
-    also_verb = "alsoVerb",
-    api_group = "apiGroup",
-    api_version = "apiVersion",
-    name,
-    namespace,
-    path,
-    request,
-    resource,
-    resource_request = "resourceRequest",
-    subresource,
-    upgrade,
-    verb,
-    verbs,
-);
-
-thread_local! {
-    static KEYS: Keys = Keys::new();
-}
-
 /// Input of `data.tollgate.kubernetes.decision`. The schema is
-/// [`kubernetes_input_schema`]; docs/policies.md explains it.
+/// [`Front::input_schema`](crate::rego::Front::input_schema); docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct KubernetesInput<'a> {
     /// The caller, the agent and the impersonated identity.
@@ -97,65 +69,38 @@ impl KubernetesInput<'_> {
     /// The value on which a bundle decides. Takes about a microsecond, as all but the request was
     /// built before.
     pub fn to_value(&self) -> Value {
-        KEYS.with(|keys| {
-            let mut input = self.facts.0.clone();
-            input.insert(keys.request.clone(), request(self.attributes));
-            input.into_value()
-        })
+        let mut input = self.facts.0.clone();
+        insert(&mut input, [("request", request(self.attributes))]);
+        input.into_value()
     }
 }
 
-/// A request to a cluster in the format of the input.
 pub(super) fn request(attributes: &Attributes) -> Value {
-    KEYS.with(|keys| {
-        let Attributes {
-            verb,
-            also_verb,
-            resource_request,
-            api_group,
-            api_version,
-            resource,
-            subresource,
-            namespace,
-            name,
-            path,
-            upgrade,
-        } = attributes;
-        let mut request = Object::new();
-        let verbs: Vec<Value> = attributes.verbs().map(Value::from).collect();
-        let given = [
-            (&keys.verb, Value::from(verb.as_str())),
-            (&keys.verbs, Value::from(verbs)),
-            (&keys.resource_request, Value::from(*resource_request)),
-            (&keys.api_group, Value::from(api_group.as_str())),
-            (&keys.api_version, Value::from(api_version.as_str())),
-            (&keys.path, Value::from(path.as_str())),
-        ];
-        for (key, value) in given {
-            request.insert(key.clone(), value);
-        }
-        let optional = [
-            (&keys.also_verb, also_verb.as_deref()),
-            (&keys.resource, resource.as_deref()),
-            (&keys.subresource, subresource.as_deref()),
-            (&keys.namespace, namespace.as_deref()),
-            (&keys.name, name.as_deref()),
-            (&keys.upgrade, *upgrade),
-        ];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                request.insert(key.clone(), Value::from(value));
-            }
-        }
-        request.into_value()
-    })
-}
-
-/// JSON Schema (2020-12) of the input of the Kubernetes front.
-pub fn kubernetes_input_schema() -> &'static serde_json::Value {
-    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
-        serde_json::from_str(include_str!("kubernetes.schema.json")).unwrap_or(serde_json::Value::Bool(false))
-    });
-    &SCHEMA
+    let Attributes {
+        verb,
+        also_verb,
+        resource_request,
+        api_group,
+        api_version,
+        resource,
+        subresource,
+        namespace,
+        name,
+        path,
+        upgrade,
+    } = attributes;
+    object([
+        ("verb", verb.as_str().into()),
+        ("verbs", texts(attributes.verbs())),
+        ("resourceRequest", (*resource_request).into()),
+        ("apiGroup", api_group.as_str().into()),
+        ("apiVersion", api_version.as_str().into()),
+        ("path", path.as_str().into()),
+        ("alsoVerb", optional(also_verb.as_deref())),
+        ("resource", optional(resource.as_deref())),
+        ("subresource", optional(subresource.as_deref())),
+        ("namespace", optional(namespace.as_deref())),
+        ("name", optional(name.as_deref())),
+        ("upgrade", optional(*upgrade)),
+    ])
 }

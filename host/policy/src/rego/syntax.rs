@@ -1,0 +1,192 @@
+//! What the checks of a bundle's modules share: the parts of an expression, the steps of a
+//! reference, and the paths of rules.
+
+use regorus::unstable::{Expr, ExprRef, Module, Query, Rule, RuleHead, Span};
+
+use tollgate_core::diagnostic::Location;
+
+/// The names on the path from `data` to a rule.
+pub(super) type Path = Vec<String>;
+
+pub(super) fn location(span: &Span) -> Location {
+    Location {
+        file: span.source.get_path().as_str().into(),
+        line: span.line,
+        column: span.col,
+    }
+}
+
+/// Where a reference starts. (The span of `a.b` is that of its last dot.)
+pub(super) fn start_of(expr: &Expr) -> Location {
+    location(base(expr).span())
+}
+
+/// The direct parts of an expression, in order, without the name of a called function.
+pub(super) struct Parts<'a> {
+    /// The heads of a comprehension, or all parts of another expression.
+    pub(super) exprs: Vec<&'a Expr>,
+    pub(super) query: Option<&'a Query>,
+}
+
+pub(super) fn parts(expr: &Expr) -> Parts<'_> {
+    let mut query = None;
+    let exprs: Vec<&ExprRef> = match expr {
+        Expr::String { .. }
+        | Expr::RawString { .. }
+        | Expr::Number { .. }
+        | Expr::Bool { .. }
+        | Expr::Null { .. }
+        | Expr::Var { .. } => Vec::new(),
+        Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().collect(),
+        Expr::Object { fields, .. } => fields.iter().flat_map(|(_, key, value)| [key, value]).collect(),
+        Expr::ArrayCompr { term, query: own, .. } | Expr::SetCompr { term, query: own, .. } => {
+            query = Some(&**own);
+            vec![term]
+        }
+        Expr::ObjectCompr {
+            key, value, query: own, ..
+        } => {
+            query = Some(&**own);
+            vec![key, value]
+        }
+        Expr::Call { params, .. } => params.iter().collect(),
+        Expr::UnaryExpr { expr, .. } | Expr::RefDot { refr: expr, .. } => vec![expr],
+        Expr::RefBrack { refr, index, .. } => vec![refr, index],
+        Expr::BinExpr { lhs, rhs, .. }
+        | Expr::BoolExpr { lhs, rhs, .. }
+        | Expr::ArithExpr { lhs, rhs, .. }
+        | Expr::AssignExpr { lhs, rhs, .. } => vec![lhs, rhs],
+        Expr::Membership {
+            key, value, collection, ..
+        } => key.iter().chain([value, collection]).collect(),
+    };
+    Parts {
+        exprs: exprs.into_iter().map(|expr| &**expr).collect(),
+        query,
+    }
+}
+
+/// One step of a reference after its first name.
+pub(super) enum Step<'a> {
+    /// `.key` or `["key"]`.
+    Fixed(&'a str),
+    /// `[expression]`.
+    Index(&'a Expr),
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn fixed(&self) -> Option<&'a str> {
+        match self {
+            Self::Fixed(text) => Some(text),
+            Self::Index(_) => None,
+        }
+    }
+
+    pub(super) fn index(&self) -> Option<&'a Expr> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Index(index) => Some(index),
+        }
+    }
+}
+
+pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
+    let mut steps = Vec::new();
+    let mut expr = expr;
+    loop {
+        expr = match expr {
+            Expr::RefDot {
+                refr, field: (span, _), ..
+            } => {
+                steps.push(Step::Fixed(span.text()));
+                refr
+            }
+            Expr::RefBrack { refr, index, .. } => {
+                steps.push(text(index).map_or(Step::Index(index), Step::Fixed));
+                refr
+            }
+            _ => break,
+        };
+    }
+    steps.reverse();
+    steps
+}
+
+/// The expression that a reference indexes: a name, or else such as in `f(x).y` and `[1, 2][i]`.
+pub(super) fn base(expr: &Expr) -> &Expr {
+    let mut expr = expr;
+    while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
+        expr = refr;
+    }
+    expr
+}
+
+/// The fixed start of a reference to a name.
+pub(super) fn fixed_start(expr: &Expr) -> Option<Path> {
+    let Expr::Var { span, .. } = base(expr) else {
+        return None;
+    };
+    let steps = steps(expr);
+    let fixed = steps.iter().map_while(Step::fixed);
+    Some(std::iter::once(span.text()).chain(fixed).map(str::to_owned).collect())
+}
+
+pub(super) fn text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::String { value, .. } | Expr::RawString { value, .. } => value.as_string().ok().map(AsRef::as_ref),
+        _ => None,
+    }
+}
+
+/// The name of a rule, its arguments, and its value or, for a set, the item that it adds.
+pub(super) fn head_parts(head: &RuleHead) -> (&Expr, &[ExprRef], Option<&Expr>) {
+    let (refr, args, value) = match head {
+        RuleHead::Compr { refr, assign, .. } => (refr, &[][..], assign.as_ref().map(|assign| &assign.value)),
+        RuleHead::Set { refr, key, .. } => (refr, &[][..], key.as_ref()),
+        RuleHead::Func { refr, args, assign, .. } => (refr, &**args, assign.as_ref().map(|assign| &assign.value)),
+    };
+    (refr, args, value.map(|value| &**value))
+}
+
+pub(super) fn head_of(rule: &Rule) -> &Expr {
+    match rule {
+        Rule::Spec { head, .. } => head_parts(head).0,
+        Rule::Default { refr, .. } => refr,
+    }
+}
+
+pub(super) fn arity(rule: &Rule) -> Option<usize> {
+    match rule {
+        Rule::Spec {
+            head: RuleHead::Func { args, .. },
+            ..
+        } => Some(args.len()),
+        Rule::Spec { .. } | Rule::Default { .. } => None,
+    }
+}
+
+pub(super) fn package(module: &Module) -> Path {
+    fixed_start(&module.package.refr).unwrap_or_default()
+}
+
+pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
+    let head = fixed_start(head_of(rule)).unwrap_or_default();
+    package.iter().cloned().chain(head).collect()
+}
+
+/// The path below `data` that a name refers to in a module, if it is not a variable. `import`
+/// returns the full path that a name is imported for.
+pub(super) fn resolve<'a>(
+    package: &[String],
+    import: impl Fn(&str) -> Option<&'a Path>,
+    path: &[String],
+) -> Option<Path> {
+    let (first, rest) = path.split_first()?;
+    if first == "data" {
+        return Some(rest.to_vec());
+    }
+    if let Some(import) = import(first) {
+        return Some(import.iter().skip(1).chain(rest).cloned().collect());
+    }
+    (first != "input").then(|| package.iter().chain(path).cloned().collect())
+}
