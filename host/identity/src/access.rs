@@ -14,7 +14,6 @@ mod embedded;
 pub mod endpoint;
 mod gateway_token;
 mod membership;
-mod owned_query;
 #[cfg(test)]
 mod platform_stub;
 mod remote;
@@ -36,33 +35,33 @@ pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
 /// A query to the platform: whether a credential gives access to an agent.
-#[derive(Debug)]
-pub struct AccessQuery<'a> {
+#[derive(Clone, Debug)]
+pub struct AccessQuery {
     /// The requested agent.
     pub agent: AgentId,
     /// The credential.
-    pub key: AccessKey<'a>,
+    pub key: AccessKey,
 }
 
 /// A credential that was recognized but, except for ID tokens, not yet verified.
-#[derive(Debug)]
-pub enum AccessKey<'a> {
+#[derive(Clone, Debug)]
+pub enum AccessKey {
     /// The part after `pat:<agent>:`.
-    PersonalAccessToken(&'a SecretString),
+    PersonalAccessToken(SecretString),
     /// A verified ID token.
-    OidcIdToken(&'a IdToken),
+    OidcIdToken(Arc<IdToken>),
     /// The cookie's value and the CSRF token beside it.
     SessionCookie {
         /// Value of the cookie, form-decoded once.
-        cookie: &'a SecretString,
+        cookie: SecretString,
         /// Value of the header field or query parameter.
-        csrf_token: &'a SecretString,
+        csrf_token: SecretString,
     },
     /// The part after `ci:<agent>:`.
-    CiJobToken(&'a SecretString),
+    CiJobToken(SecretString),
 }
 
-impl AccessKey<'_> {
+impl AccessKey {
     /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {

@@ -14,8 +14,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use super::agents::{Agents, CredentialSubject, issuer_only_user};
-use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
-use super::{AccessDenyReason, AccessGrant, CredentialOwner, Error, IdToken, LinkedClaims};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error, IdToken, LinkedClaims};
 use crate::clock::Clock;
 use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
@@ -55,15 +54,15 @@ impl EmbeddedPlatform {
     }
 
     /// Answers one query.
-    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &AccessQuery) -> Result<AccessGrant, Error> {
         match &query.key {
-            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
-            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
+            AccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
+            AccessKey::SessionCookie { cookie, csrf_token } => {
                 self.cookie(agents, query.agent, (cookie, csrf_token)).await
             }
-            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
+            AccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
             // Only a platform that runs jobs knows them.
-            OwnedAccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
+            AccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
         }
     }
 

@@ -23,8 +23,7 @@ use zeroize::Zeroizing;
 use super::agents::Agents;
 use super::embedded::EmbeddedPlatform;
 use super::gateway_token::{self, SharedSecret};
-use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
-use super::{AccessDenyReason, AccessGrant, Error, IdToken};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
@@ -111,24 +110,22 @@ impl RemotePlatform {
     /// The platform reports neither when a credential expires nor revocations. Access by its
     /// answer, and everything open by it, therefore ends after `stream_lifetime`; to continue, the
     /// client must be authorized again.
-    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &AccessQuery) -> Result<AccessGrant, Error> {
         let access = match &query.key {
-            OwnedAccessKey::PersonalAccessToken(token) => {
+            AccessKey::PersonalAccessToken(token) => {
                 let person = PersonCredential::new(AccessType::PersonalAccessToken, token, None);
                 self.person(agents, query.agent, person).await
             }
-            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
+            AccessKey::SessionCookie { cookie, csrf_token } => {
                 let person = PersonCredential::new(AccessType::SessionCookie, cookie, Some(csrf_token));
                 self.person(agents, query.agent, person).await
             }
-            OwnedAccessKey::OidcIdToken(token) if token.agent != query.agent => {
-                Err(AccessDenyReason::OtherAgent.into())
-            }
-            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(query.agent) => {
+            AccessKey::OidcIdToken(token) if token.agent != query.agent => Err(AccessDenyReason::OtherAgent.into()),
+            AccessKey::OidcIdToken(_) if agents.is_granted_by_claim(query.agent) => {
                 return self.embedded.evaluate(agents, query).await;
             }
-            OwnedAccessKey::OidcIdToken(token) => self.person(agents, query.agent, PersonCredential::of(token)).await,
-            OwnedAccessKey::CiJobToken(token) => self.job(agents, query.agent, token).await,
+            AccessKey::OidcIdToken(token) => self.person(agents, query.agent, PersonCredential::of(token)).await,
+            AccessKey::CiJobToken(token) => self.job(agents, query.agent, token).await,
         }?;
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);

@@ -238,21 +238,19 @@ impl World {
     }
 
     pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<AccessGrant>, Error> {
-        let secret = SecretString::from(secret);
         let query = AccessQuery {
             agent: id(agent),
-            key: AccessKey::PersonalAccessToken(&secret),
+            key: AccessKey::PersonalAccessToken(SecretString::from(secret)),
         };
         self.authorizer.authorize(&self.agents, &query).await
     }
 
     pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<AccessGrant>, Error> {
-        let (cookie, csrf_token) = (SecretString::from(cookie), SecretString::from(csrf_token));
         let query = AccessQuery {
             agent: id(agent),
             key: AccessKey::SessionCookie {
-                cookie: &cookie,
-                csrf_token: &csrf_token,
+                cookie: SecretString::from(cookie),
+                csrf_token: SecretString::from(csrf_token),
             },
         };
         self.authorizer.authorize(&self.agents, &query).await
@@ -261,7 +259,7 @@ impl World {
     pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<AccessGrant>, Error> {
         let query = AccessQuery {
             agent: token.agent,
-            key: AccessKey::OidcIdToken(token),
+            key: AccessKey::OidcIdToken(Arc::new(token.clone())),
         };
         self.authorizer.authorize(&self.agents, &query).await
     }

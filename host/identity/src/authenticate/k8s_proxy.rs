@@ -30,6 +30,7 @@ pub use query::{AGENT_PARAMETER, CSRF_PARAMETER};
 pub use cookie::is_present as has_cookie;
 pub use subprotocol::is_websocket;
 
+use crate::access::AccessQuery;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::AccessType;
 
@@ -40,48 +41,27 @@ pub const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A credential as sent. Its form is valid; nothing else is known.
 pub enum PresentedCredential {
-    /// `Bearer pat:<agent>:<token>`.
-    Pat {
-        /// The requested agent.
-        agent: AgentId,
-        /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
-        token: SecretString,
-    },
-    /// `Bearer ci:<agent>:<token>`.
-    Ci {
-        /// The requested agent.
-        agent: AgentId,
-        /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
-        token: SecretString,
-    },
+    /// `Bearer pat:<agent>:<token>`, `Bearer ci:<agent>:<token>`, or cookie `_gitlab_kas` with the
+    /// agent and the CSRF token sent separately. Each secret has 1 to [`MAX_KEY_BYTES`] bytes,
+    /// and a token is visible ASCII.
+    Query(AccessQuery),
     /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokenVerifier::verify`].
     IdToken(SecretString),
-    /// Cookie `_gitlab_kas`, with the agent and the CSRF token sent separately.
-    Cookie {
-        /// The requested agent.
-        agent: AgentId,
-        /// Value of the cookie, form-decoded once; 1 to [`MAX_KEY_BYTES`] bytes.
-        cookie: SecretString,
-        /// From the header field or query parameter; 1 to [`MAX_KEY_BYTES`] bytes.
-        csrf: SecretString,
-    },
 }
 
 impl PresentedCredential {
     /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {
-            Self::Pat { .. } => AccessType::PersonalAccessToken,
-            Self::Ci { .. } => AccessType::CiJobToken,
+            Self::Query(query) => query.key.access_type(),
             Self::IdToken(_) => AccessType::OidcIdToken,
-            Self::Cookie { .. } => AccessType::SessionCookie,
         }
     }
 
     /// The agent the request names; ID tokens name theirs in a claim.
     pub fn agent(&self) -> Option<AgentId> {
         match self {
-            Self::Pat { agent, .. } | Self::Ci { agent, .. } | Self::Cookie { agent, .. } => Some(*agent),
+            Self::Query(query) => Some(query.agent),
             Self::IdToken(_) => None,
         }
     }

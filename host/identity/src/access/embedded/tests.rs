@@ -228,7 +228,7 @@ async fn an_id_token_is_for_the_agent_of_its_claim() {
     let token = world.token_of(&json!("102"), 8);
     let query = AccessQuery {
         agent: id(9999),
-        key: AccessKey::OidcIdToken(&token),
+        key: AccessKey::OidcIdToken(Arc::new(token)),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
@@ -262,10 +262,9 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
 async fn ci_tokens_are_no_credential_here() {
     let world = World::new().await;
     assert!(!world.authorizer.supports_ci_tokens());
-    let token = SecretString::from("jobtoken");
     let query = AccessQuery {
         agent: id(9999),
-        key: AccessKey::CiJobToken(&token),
+        key: AccessKey::CiJobToken(SecretString::from("jobtoken")),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::UnknownKey);
@@ -312,10 +311,9 @@ async fn the_use_of_a_token_is_written_down_beside_and_once_a_minute() {
     let first = used(None).await;
     // A new state queries the store again at once; the minute is not over.
     let agents = Agents::build(&super::super::world::resources(), None);
-    let secret = SecretString::from("glpat-alice");
     let query = || AccessQuery {
         agent: id(9999),
-        key: AccessKey::PersonalAccessToken(&secret),
+        key: AccessKey::PersonalAccessToken(SecretString::from("glpat-alice")),
     };
     world.authorizer.authorize(&agents, &query()).await.unwrap();
     assert_eq!(world.store.token(token).await.unwrap().unwrap().last_used_at, first);

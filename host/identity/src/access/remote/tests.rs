@@ -286,7 +286,7 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
     assert_eq!(stub.seen()[0].body["access_key"], "header.\"102\"-9999.signature");
     let query = AccessQuery {
         agent: id(8),
-        key: AccessKey::OidcIdToken(&token),
+        key: AccessKey::OidcIdToken(Arc::new(token)),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
@@ -367,10 +367,9 @@ fn job(access_as: &Value) -> Value {
 }
 
 async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
-    let token = SecretString::from(token);
     let query = AccessQuery {
         agent: id(agent),
-        key: AccessKey::CiJobToken(&token),
+        key: AccessKey::CiJobToken(SecretString::from(token)),
     };
     world.authorizer.authorize(&world.agents, &query).await
 }

@@ -11,6 +11,7 @@ use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
 use super::{MalformedAgentCredential, PresentedCredential, bounded, sole};
+use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
 /// Name of the cookie (GitLab, `lib/gitlab/kas/user_access.rb`).
@@ -39,11 +40,13 @@ pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCr
         (CSRF_FIELD, "X-Csrf-Token"),
         (query, CSRF_PARAMETER, "the CSRF token"),
     )?;
-    Ok(PresentedCredential::Cookie {
+    Ok(PresentedCredential::Query(AccessQuery {
         agent: AgentId::parse(&agent).ok_or(MalformedAgentCredential::Agent)?,
-        cookie: SecretString::from(cookie),
-        csrf: SecretString::from(csrf),
-    })
+        key: AccessKey::SessionCookie {
+            cookie: SecretString::from(cookie),
+            csrf_token: SecretString::from(csrf),
+        },
+    }))
 }
 
 /// The cookie's value, form-decoded once, as Rack escapes it.
