@@ -283,6 +283,7 @@ fn detail(error: &sqlx::Error) -> String {
         sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
         sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),
         sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has what cannot be there"),
+        sqlx::Error::Encode(_) => "a value cannot be bound".to_owned(),
         sqlx::Error::ColumnNotFound(index) => format!("column `{index}` is missing"),
         _ => "the database spoke in an unexpected way".to_owned(),
     }

@@ -167,9 +167,9 @@ fn change_error(change: &Change, error: &sqlx::Error) -> Error {
     let taken = error
         .as_database_error()
         .is_some_and(|error| error.is_unique_violation());
-    match change.entity().filter(|_| taken) {
-        Some(what) => Error::Exists { what },
-        None => failed(error),
+    match change {
+        Change::Creation { what, .. } if taken => Error::Exists { what },
+        _ => failed(error),
     }
 }
 
@@ -181,7 +181,7 @@ fn timed_out() -> Error {
 }
 
 fn first(outcomes: Vec<ChangeOutcome>) -> ChangeOutcome {
-    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Done)
+    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Rows(0))
 }
 
 fn answer(reply: oneshot::Sender<Result<ChangeOutcome, Error>>, outcome: Result<ChangeOutcome, Error>) {

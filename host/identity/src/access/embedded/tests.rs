@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use secrecy::SecretString;
 use serde_json::json;
 
