@@ -1,6 +1,7 @@
 //! Revocations of sessions, and what follows from time: rows that are no longer needed.
 
 use jiff::{SignedDuration, Timestamp};
+use sqlx::any::AnyRow;
 
 use super::audit::revoked;
 use super::change::{Change, ChangeOutcome, ROWS_PER_TRANSACTION};
@@ -61,10 +62,10 @@ impl Store {
         let query =
             SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence));
         let rows = query.fetch((&self.database, Purpose::Lookup), "sequence", ROWS).await?;
-        let read = |row| {
-            let session: String = ReadColumn::read(row, "session")?;
+        let read = |row: &AnyRow| {
+            let session: String = row.read("session")?;
             Ok(Revocation {
-                sequence: ReadColumn::read(row, "sequence")?,
+                sequence: row.read("sequence")?,
                 session: SessionId::parse(&session).ok_or_else(|| invalid_column("session"))?,
                 until: time(row, "until")?,
             })
