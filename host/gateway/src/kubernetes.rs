@@ -373,10 +373,10 @@ impl StageContext<'_> {
             ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
+        let entering = NewExchange::new(Arc::clone(permit.attributes()), record.id(), peer.address().ip());
         let entered = front_state
             .sessions
-            .register(access, entering)
+            .register(&**access, entering)
             .map_err(Rejection::Ended)?;
         let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
             front_state: Arc::clone(front_state),

@@ -18,4 +18,5 @@ pub mod clock;
 pub mod fuzz;
 pub mod metrics;
 pub mod sessions;
+mod sharded;
 pub mod store;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::buckets::AggregationKey;
 use super::{AccessEntry, AccessOutcome};
-use crate::sessions::{ClosedStream, ResourceAttributes, SessionHolder};
+use crate::sessions::{ClosedStream, SessionHolder};
 use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -132,7 +132,7 @@ pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     let mut event = base_event(entry, now);
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
-        put_attributes(details, &attributes.into());
+        put_attributes(details, attributes);
         if !attributes.resource_request {
             put(details, "path", Some(&attributes.path));
         }
@@ -148,7 +148,7 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     match (&entry.holder, entry.outcome) {
         (Some(_), AccessOutcome::Allowed) => {
             if let Some(attributes) = entry.attributes {
-                put_attributes(&mut event.details, &attributes.into());
+                put_attributes(&mut event.details, attributes);
                 event.details.remove("name");
             }
         }
@@ -238,23 +238,15 @@ pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
     }
 }
 
-fn put_attributes(details: &mut Map<String, Value>, attributes: &ResourceAttributes) {
-    let ResourceAttributes {
-        verb,
-        api_group,
-        resource,
-        subresource,
-        namespace,
-        name,
-    } = attributes;
-    put(details, "verb", Some(verb));
-    if resource.is_some() {
-        put(details, "api_group", Some(api_group));
+fn put_attributes(details: &mut Map<String, Value>, attributes: &Attributes) {
+    put(details, "verb", Some(&attributes.verb));
+    if attributes.resource.is_some() {
+        put(details, "api_group", Some(&attributes.api_group));
     }
-    put(details, "resource", resource.as_deref());
-    put(details, "subresource", subresource.as_deref());
-    put(details, "namespace", namespace.as_deref());
-    put(details, "name", name.as_deref());
+    put(details, "resource", attributes.resource.as_deref());
+    put(details, "subresource", attributes.subresource.as_deref());
+    put(details, "namespace", attributes.namespace.as_deref());
+    put(details, "name", attributes.name.as_deref());
 }
 
 /// Adds a detail, shortened, if it is known.

@@ -5,7 +5,7 @@
 //!
 //! Security: symmetric keys are ignored.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
@@ -18,6 +18,7 @@ use url::Url;
 
 use super::fetch::{self, FetchError};
 use crate::clock::Clock;
+use crate::sharded::lock;
 
 /// Most keys of one set that are read.
 const MAX_KEYS: usize = 100;
@@ -123,7 +124,7 @@ impl KeyCache {
             return Err(KeyError::Unknown);
         };
         ended(in_flight).await;
-        let fetched = self.lock().keys.clone().ok_or(KeyError::Unavailable)?;
+        let fetched = lock(&self.state).keys.clone().ok_or(KeyError::Unavailable)?;
         if fetched.candidates(kid, algorithm).next().is_some() {
             return Ok(fetched);
         }
@@ -137,7 +138,7 @@ impl KeyCache {
     /// Returns the current keys. Fetches them if there are none or they are too old; if they soon
     /// will be, fetches them in the background.
     async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
-        let known = self.lock().keys.clone();
+        let known = lock(&self.state).keys.clone();
         let age = known.as_ref().map(|keys| self.age(keys));
         if let (Some(keys), Some(age)) = (&known, age)
             && age < self.source.max_age
@@ -151,7 +152,7 @@ impl KeyCache {
             ended(in_flight).await;
         }
         let bound = self.source.max_age.saturating_add(OUTAGE_GRACE);
-        let keys = self.lock().keys.clone();
+        let keys = lock(&self.state).keys.clone();
         keys.filter(|keys| self.age(keys) < bound).ok_or(KeyError::Unavailable)
     }
 
@@ -160,7 +161,7 @@ impl KeyCache {
     fn start_fetch(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
         let now = self.clock.uptime();
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(in_flight) = state
             .in_flight
             .as_ref()
@@ -197,7 +198,7 @@ impl KeyCache {
             }),
         };
         let now = self.clock.uptime();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         match outcome {
             Ok(keys) => {
                 state.failed_at = None;
@@ -237,10 +238,6 @@ impl KeyCache {
 
     fn age(&self, keys: &KeySet) -> Duration {
         self.clock.uptime().saturating_sub(keys.fetched_at)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KeyCacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -303,13 +303,17 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
             resource_request: true,
             ..Attributes::default()
         };
-        NewExchange::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
+        NewExchange::new(
+            Arc::new(attributes),
+            Uuid::now_v7(),
+            std::net::Ipv4Addr::LOCALHOST.into(),
+        )
     };
     let first = world.pat(9999, "glpat-bob").await.unwrap();
-    let begun = world.sessions.register(&first, watch()).unwrap();
+    let begun = world.sessions.register(&*first, watch()).unwrap();
     world.clock.advance(Duration::from_secs(300));
     let second = world.pat(9999, "glpat-bob").await.unwrap();
-    let later = world.sessions.register(&second, watch()).unwrap();
+    let later = world.sessions.register(&*second, watch()).unwrap();
     assert_eq!(stub.seen().len(), 2);
     world.clock.advance(Duration::from_secs(301));
     assert_eq!(begun.end_signal().ended().await, EndReason::Expired);
