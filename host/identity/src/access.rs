@@ -71,6 +71,15 @@ impl AccessKey {
             Self::CiJobToken(_) => AccessType::CiJobToken,
         }
     }
+
+    /// The credential, and the CSRF token beside a cookie.
+    fn secrets(&self) -> (&SecretString, Option<&SecretString>) {
+        match self {
+            Self::PersonalAccessToken(token) | Self::CiJobToken(token) => (token, None),
+            Self::OidcIdToken(token) => (&token.token, None),
+            Self::SessionCookie { cookie, csrf_token } => (cookie, Some(csrf_token)),
+        }
+    }
 }
 
 /// An ID token whose signature, issuer, audience and times were verified.

@@ -16,6 +16,7 @@ pub mod authenticate;
 pub mod clock;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod http_client;
 pub mod metrics;
 pub mod sessions;
 mod sharded;

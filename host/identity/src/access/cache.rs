@@ -15,7 +15,7 @@ use rustc_hash::FxBuildHasher;
 use secrecy::ExposeSecret as _;
 use tokio::sync::Semaphore;
 
-use super::{AccessGrant, AccessKey, AccessQuery, Error};
+use super::{AccessGrant, AccessQuery, Error};
 use crate::clock::Clock;
 
 /// Most results cached at once.
@@ -81,11 +81,7 @@ impl AccessCache {
     /// The key of a query. It covers the agent, the kind, the whole credential, the CSRF token and
     /// `dependencies`: whatever else the result depends on.
     pub(super) fn key(&self, query: &AccessQuery, dependencies: &[&[u8]]) -> CacheKey {
-        let (credential, csrf_token) = match &query.key {
-            AccessKey::PersonalAccessToken(token) | AccessKey::CiJobToken(token) => (token, None),
-            AccessKey::OidcIdToken(token) => (&token.token, None),
-            AccessKey::SessionCookie { cookie, csrf_token } => (cookie, Some(csrf_token)),
-        };
+        let (credential, csrf_token) = query.key.secrets();
         let mut context = hmac::Context::with_key(&self.secret);
         // Each part is preceded by its length, so that parts cannot run together.
         let mut part = |bytes: &[u8]| {

@@ -4,19 +4,18 @@
 //! Building opens no connection: an issuer's keys are fetched with the first token that needs
 //! them.
 
-use rustc_hash::FxBuildHasher;
-
 use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, ValidationProfile, Verifier};
 use super::keys::{KeyCache, KeySource};
 use super::mapping::{CompiledClaimMappings, ReservedNames};
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
 use super::{
-    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Cache, Clock, CredentialTransport, Map, OidcIssuer,
-    Principal, VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL, VerifiedIdentity, fetch,
+    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Clock, CredentialTransport, Map, OidcIssuer,
+    Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
+use tollgate_core::user::Identity;
 use tollgate_policy::rbac::account_names;
 use tollgate_state::Resources;
 
@@ -85,12 +84,7 @@ impl Builder<'_> {
             issuers: self.issuers,
             trusted_origins: config.trusted_origins.clone(),
             anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
-            cache: Cache::builder()
-                .weigher(|_, cached: &super::CachedPrincipal| cached.token_bytes)
-                .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
-                .time_to_live(VERIFIED_TOKEN_TTL)
-                // The cache's keys are digests already, and only of verified tokens.
-                .build_with_hasher(FxBuildHasher),
+            cache: VerifiedTokens::new(),
             clock: self.clock,
         };
         Loaded::new(authenticator, findings)
@@ -298,10 +292,7 @@ fn anonymous_principal() -> Principal {
         kind: Kind::Anonymous,
         issuer: String::new(),
         user_id: String::new(),
-        username: String::new(),
-        groups: Vec::new(),
-        uid: None,
-        extra: Vec::new(),
+        names: Identity::default(),
         claims: Map::new(),
         expires_at: None,
         issued: None,

@@ -221,6 +221,12 @@ pub enum InvalidTokenReason {
 }
 
 impl InvalidTokenReason {
+    pub(super) fn missing(claim: &str) -> Self {
+        Self::MissingClaim {
+            claim: claim.to_owned(),
+        }
+    }
+
     fn code(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown_issuer",

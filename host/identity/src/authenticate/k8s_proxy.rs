@@ -7,9 +7,6 @@
 //! Security: two credentials are refused, never resolved by choosing one. No message contains a
 //! secret.
 
-use std::borrow::Cow;
-
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use secrecy::SecretString;
@@ -23,29 +20,28 @@ mod subprotocol;
 #[cfg(test)]
 mod tests;
 
-pub use cookie::{AGENT_FIELD, COOKIE_NAME, CSRF_FIELD};
 pub use id_tokens::IdTokenVerifier;
-pub use query::{AGENT_PARAMETER, CSRF_PARAMETER};
+pub use query::{AGENT_PARAMETER, CSRF_PARAMETER, strip as strip_query};
 
 pub use cookie::is_present as has_cookie;
-pub use subprotocol::is_websocket;
+pub use subprotocol::{is_websocket, strip as strip_subprotocols};
 
 use crate::access::AccessQuery;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::AccessType;
 
 /// Most bytes of a personal access token, a job token, a cookie or a CSRF token.
-pub const MAX_KEY_BYTES: usize = 8 * 1024;
+pub(super) const MAX_KEY_BYTES: usize = 8 * 1024;
 /// Most bytes of an ID token.
-pub const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A credential as sent. Its form is valid; nothing else is known.
 pub enum PresentedCredential {
     /// `Bearer pat:<agent>:<token>`, `Bearer ci:<agent>:<token>`, or cookie `_gitlab_kas` with the
-    /// agent and the CSRF token sent separately. Each secret has 1 to [`MAX_KEY_BYTES`] bytes,
-    /// and a token is visible ASCII.
+    /// agent and the CSRF token sent separately. Each secret has 1 to 8,192 bytes, and a
+    /// token is visible ASCII.
     Query(AccessQuery),
-    /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokenVerifier::verify`].
+    /// A compact JWT of 1 to 65,536 bytes, for [`IdTokenVerifier::verify`].
     IdToken(SecretString),
 }
 
@@ -172,12 +168,12 @@ pub enum MalformedAgentCredential {
 /// # Errors
 /// Every [`Error`]; none of them holds a secret.
 pub fn read(head: &Parts, ci: CiTokenSupport) -> Result<PresentedCredential, Error> {
-    let authorization = authorization(&head.headers)?;
+    let authorization = sole(head.headers.get_all(AUTHORIZATION), "Authorization")?;
     let subprotocol = subprotocol::read(&head.headers)?;
     let is_cookie = cookie::is_present(&head.headers);
     match (authorization, subprotocol, is_cookie) {
         (None, None, false) => Err(Error::NoCredential),
-        (Some(field), None, false) => bearer::field(field, ci),
+        (Some(field), None, false) => bearer::field(field.as_bytes(), ci),
         (None, Some(token), false) => bearer::token(&token, ci),
         (None, None, true) => Ok(cookie::read(head)?),
         (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => {
@@ -186,36 +182,14 @@ pub fn read(head: &Parts, ci: CiTokenSupport) -> Result<PresentedCredential, Err
     }
 }
 
-/// Removes the parameters that are for the gateway from a query: [`AGENT_PARAMETER`] and
-/// [`CSRF_PARAMETER`], however their names are escaped. All other bytes stay as they are and in
-/// order; `None` if nothing is left.
-pub fn strip_query(query: Option<&str>) -> Option<Cow<'_, str>> {
-    query::strip(query?)
-}
-
-/// Removes tokens from the WebSocket subprotocols, so that none reaches the cluster. Lines
-/// without a token stay as they are.
-pub fn strip_subprotocols(fields: &mut HeaderMap) {
-    subprotocol::strip(fields);
-}
-
-/// The only `Authorization` field.
-fn authorization(fields: &HeaderMap) -> Result<Option<&[u8]>, MalformedAgentCredential> {
-    Ok(sole(fields, AUTHORIZATION.as_str(), "Authorization")?.map(http::HeaderValue::as_bytes))
-}
-
-/// The field `name`, which must not occur twice.
-fn sole<'a>(
-    fields: &'a HeaderMap,
-    name: &str,
-    shown: &'static str,
-) -> Result<Option<&'a http::HeaderValue>, MalformedAgentCredential> {
-    let mut found = fields.get_all(name).iter();
+/// The only one of these; `name` must not occur twice.
+fn sole<T>(found: impl IntoIterator<Item = T>, name: &'static str) -> Result<Option<T>, MalformedAgentCredential> {
+    let mut found = found.into_iter();
     let first = found.next();
     match found.count() {
         0 => Ok(first),
         more => Err(MalformedAgentCredential::Repeated {
-            name: shown,
+            name,
             observed: more.saturating_add(1),
         }),
     }

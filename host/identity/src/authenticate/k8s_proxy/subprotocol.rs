@@ -26,17 +26,10 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     if !is_websocket(fields) {
         return Ok(None);
     }
-    let mut tokens = offered(fields).filter_map(|offer| offer.strip_prefix(PREFIX));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
-    match tokens.count() {
-        0 => {}
-        more => {
-            return Err(MalformedAgentCredential::Repeated {
-                name: "base64url.bearer.authorization.k8s.io",
-                observed: more.saturating_add(1),
-            });
-        }
-    }
+    let tokens = offered(fields).filter_map(|offer| offer.strip_prefix(PREFIX));
+    let Some(encoded) = super::sole(tokens, "base64url.bearer.authorization.k8s.io")? else {
+        return Ok(None);
+    };
     if encoded.is_empty() {
         return Err(MalformedAgentCredential::Missing { part });
     }
@@ -58,8 +51,9 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     Ok(Some(Zeroizing::new(token.to_owned())))
 }
 
-/// Removes every subprotocol with a token, whatever the request.
-pub(super) fn strip(fields: &mut HeaderMap) {
+/// Removes tokens from the WebSocket subprotocols, whatever the request, so that none reaches the
+/// cluster. Lines without a token stay as they are.
+pub fn strip(fields: &mut HeaderMap) {
     if !offered(fields).any(|offer| offer.starts_with(ANY_PREFIX)) {
         return;
     }
