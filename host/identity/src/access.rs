@@ -72,7 +72,6 @@ impl AccessKey {
         }
     }
 
-    /// The credential, and the CSRF token beside a cookie.
     fn secrets(&self) -> (&SecretString, Option<&SecretString>) {
         match self {
             Self::PersonalAccessToken(token) | Self::CiJobToken(token) => (token, None),

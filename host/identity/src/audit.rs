@@ -63,7 +63,6 @@ const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits {
     per_owner: 100,
 };
 
-/// Most rows written at once.
 const BATCH: usize = 250;
 
 /// Whether access was allowed.
@@ -133,9 +132,7 @@ pub struct Audit {
     reads: Buckets,
     refusals: Buckets,
     unknown_callers: Buckets,
-    /// Limits the rows that refusals of one kind get.
     refusal_quota: RowQuota,
-    /// As `refusal_quota`, for one session.
     session_refusal_quota: RowQuota,
     /// Events of streams that were closed; bounded by how many were open.
     closed_streams: Mutex<Vec<AuditEvent>>,
@@ -200,7 +197,6 @@ impl Audit {
         }
     }
 
-    /// Takes one row from the quotas of a refusal; returns whether one was left.
     fn has_row_left(&self, key: &AggregationKey) -> bool {
         let session = AggregationKey {
             owner: key.owner.clone(),

@@ -14,7 +14,6 @@ use tollgate_core::agent::AgentId;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ClosedLabel {
-    /// One of the reasons of [`Metrics::stream_closed`].
     reason: &'static str,
 }
 
@@ -52,7 +51,6 @@ impl Metrics {
         metrics
     }
 
-    /// The text of these metrics alone.
     #[cfg(test)]
     pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
         let (mut registry, mut text) = (Registry::default(), String::new());

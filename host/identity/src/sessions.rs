@@ -81,7 +81,6 @@ impl EndReason {
     }
 }
 
-/// The kind of an exchange, by how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExchangeKind {
     /// A request that soon ends by itself.
@@ -165,7 +164,6 @@ pub(crate) struct ClosedStream {
     pub(crate) agent: AgentId,
     pub(crate) kind: ExchangeKind,
     pub(crate) attributes: Arc<Attributes>,
-    /// The decision that allowed it.
     pub(crate) decision: Uuid,
     pub(crate) opened_at: Timestamp,
     pub(crate) closed_at: Timestamp,
@@ -184,7 +182,6 @@ pub struct SessionRegistry {
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
-    /// Whether the store has been silent for longer than the grace period.
     is_store_unavailable: AtomicBool,
 }
 
@@ -416,7 +413,6 @@ impl SessionRegistry {
         self.close(ended, EndReason::Revoked, now)
     }
 
-    /// Ends the exchanges that were removed from the table.
     fn close(&self, ended: Vec<EndedExchange>, reason: EndReason, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
         for EndedExchange { session, user, open } in ended {

@@ -31,7 +31,6 @@ const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
 const NOT_MAPPED: &str = "`access_as: mapped` takes ID tokens of issuers with `claimMappings`";
 
-/// Generation of the next [`Agents`].
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The agents by number, with the user directory. Immutable.
@@ -85,13 +84,11 @@ pub struct AgentShare {
 /// Whom a credential stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialSubject<'a> {
-    /// The person in the directory, if any.
     pub(super) person: Option<&'a Person>,
     /// The identity from the issuer's `claimMappings`, for ID tokens.
     pub(super) mapped: Option<&'a Identity>,
 }
 
-/// The access an agent grants.
 #[derive(Debug)]
 pub(super) struct AgentGrant {
     pub(super) agent: Arc<Agent>,
@@ -354,7 +351,6 @@ impl AgentGrant {
         }
     }
 
-    /// Completes the access with the credential it was granted to.
     pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> AccessGrant {
         AccessGrant {
             facts: self.facts(session),

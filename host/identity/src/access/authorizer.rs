@@ -26,7 +26,6 @@ pub struct Authorizer {
     clock: Clock,
 }
 
-/// The platform that decides.
 #[derive(Clone, Debug)]
 enum Platform {
     Embedded(EmbeddedPlatform),

@@ -18,7 +18,6 @@ use tokio::sync::Semaphore;
 use super::{AccessGrant, AccessQuery, Error};
 use crate::clock::Clock;
 
-/// Most results cached at once.
 const MAX_ENTRIES: u64 = 20_000;
 /// Most queries in flight at once; further ones wait.
 const MAX_CONCURRENT_QUERIES: usize = 256;
@@ -27,7 +26,6 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// A result that is not used for this long is dropped; longer than any result stays fresh.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Access, or why it was not granted.
 pub(super) type AccessResult = Result<Arc<AccessGrant>, Error>;
 
 /// Identifies a query without containing its credential.
@@ -54,8 +52,6 @@ struct CachedResult {
 }
 
 impl AccessCache {
-    /// Makes an empty cache.
-    ///
     /// - `success_ttl`, `refusal_ttl`: how long each kind of result is cached.
     ///
     /// # Errors
@@ -121,7 +117,6 @@ impl AccessCache {
         answer.unwrap_or_else(|_| Err(unavailable("the question was given up")))
     }
 
-    /// Runs a query, within its limits.
     fn run(
         &self,
         query: impl Future<Output = AccessResult> + Send + 'static,

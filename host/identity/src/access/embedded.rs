@@ -23,12 +23,9 @@ use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 
-/// The only scope a token may have.
 const SCOPE: &str = "k8s_proxy";
-/// Precision of `last_used_at`.
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
 
-/// The gateway as its own platform.
 #[derive(Clone, Debug)]
 pub(super) struct EmbeddedPlatform {
     store: Arc<Store>,
@@ -36,7 +33,6 @@ pub(super) struct EmbeddedPlatform {
     clock: Clock,
 }
 
-/// A credential found in the store, valid or not.
 struct StoredCredential {
     owner: CredentialOwner,
     revoked_at: Option<Timestamp>,
@@ -53,7 +49,6 @@ impl EmbeddedPlatform {
         }
     }
 
-    /// Answers one query.
     pub(super) async fn evaluate(&self, agents: &Agents, query: &AccessQuery) -> Result<AccessGrant, Error> {
         match &query.key {
             AccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
@@ -121,8 +116,6 @@ impl EmbeddedPlatform {
         })
     }
 
-    /// Gives access to the owner of a stored credential.
-    ///
     /// - `more`: further checks for this kind of credential.
     fn grant_to_owner(
         &self,
@@ -214,7 +207,6 @@ impl EmbeddedPlatform {
         Ok(())
     }
 
-    /// Records that a token was used, without delaying the request.
     fn record_use(&self, token: &Token) {
         let now = self.clock.now();
         let lately = token.last_used_at.is_some_and(|last| {

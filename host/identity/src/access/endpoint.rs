@@ -44,7 +44,6 @@ pub struct PlatformEndpoint {
     clock: Clock,
 }
 
-/// A query as received.
 #[derive(Deserialize)]
 struct WireAccessQuery {
     agent_id: WireId,

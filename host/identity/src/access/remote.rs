@@ -68,7 +68,6 @@ pub enum SetupError {
     Randomness,
 }
 
-/// A remote platform.
 #[derive(Debug)]
 pub(super) struct RemotePlatform {
     http: Client,
@@ -246,14 +245,12 @@ impl RemotePlatform {
     }
 }
 
-/// What the platform says of a credential.
 struct PlatformAnswer {
     config_project: i64,
     user: User,
     access_as: AccessAs,
 }
 
-/// The body of `authorize_proxy_user`.
 #[derive(Serialize)]
 struct WireAccessQuery<'a> {
     agent_id: i64,
@@ -281,7 +278,6 @@ impl WireId {
     }
 }
 
-/// An object of which only the number is read.
 #[derive(Debug, Deserialize)]
 struct WireIdObject {
     id: WireId,
@@ -308,7 +304,6 @@ fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
     SessionId::new(access_type, half)
 }
 
-/// Our agent, with the project the platform reports.
 fn with_reported_project(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     if agent.config_project == config_project {
         return Arc::clone(agent);

@@ -21,28 +21,22 @@ const SHARDS: usize = 16;
 /// not read the clock in order.
 const SKEW: Duration = Duration::from_secs(5);
 
-/// The key of entries that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AggregationKey {
     /// Who makes the entries: a session, or the address of an unknown caller.
     pub(super) owner: String,
-    /// What distinguishes the owner's entries.
     pub(super) discriminator: String,
 }
 
-/// How many keys may be open at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyLimits {
     pub(super) total: usize,
-    /// For one owner.
     pub(super) per_owner: usize,
 }
 
-/// No further key may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyKeys;
 
-/// An entry that is counted in a bucket.
 #[derive(Debug)]
 pub(super) struct BucketEntry {
     key: AggregationKey,
@@ -53,7 +47,6 @@ pub(super) struct BucketEntry {
 
 #[derive(Debug)]
 struct Bucket {
-    /// The event in its current state.
     event: AuditEvent,
     /// The count in the event that was emitted last.
     emitted_count: u64,
@@ -64,13 +57,11 @@ struct Bucket {
 #[derive(Debug, Default)]
 struct Shard {
     buckets: HashMap<AggregationKey, Bucket>,
-    /// Open keys of each owner.
     open_keys: HashMap<String, usize>,
     /// Events of buckets that ended, with counts that were not emitted.
     ended: Vec<AuditEvent>,
 }
 
-/// The open buckets.
 #[derive(Debug)]
 pub(super) struct Buckets {
     shards: Sharded<Shard>,
@@ -149,7 +140,6 @@ impl Buckets {
         entry
     }
 
-    /// Counts one bucket fewer as open.
     fn decrement_open(&self, open_keys: &mut HashMap<String, usize>, owner: &str) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(left) = open_keys.get_mut(owner) {

@@ -22,7 +22,6 @@ use tollgate_core::attributes::Attributes;
 /// Longest text from a caller, in bytes; Kubernetes names have at most 253.
 const TEXT_BYTES: usize = 256;
 
-/// How an entry is written.
 pub(super) enum Aggregation {
     /// A row of its own.
     Individual,
@@ -127,7 +126,6 @@ fn push_component(key: &mut String, text: Option<&str>) {
     };
 }
 
-/// The event of an entry with a row of its own.
 pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     let details = &mut event.details;
@@ -142,7 +140,6 @@ pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     event
 }
 
-/// The event for the first of the entries that are counted together.
 pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     match (&entry.holder, entry.outcome) {
@@ -161,7 +158,6 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     event
 }
 
-/// The event for the first of the entries beyond those counted separately.
 pub(super) fn overflow_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     event.agent_id = overflow_agent(entry);
@@ -204,7 +200,6 @@ fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     }
 }
 
-/// The event of a stream that was ended.
 pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
     let ClosedStream {
         session,
@@ -249,7 +244,6 @@ fn put_attributes(details: &mut Map<String, Value>, attributes: &Attributes) {
     put(details, "name", attributes.name.as_deref());
 }
 
-/// Adds a detail, shortened, if it is known.
 fn put(details: &mut Map<String, Value>, key: &str, text: Option<&str>) {
     let Some(text) = text else { return };
     let short = text.get(..text.floor_char_boundary(TEXT_BYTES)).unwrap_or_default();

@@ -12,7 +12,6 @@ use crate::sharded::lock;
 /// Most keys tracked at once; entries of further keys get no rows of their own.
 const KEYS: usize = 10_000;
 
-/// How many rows each key may still get.
 #[derive(Debug)]
 pub(super) struct RowQuota {
     windows: Mutex<HashMap<AggregationKey, QuotaWindow>>,
@@ -20,7 +19,6 @@ pub(super) struct RowQuota {
     rows_per_key: u32,
 }
 
-/// The rows that a key used in its current window.
 #[derive(Debug)]
 struct QuotaWindow {
     rows: u32,
@@ -64,7 +62,6 @@ impl RowQuota {
         }
     }
 
-    /// Forgets keys that have all their rows back.
     pub(super) fn evict_expired(&self, now: Duration) {
         let mut windows = lock(&self.windows);
         windows.retain(|_, one| one.ends > now);

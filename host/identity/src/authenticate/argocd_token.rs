@@ -23,11 +23,9 @@ use tollgate_core::principal::Kind;
 use tollgate_core::user::Identity;
 use tollgate_state::{Project, Resources};
 
-/// `iss` of every token Argo CD signs.
 pub(super) const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
 pub(super) const SECRET_NAME: &str = "argocd-secret";
-/// The entry of the Secret that holds the signing key.
 const SIGNING_KEY: &str = "server.secretkey";
 /// A signing key with fewer bytes can be guessed.
 const MIN_KEY_BYTES: usize = 16;
@@ -35,7 +33,6 @@ const MIN_KEY_BYTES: usize = 16;
 /// Hashes signing keys into fingerprints, differently in each process.
 static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// What is needed to verify Argo CD's own tokens.
 pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
@@ -174,7 +171,6 @@ impl ArgocdTokenVerifier {
     }
 }
 
-/// The subject that `sub` names.
 enum ArgocdSubject<'a> {
     ProjectRole { project: &'a str, role: &'a str },
     Account { name: &'a str, capability: Capability },

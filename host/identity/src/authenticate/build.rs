@@ -201,7 +201,6 @@ impl Builder<'_> {
         })
     }
 
-    /// The issuer's keys of the previous authenticator.
     fn known_keys(&self, issuer: &str) -> Option<Arc<KeyCache>> {
         let previous = self.previous?.issuers.get(issuer)?;
         Some(previous.verifier.keys.clone())

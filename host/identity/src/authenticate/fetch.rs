@@ -11,7 +11,6 @@ use url::Url;
 use crate::http_client;
 use tollgate_config::is_loopback;
 
-/// Most bytes of one document.
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
 /// Time limit for one request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,8 +43,6 @@ pub(super) enum FetchError {
     Timeout { seconds: u64 },
 }
 
-/// A client for one issuer's documents.
-///
 /// - `authority`: PEM of the only roots trusted; the system's when absent.
 pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, FetchError> {
     let unusable = |reason: String| FetchError::Authority { reason };
@@ -58,7 +55,6 @@ pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, Fetc
     builder.build().map_err(|error| unusable(error.to_string()))
 }
 
-/// Reads a URL keys or claims may come from.
 pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     let refused = || FetchError::Url { url: text.to_owned() };
     let url = Url::parse(text).map_err(|_| refused())?;
@@ -75,8 +71,6 @@ pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     }
 }
 
-/// Gets a JSON document.
-///
 /// - `bearer`: token sent with the request, if any.
 pub(super) async fn fetch_json<T: DeserializeOwned>(
     client: &Client,

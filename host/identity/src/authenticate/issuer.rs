@@ -39,14 +39,11 @@ const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
 /// Claims in the policies' view that never hold groups, whatever `scopes` says.
 const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
-/// One issuer, ready to verify its tokens.
 #[derive(Debug)]
 pub(super) struct OidcIssuer {
     pub(super) verifier: Verifier,
     pub(super) interpretation: ClaimInterpretation,
-    /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
-    /// Names of Argo CD's local accounts.
     pub(super) accounts: Arc<BTreeSet<String>>,
 }
 
@@ -79,19 +76,14 @@ impl ValidationProfile {
     }
 }
 
-/// How claims become an identity.
 #[derive(Debug)]
 pub(super) enum ClaimInterpretation {
     /// `claimMappings`, with the rules that validate claims and users.
     Mapped(Box<CompiledClaimMappings>),
     /// As Argo CD reads them.
-    Argocd {
-        /// The userinfo endpoint for additional groups.
-        userinfo: Option<UserinfoClient>,
-    },
+    Argocd { userinfo: Option<UserinfoClient> },
 }
 
-/// A verified identity and how long it may be cached.
 pub(super) struct Verified {
     pub(super) identity: VerifiedIdentity,
     pub(super) fresh_for: Option<Duration>,

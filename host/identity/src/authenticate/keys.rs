@@ -20,7 +20,6 @@ use super::fetch::{self, FetchError};
 use crate::clock::Clock;
 use crate::sharded::lock;
 
-/// Most keys of one set that are read.
 const MAX_KEYS: usize = 100;
 /// Most keys tried for a token without `kid`.
 const MAX_TRIED: usize = 4;
@@ -36,14 +35,12 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeySource {
     pub(super) issuer: String,
-    /// The discovery document.
     pub(super) discovery: Url,
     /// PEM of the only roots trusted.
     pub(super) authority: Option<String>,
     pub(super) max_age: Duration,
 }
 
-/// The keys of one issuer.
 #[derive(Debug)]
 pub(super) struct KeyCache {
     source: KeySource,
@@ -57,13 +54,11 @@ struct KeyCacheState {
     keys: Option<Arc<KeySet>>,
     /// Closed when the running fetch ends.
     in_flight: Option<watch::Receiver<()>>,
-    /// When the last fetch failed, if it did.
     failed_at: Option<Duration>,
     /// When an unknown `kid` last caused a fetch.
     forced_at: Option<Duration>,
 }
 
-/// Keys of one fetch.
 #[derive(Debug)]
 pub(super) struct KeySet {
     keys: Vec<VerificationKey>,
@@ -77,7 +72,6 @@ struct VerificationKey {
     key: DecodingKey,
 }
 
-/// Why there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyError {
     /// The issuer has no such key, as far as known.
@@ -86,7 +80,6 @@ pub(super) enum KeyError {
     Unavailable,
 }
 
-/// Why a fetch is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trigger {
     Age,

@@ -48,7 +48,6 @@ enum Rule {
     Expression { expression: Expression, message: String },
 }
 
-/// Where a part of the identity comes from.
 #[derive(Debug)]
 enum ClaimSource {
     Claim { claim: String, prefix: String },
@@ -210,7 +209,6 @@ impl Rule {
 }
 
 impl ClaimSource {
-    /// One name; empty is refused.
     fn name(
         &self,
         (claims, value): (&Map<String, Value>, &Value),
@@ -296,7 +294,6 @@ pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), In
     }
 }
 
-/// Reads a claim that is a text or a list of texts.
 fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, MalformedCredential> {
     let wrong = MalformedCredential::Claim { claim: "groups" };
     match claims.get(claim) {

@@ -33,7 +33,6 @@ pub struct Principal {
     limit_key: u64,
 }
 
-/// Everything a verified token says about its bearer.
 #[derive(Clone, PartialEq)]
 pub(super) struct VerifiedIdentity {
     pub(super) kind: Kind,
@@ -61,7 +60,6 @@ pub(super) struct ArgocdTokenRef {
 }
 
 impl Principal {
-    /// The identity in its token.
     pub(super) fn identity(&self) -> &VerifiedIdentity {
         &self.identity
     }

@@ -37,7 +37,6 @@ struct Header {
 }
 
 impl<'a> UnverifiedToken<'a> {
-    /// Parses a token.
     pub(super) fn parse(text: &'a str) -> Result<Self, MalformedCredential> {
         let (signed, signature) = text.rsplit_once('.').ok_or(MalformedCredential::NotJwt)?;
         let (header, claims) = signed.split_once('.').ok_or(MalformedCredential::NotJwt)?;
@@ -56,7 +55,6 @@ impl<'a> UnverifiedToken<'a> {
         super::principal::string_claim(&self.claims, "iss")
     }
 
-    /// `kid` of the header.
     pub(super) fn key_id(&self) -> Option<&str> {
         self.header.kid.as_deref()
     }

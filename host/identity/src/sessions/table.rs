@@ -24,7 +24,6 @@ use tollgate_core::user::User;
 /// Sessions are hashed into these.
 const SHARDS: usize = 64;
 
-/// An open exchange of a session.
 #[derive(Debug)]
 pub(super) struct OpenExchange {
     pub(super) end_trigger: Arc<EndTrigger>,
@@ -36,7 +35,6 @@ pub(super) struct OpenExchange {
     pub(super) attributes: Arc<Attributes>,
 }
 
-/// The use of a session for one agent.
 #[derive(Debug)]
 struct SessionUse {
     agent: AgentId,
@@ -68,7 +66,6 @@ struct Shard {
     revoked: HashMap<SessionId, Timestamp>,
 }
 
-/// All sessions of this process.
 #[derive(Debug)]
 pub(super) struct SessionTable {
     shards: Sharded<Shard>,
@@ -94,7 +91,6 @@ impl SessionTable {
         }
     }
 
-    /// Registers an exchange under `number`.
     pub(super) fn register(
         &self,
         holder: &SessionHolder<'_>,
@@ -158,7 +154,6 @@ impl SessionTable {
         self.shards.lock(id).revoked.contains_key(id)
     }
 
-    /// When the next credential expires.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         lock(&self.schedule).first().map(|(end, _)| *end)
     }
@@ -184,7 +179,6 @@ impl SessionTable {
         ended
     }
 
-    /// Returns everything that is open, to be ended.
     pub(super) fn end_all(&self, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
         self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
@@ -266,7 +260,6 @@ impl SessionTable {
         local
     }
 
-    /// Returns the owner of a session, for each agent it was used for here.
     pub(super) fn owners_here(&self, id: &SessionId) -> Vec<SessionOwner> {
         let shard = self.shards.lock(id);
         let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
@@ -277,7 +270,6 @@ impl SessionTable {
         .collect()
     }
 
-    /// Returns what a session has open here.
     #[cfg(test)]
     pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<OpenExchange>> {
         let shard = self.shards.lock(id);
@@ -368,7 +360,6 @@ impl Session {
         }
     }
 
-    /// Removes the exchanges for which `must` is true.
     fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&OpenExchange) -> bool) -> Vec<EndedExchange> {
         let numbers: Vec<_> = self
             .open
@@ -383,7 +374,6 @@ impl Session {
         ended
     }
 
-    /// Removes one exchange.
     fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
         self.record_close(&open, now);

@@ -170,7 +170,6 @@ fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
     })
 }
 
-/// `token.created`, by whoever made it.
 pub(super) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error> {
     let session = SessionId::new(AccessType::PersonalAccessToken, token.id.to_string());
     let details = json!({
@@ -184,7 +183,6 @@ pub(super) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error
     event_row("token.created", (token.created_at, by), about, details)
 }
 
-/// `session.created`, by whoever made it.
 pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<AuditRow, Error> {
     let id = SessionId::new(AccessType::SessionCookie, session.id.to_string());
     let details = json!({
@@ -195,7 +193,6 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Au
     event_row("session.created", (session.created_at, by), (&id, None), details)
 }
 
-/// `token.revoked` or `session.revoked`, by whoever ended it.
 pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &SessionOwner) -> Result<AuditRow, Error> {
     let action = match session.access_type() {
         AccessType::PersonalAccessToken => "token.revoked",

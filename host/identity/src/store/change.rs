@@ -35,7 +35,6 @@ pub(super) enum Change {
     Statements(Vec<Statement>),
 }
 
-/// The result of a change.
 pub(super) enum ChangeOutcome {
     /// Nothing was written: the person has reached the limit.
     LimitReached(Error),
@@ -88,7 +87,6 @@ impl Change {
     }
 }
 
-/// A limit on what one person may have.
 pub(super) struct PerUserLimit {
     pub(super) what: &'static str,
     /// Counts what a person has that expires after a time.

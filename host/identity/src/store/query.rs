@@ -16,7 +16,6 @@ use super::{Error, Page, SecretHash};
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
 
-/// The most rows of one answer.
 pub(super) const ROWS: i64 = 1_000;
 
 /// A value bound to a statement. PostgreSQL needs the type of NULL, too.
@@ -69,7 +68,6 @@ impl From<SecretHash> for Value {
     }
 }
 
-/// Values to bind, in order.
 pub(super) fn arguments<'v>(values: impl IntoIterator<Item = &'v Value>) -> Result<AnyArguments, sqlx::Error> {
     let mut arguments = AnyArguments::default();
     for value in values {
@@ -222,7 +220,6 @@ impl SelectQuery {
     }
 }
 
-/// The most rows of a page.
 pub(super) fn page_limit<P>(page: &Page<P>) -> i64 {
     i64::from(page.limit).clamp(1, ROWS)
 }
@@ -235,7 +232,6 @@ pub(super) async fn number(database: &Database, sql: &'static str) -> Result<i64
     rows.first().ok_or_else(|| invalid_column("number"))?.read("number")
 }
 
-/// Reads a column by its name.
 pub(super) trait ReadColumn {
     fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
     where

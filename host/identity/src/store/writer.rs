@@ -20,7 +20,6 @@ const QUEUE: usize = 1024;
 /// Most changes in one transaction.
 const MAX_BATCH: usize = 256;
 
-/// A change in the queue.
 struct QueuedChange {
     change: Change,
     /// When its caller gets an error; the change is not begun after that.
@@ -129,8 +128,6 @@ impl QueuedChange {
     }
 }
 
-/// Makes all of the changes or none.
-///
 /// - `deadline`: when no caller waits any more.
 async fn transaction(
     database: &Database,
@@ -173,7 +170,6 @@ fn change_error(change: &Change, error: &sqlx::Error) -> Error {
     }
 }
 
-/// The error of a caller whose deadline has passed.
 fn timed_out() -> Error {
     Error::Failed {
         detail: "no answer in time".to_owned(),

@@ -67,7 +67,6 @@ struct WireExtra {
     val: Vec<String>,
 }
 
-/// Reads an answer for an agent.
 pub(super) fn read(body: &[u8], id: AgentId) -> Result<PlatformAnswer, Error> {
     let answer: WireJob = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
     let job = CiJob {

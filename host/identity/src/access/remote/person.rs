@@ -41,7 +41,6 @@ struct WireMembership {
     roles: Vec<String>,
 }
 
-/// Reads an answer for an agent.
 pub(super) fn read(
     body: &[u8],
     (agents, id): (&Agents, AgentId),
@@ -89,7 +88,6 @@ fn identity(
     Ok((access_as, parse_user(user)?))
 }
 
-/// Parses a user, who must have a number and a name.
 pub(super) fn parse_user(user: WireUser) -> Result<User, Error> {
     match user.id.number() {
         Some(id) if !user.username.is_empty() => Ok(User {

@@ -13,11 +13,9 @@ use zeroize::Zeroizing;
 
 use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential};
 
-/// Prefix of the subprotocol with the token.
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 /// Prefix of subprotocols with a token for any server.
 const ANY_PREFIX: &[u8] = b"base64url.bearer.authorization.";
-/// Most bytes of the encoded token.
 const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
 
 /// Returns the decoded token; only WebSocket requests have one.
