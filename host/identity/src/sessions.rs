@@ -479,13 +479,9 @@ impl ExchangeGuard {
 
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
-        let Self {
-            end_trigger: _,
-            sessions,
-            session,
-            number,
-        } = self;
-        let left = sessions.table.deregister(session, *number, sessions.clock.now());
+        let sessions = &self.sessions;
+        let now = sessions.clock.now();
+        let left = sessions.table.deregister(&self.session, self.number, now);
         if left.is_some_and(|open| open.kind != ExchangeKind::Request) {
             sessions.metrics.open_streams.dec();
         }

@@ -134,10 +134,14 @@ impl EmbeddedPlatform {
                 person: Some(person),
                 mapped: None,
             };
-            agents.grant(agent, subject)
+            agents.grant(agent, subject, found.owner.session.clone())
         });
         match result {
-            Ok(grant) => Ok(grant.access(found.owner.session, found.expires_at)),
+            Ok(facts) => Ok(AccessGrant {
+                facts,
+                expires_at: Some(found.expires_at),
+                linked: None,
+            }),
             Err(reason) => Err(reason.with_owner(found.owner)),
         }
     }
@@ -151,19 +155,17 @@ impl EmbeddedPlatform {
             if token.agent != agent {
                 return Err(AccessDenyReason::OtherAgent);
             }
-            agents.grant(agent, subject)
+            agents.grant(agent, subject, token.session.clone())
         });
         let session = token.session.clone();
         let user = subject.person.map(|person| person.user.clone());
         let user = user.or_else(|| subject.mapped.map(issuer_only_user));
         match (result, user) {
-            (Ok(grant), _) => {
-                let access = grant.access(session, token.expires_at);
-                Ok(AccessGrant {
-                    linked: Some(Arc::new(self.linked(token))),
-                    ..access
-                })
-            }
+            (Ok(facts), _) => Ok(AccessGrant {
+                facts,
+                expires_at: Some(token.expires_at),
+                linked: Some(Arc::new(self.linked(token))),
+            }),
             (Err(reason), Some(user)) => Err(reason.with_owner(CredentialOwner { user, session })),
             (Err(reason), None) => Err(reason.into()),
         }
@@ -193,8 +195,9 @@ impl EmbeddedPlatform {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let grant = agents.grant(access.agent().id, CredentialSubject { person, mapped });
-        grant.ok()?.reauthorize(access)
+        let subject = CredentialSubject { person, mapped };
+        let facts = agents.grant(access.agent().id, subject, access.session().clone());
+        access.renewed(facts.ok()?)
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), AccessDenyReason> {

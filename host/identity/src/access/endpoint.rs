@@ -166,10 +166,10 @@ fn refused(error: &Error) -> Response<Bytes> {
             | AccessDenyReason::OtherAgent
             | AccessDenyReason::FormerAgent
             | AccessDenyReason::NotShared(_)
-            | AccessDenyReason::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
-            AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
+            | AccessDenyReason::NotMember
             // Cannot occur: the platform is this gateway itself.
-            AccessDenyReason::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            | AccessDenyReason::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         Error::Unavailable { detail } => {

@@ -53,7 +53,27 @@ impl Authenticator {
             builder.add_sso(resources);
         }
         builder.warn_shared_names(config);
-        builder.finish(config, argocd_tokens)
+        let Builder {
+            mut findings,
+            issuers,
+            clock,
+            ..
+        } = builder;
+        if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
+            findings.push(
+                Diagnostic::warning(None, "`authentication` lets nobody in")
+                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
+            );
+        }
+        let authenticator = Authenticator {
+            argocd_tokens,
+            issuers,
+            trusted_origins: config.trusted_origins.clone(),
+            anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
+            cache: VerifiedTokens::new(),
+            clock,
+        };
+        Loaded::new(authenticator, findings)
     }
 }
 
@@ -67,29 +87,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn finish(
-        self,
-        config: &tollgate_config::Authentication,
-        argocd_tokens: Option<ArgocdTokenVerifier>,
-    ) -> Loaded<Authenticator> {
-        let mut findings = self.findings;
-        if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
-            findings.push(
-                Diagnostic::warning(None, "`authentication` lets nobody in")
-                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
-            );
-        }
-        let authenticator = Authenticator {
-            argocd_tokens,
-            issuers: self.issuers,
-            trusted_origins: config.trusted_origins.clone(),
-            anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
-            cache: VerifiedTokens::new(),
-            clock: self.clock,
-        };
-        Loaded::new(authenticator, findings)
-    }
-
     /// Warns of issuers that can give the same names: policies distinguish users by name alone,
     /// so two people could become one.
     fn warn_shared_names(&mut self, config: &tollgate_config::Authentication) {

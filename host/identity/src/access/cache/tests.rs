@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
-use super::super::world::id;
 use super::{AccessCache, AccessResult, CacheKey};
+use crate::access::tests::world::id;
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::super::world::{
+use crate::access::tests::world::{
     PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
 };
 use crate::access::{AccessDenyReason, AccessKey, AccessQuery, Agents, Error};
@@ -274,9 +274,9 @@ async fn ci_tokens_are_no_credential_here() {
 
 #[tokio::test]
 async fn a_link_by_name_finds_people_by_name() {
-    let mut settings = super::super::world::settings();
+    let mut settings = crate::access::tests::world::settings();
     settings.users = vec![UserClaimMapping {
-        issuer: super::super::world::ISSUER.to_owned(),
+        issuer: crate::access::tests::world::ISSUER.to_owned(),
         claim: "sub".to_owned(),
         key: UserLookupKey::Username,
     }];
@@ -312,7 +312,7 @@ async fn the_use_of_a_token_is_written_down_beside_and_once_a_minute() {
     world.pat(9999, "glpat-alice").await.unwrap();
     let first = used(None).await;
     // A new state queries the store again at once; the minute is not over.
-    let agents = Agents::build(&super::super::world::resources(), None);
+    let agents = Agents::build(&crate::access::tests::world::resources(), None);
     let query = || AccessQuery {
         agent: id(9999),
         key: AccessKey::PersonalAccessToken(SecretString::from("glpat-alice")),

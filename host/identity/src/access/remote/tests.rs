@@ -5,8 +5,8 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::platform_stub::Stub;
-use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
+use crate::access::tests::platform_stub::Stub;
+use crate::access::tests::world::{World, id, mapped, member, memberships, refusal, settings};
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::sessions::{EndReason, NewExchange};
 use tollgate_core::attributes::Attributes;
@@ -18,7 +18,7 @@ async fn remote() -> (World, Stub) {
     let stub = Stub::start().await;
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, super::super::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
     let mut settings = settings();
     settings.authorizer = tollgate_config::Authorizer::Remote {
         url: stub.url(),
@@ -228,7 +228,7 @@ async fn other_answers_are_failures_never_remembered() {
 async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
     let (mut settings, folder) = (settings(), tempfile::tempdir().unwrap());
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, super::super::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

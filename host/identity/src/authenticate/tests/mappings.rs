@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::issuers::settings;
 use super::with;
+use crate::authenticate::error::{IdentityField, MalformedCredential};
 use crate::authenticate::mapping::{CompiledClaimMappings, ReservedNames};
-use crate::authenticate::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
+use crate::authenticate::{Error, InvalidTokenReason};
 use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
 use tollgate_core::diagnostic::Diagnostic;
 
