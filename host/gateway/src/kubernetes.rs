@@ -22,7 +22,7 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
-use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner, IdToken};
+use tollgate_identity::access::{AccessGrant, AccessKey, AccessQuery, Authorizer, CredentialOwner};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
 use tollgate_identity::authenticate::k8s_proxy::{self, CiTokenSupport, PresentedCredential};
 use tollgate_identity::clock::Clock;
@@ -299,29 +299,13 @@ impl<'a> KubernetesRequest<'a> {
             true => CiTokenSupport::Accepted,
             false => CiTokenSupport::Unknown,
         };
-        let presented = k8s_proxy::read(head, ci)?;
-        let id_token: Arc<IdToken>;
-        let query = match &presented {
-            PresentedCredential::Pat { agent, token } => AccessQuery {
-                agent: *agent,
-                key: AccessKey::PersonalAccessToken(token),
-            },
-            PresentedCredential::Ci { agent, token } => AccessQuery {
-                agent: *agent,
-                key: AccessKey::CiJobToken(token),
-            },
-            PresentedCredential::Cookie { agent, cookie, csrf } => AccessQuery {
-                agent: *agent,
-                key: AccessKey::SessionCookie {
-                    cookie,
-                    csrf_token: csrf,
-                },
-            },
+        let query = match k8s_proxy::read(head, ci)? {
+            PresentedCredential::Query(query) => query,
             PresentedCredential::IdToken(token) => {
-                id_token = self.front.id_tokens.verify(token).await?;
+                let id_token = self.front.id_tokens.verify(&token).await?;
                 AccessQuery {
                     agent: id_token.agent,
-                    key: AccessKey::OidcIdToken(&id_token),
+                    key: AccessKey::OidcIdToken(id_token),
                 }
             }
         };
@@ -405,11 +389,11 @@ impl<'a> KubernetesRequest<'a> {
             ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
+        let entering = NewExchange::new(Arc::clone(permit.attributes()), record.id(), peer.address().ip());
         let entered = self
             .front_state
             .sessions
-            .register(access, entering)
+            .register(&**access, entering)
             .map_err(Rejection::Ended)?;
         let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
             front_state: Arc::clone(self.front_state),

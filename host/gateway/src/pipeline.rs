@@ -345,9 +345,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
 /// Whether only the Kubernetes front accepts the credential.
 fn is_for_agents(head: &request::Parts) -> bool {
     match k8s_proxy::read(head, CiTokenSupport::Accepted) {
-        Ok(PresentedCredential::Pat { .. } | PresentedCredential::Ci { .. } | PresentedCredential::Cookie { .. }) => {
-            true
-        }
+        Ok(PresentedCredential::Query(_)) => true,
         Ok(PresentedCredential::IdToken(_)) | Err(_) => false,
     }
 }

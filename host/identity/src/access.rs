@@ -12,15 +12,13 @@ mod authorizer;
 mod cache;
 mod embedded;
 pub mod endpoint;
+mod error;
 mod gateway_token;
 mod membership;
-mod owned_query;
-#[cfg(test)]
-mod platform_stub;
 mod remote;
 pub mod secret;
 #[cfg(test)]
-mod world;
+mod tests;
 
 use std::sync::Arc;
 
@@ -33,36 +31,38 @@ use tollgate_core::user::{AccessAs, Identity, User};
 
 pub use agents::{AgentShare, Agents, ConfigurationStatus};
 pub use authorizer::Authorizer;
+pub(crate) use error::AccessDenyReason;
+pub use error::{CredentialOwner, Error};
 pub use remote::SetupError;
 
 /// A query to the platform: whether a credential gives access to an agent.
-#[derive(Debug)]
-pub struct AccessQuery<'a> {
+#[derive(Clone, Debug)]
+pub struct AccessQuery {
     /// The requested agent.
     pub agent: AgentId,
     /// The credential.
-    pub key: AccessKey<'a>,
+    pub key: AccessKey,
 }
 
 /// A credential that was recognized but, except for ID tokens, not yet verified.
-#[derive(Debug)]
-pub enum AccessKey<'a> {
+#[derive(Clone, Debug)]
+pub enum AccessKey {
     /// The part after `pat:<agent>:`.
-    PersonalAccessToken(&'a SecretString),
+    PersonalAccessToken(SecretString),
     /// A verified ID token.
-    OidcIdToken(&'a IdToken),
+    OidcIdToken(Arc<IdToken>),
     /// The cookie's value and the CSRF token beside it.
     SessionCookie {
         /// Value of the cookie, form-decoded once.
-        cookie: &'a SecretString,
+        cookie: SecretString,
         /// Value of the header field or query parameter.
-        csrf_token: &'a SecretString,
+        csrf_token: SecretString,
     },
     /// The part after `ci:<agent>:`.
-    CiJobToken(&'a SecretString),
+    CiJobToken(SecretString),
 }
 
-impl AccessKey<'_> {
+impl AccessKey {
     /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {
@@ -70,6 +70,14 @@ impl AccessKey<'_> {
             Self::OidcIdToken(_) => AccessType::OidcIdToken,
             Self::SessionCookie { .. } => AccessType::SessionCookie,
             Self::CiJobToken(_) => AccessType::CiJobToken,
+        }
+    }
+
+    fn secrets(&self) -> (&SecretString, Option<&SecretString>) {
+        match self {
+            Self::PersonalAccessToken(token) | Self::CiJobToken(token) => (token, None),
+            Self::OidcIdToken(token) => (&token.token, None),
+            Self::SessionCookie { cookie, csrf_token } => (cookie, Some(csrf_token)),
         }
     }
 }
@@ -152,6 +160,22 @@ impl AccessGrant {
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
     }
+
+    /// The access of somebody who was let in before, if agent and person are the same; their
+    /// identity in the cluster may differ.
+    fn renewed(self: &Arc<Self>, facts: AccessFacts) -> Option<Arc<Self>> {
+        if *facts.agent != **self.agent() || facts.user != *self.user() {
+            return None;
+        }
+        if facts.access_as == *self.access_as() {
+            return Some(Arc::clone(self));
+        }
+        Some(Arc::new(Self {
+            facts,
+            expires_at: self.expires_at,
+            linked: self.linked.clone(),
+        }))
+    }
 }
 
 #[cfg(any(test, feature = "unchecked"))]
@@ -168,112 +192,5 @@ impl AccessGrant {
             expires_at: None,
             linked: None,
         })
-    }
-}
-
-/// Why access was not granted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// Access is denied. The caller learns nothing more. (401)
-    #[error("{reason}")]
-    Refused {
-        /// Why.
-        reason: AccessDenyReason,
-        /// The owner of the credential, if it has one.
-        owner: Option<Box<CredentialOwner>>,
-    },
-    /// A CI job whose project the agent is not shared with. (403)
-    #[error("the job's project may not use the agent")]
-    JobNotAllowed,
-    /// The platform or the store could not answer. Never cached. (500)
-    #[error("access cannot be judged: {detail}")]
-    Unavailable {
-        /// Text for operators, without secrets.
-        detail: String,
-    },
-}
-
-/// Why access is denied. For records and operators, never for the caller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AccessDenyReason {
-    /// No such token, cookie or session exists.
-    #[error("the credential is not known")]
-    UnknownKey,
-    /// The credential has expired.
-    #[error("the credential has expired")]
-    Expired,
-    /// The credential was revoked.
-    #[error("the credential was revoked")]
-    Revoked,
-    /// The token's scopes are not exactly `k8s_proxy`.
-    #[error("the token has scopes other than `k8s_proxy` alone")]
-    Scope,
-    /// The credential is for another agent.
-    #[error("the credential is for another agent")]
-    OtherAgent,
-    /// The number of the credential's agent now stands for another agent or cluster.
-    #[error("the credential is for an agent that had this number before")]
-    FormerAgent,
-    /// The number of the credential's owner now stands for another person.
-    #[error("the credential is of a user who had this number before")]
-    FormerUser,
-    /// No such agent exists.
-    #[error("there is no such agent")]
-    UnknownAgent,
-    /// The agent's configuration has errors, or no `user_access`.
-    #[error("the agent is not shared: {0}")]
-    NotShared(&'static str),
-    /// The CSRF token is not that of the session.
-    #[error("the CSRF token is not the session's")]
-    Csrf,
-    /// The credential matches nobody in the directory.
-    #[error("nobody in the user directory is meant by the credential")]
-    UnknownUser,
-    /// The person is blocked.
-    #[error("the user is blocked")]
-    Blocked,
-    /// Not a developer in any project or group the agent is shared with.
-    #[error("the user is a developer in no project and no group the agent is shared with")]
-    NotMember,
-    /// A remote platform refused, with this status.
-    #[error("the platform refused with {0}")]
-    Platform(u16),
-    /// The ID token is not valid.
-    #[error("the ID token is not valid: {0}")]
-    IdToken(String),
-}
-
-/// The owner of a credential that is known but was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CredentialOwner {
-    /// Whose it is.
-    pub user: User,
-    /// The credential.
-    pub session: SessionId,
-}
-
-impl Error {
-    /// Returns the owner of the refused credential, if it has one.
-    pub fn credential_owner(&self) -> Option<&CredentialOwner> {
-        match self {
-            Self::Refused { owner, .. } => owner.as_deref(),
-            Self::JobNotAllowed | Self::Unavailable { .. } => None,
-        }
-    }
-}
-
-impl From<AccessDenyReason> for Error {
-    fn from(reason: AccessDenyReason) -> Self {
-        Self::Refused { reason, owner: None }
-    }
-}
-
-impl AccessDenyReason {
-    /// Adds the owner of the credential.
-    pub fn with_owner(self, owner: CredentialOwner) -> Error {
-        Error::Refused {
-            reason: self,
-            owner: Some(Box::new(owner)),
-        }
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::{ClosedStream, SessionHolder, SessionRegistry};
+use crate::sharded::lock;
 use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -62,7 +63,6 @@ const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits {
     per_owner: 100,
 };
 
-/// Most rows written at once.
 const BATCH: usize = 250;
 
 /// Whether access was allowed.
@@ -132,9 +132,7 @@ pub struct Audit {
     reads: Buckets,
     refusals: Buckets,
     unknown_callers: Buckets,
-    /// Limits the rows that refusals of one kind get.
     refusal_quota: RowQuota,
-    /// As `refusal_quota`, for one session.
     session_refusal_quota: RowQuota,
     /// Events of streams that were closed; bounded by how many were open.
     closed_streams: Mutex<Vec<AuditEvent>>,
@@ -199,7 +197,6 @@ impl Audit {
         }
     }
 
-    /// Takes one row from the quotas of a refusal; returns whether one was left.
     fn has_row_left(&self, key: &AggregationKey) -> bool {
         let session = AggregationKey {
             owner: key.owner.clone(),
@@ -209,13 +206,9 @@ impl Audit {
         self.refusal_quota.try_take(key.clone(), now) && self.session_refusal_quota.try_take(session, now)
     }
 
-    /// Queues an event for a stream that was ended.
-    pub fn queue_closed_stream(&self, stream: &ClosedStream) {
+    fn queue_closed_stream(&self, stream: &ClosedStream) {
         let event = row::closed_stream_event(stream);
-        self.closed_streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event);
+        lock(&self.closed_streams).push(event);
         self.wake.notify_one();
     }
 
@@ -226,7 +219,7 @@ impl Audit {
     pub async fn flush(&self) -> Result<(), store::Error> {
         let mut pending = self.pending.lock().await;
         let now = self.clock.now();
-        let closed = std::mem::take(&mut *self.closed_streams.lock().unwrap_or_else(PoisonError::into_inner));
+        let closed = std::mem::take(&mut *lock(&self.closed_streams));
         let counted = [&self.reads, &self.refusals, &self.unknown_callers].map(|buckets| buckets.drain_changed(now));
         for row_quota in [&self.refusal_quota, &self.session_refusal_quota] {
             row_quota.evict_expired(self.clock.uptime());

@@ -10,12 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_lc_rs::digest;
 use http::request::Parts;
-use moka::sync::Cache;
-use rustc_hash::FxBuildHasher;
 use serde_json::Map;
 
 mod account;
@@ -36,13 +32,15 @@ mod request_token;
 mod sso;
 mod token;
 mod userinfo;
+mod verified_tokens;
 
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, IdentityField, InvalidTokenReason, MalformedCredential, RevocationReason, UserinfoError};
+pub use error::{Error, InvalidTokenReason};
 pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
+pub use verified_tokens::VERIFIED_TOKEN_TTL;
 
 use crate::clock::Clock;
 use argocd_token::ArgocdTokenVerifier;
@@ -50,11 +48,7 @@ use issuer::{OidcIssuer, Verified};
 use principal::VerifiedIdentity;
 use request_token::PresentedToken;
 use token::UnverifiedToken;
-
-/// How long a verified token is cached, at most.
-pub const VERIFIED_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
-/// Most bytes of the tokens in the cache. The memory used for each is a few times its size.
-const VERIFIED_TOKEN_CACHE_BYTES: u64 = 16 * 1024 * 1024;
+use verified_tokens::{VerifiedTokens, sha256};
 
 /// Verifies callers by one state of settings and resources.
 #[derive(Debug)]
@@ -65,7 +59,7 @@ pub struct Authenticator {
     trusted_origins: Vec<String>,
     /// The principal of requests without a credential, if they are allowed.
     anonymous: Option<Arc<Principal>>,
-    cache: Cache<TokenKey, CachedPrincipal, FxBuildHasher>,
+    cache: VerifiedTokens<([u8; 32], CredentialTransport), Arc<Principal>>,
     clock: Clock,
 }
 
@@ -78,34 +72,6 @@ pub enum Safety {
     /// Not safe, whatever its method: `GET` of a pod's `proxy` triggers whatever the pod does on
     /// `GET`.
     Unsafe,
-}
-
-/// Identifies a token without containing it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct TokenKey {
-    sha256: [u8; 32],
-    transport: CredentialTransport,
-}
-
-impl TokenKey {
-    fn of(credential: &PresentedToken<'_>) -> Self {
-        let digest = digest::digest(&digest::SHA256, credential.token.as_bytes());
-        let mut sha256 = [0; 32];
-        sha256.copy_from_slice(digest.as_ref());
-        Self {
-            sha256,
-            transport: credential.transport,
-        }
-    }
-}
-
-/// The principal of a verified token.
-#[derive(Clone, Debug)]
-struct CachedPrincipal {
-    principal: Arc<Principal>,
-    /// Seconds since 1970 from which it no longer counts.
-    until: i64,
-    token_bytes: u32,
 }
 
 impl Authenticator {
@@ -126,14 +92,16 @@ impl Authenticator {
         if credential.transport == CredentialTransport::Cookie {
             origin::check(head, safety, &self.trusted_origins)?;
         }
-        let key = TokenKey::of(&credential);
-        if let Some(cached) = self.cache.get(&key)
-            && self.clock.unix_seconds() < cached.until
-        {
-            return Ok(cached.principal);
+        let key = (sha256(&credential.token), credential.transport);
+        if let Some(principal) = self.cache.get(&key, self.clock.unix_seconds()) {
+            return Ok(principal);
         }
-        let verified = self.verify(&credential).await?;
-        Ok(self.cache_principal(key, verified, &credential))
+        let Verified { identity, fresh_for } = self.verify(&credential).await?;
+        let times = (self.clock.unix_seconds(), identity.expires_at);
+        let principal = Arc::new(Principal::new(identity, credential.transport));
+        self.cache
+            .insert((key, &credential.token), principal.clone(), fresh_for, times);
+        Ok(principal)
     }
 
     /// Whether a caller who was verified before, perhaps by an earlier state, would now be
@@ -181,25 +149,5 @@ impl Authenticator {
                 issuer.verify(token, &credential.token, &self.clock).await
             }
         }
-    }
-
-    fn cache_principal(&self, key: TokenKey, verified: Verified, credential: &PresentedToken<'_>) -> Arc<Principal> {
-        let Verified { identity, fresh_for } = verified;
-        let fresh_for = fresh_for.unwrap_or(VERIFIED_TOKEN_TTL).min(VERIFIED_TOKEN_TTL);
-        let mut until = self.clock.unix_seconds().saturating_add_unsigned(fresh_for.as_secs());
-        if let Some(end) = identity.expires_at {
-            until = until.min(end);
-        }
-        let principal = Arc::new(Principal::new(identity, credential.transport));
-        let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
-        self.cache.insert(
-            key,
-            CachedPrincipal {
-                principal: principal.clone(),
-                until,
-                token_bytes,
-            },
-        );
-        principal
     }
 }

@@ -71,7 +71,6 @@ impl Clock {
             .await;
     }
 
-    /// Sleeps until nothing is left.
     async fn wait(&self, left: impl Fn() -> Duration) {
         let mut moved = self.moved.subscribe();
         loop {

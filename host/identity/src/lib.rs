@@ -16,6 +16,8 @@ pub mod authenticate;
 pub mod clock;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+mod http_client;
 pub mod metrics;
 pub mod sessions;
+mod sharded;
 pub mod store;

@@ -3,7 +3,6 @@
 //! Security: no label names a person or a session. Agents appear only by number, which the state
 //! bounds.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,21 +11,8 @@ use prometheus_client::registry::Registry;
 use crate::access::ConfigurationStatus;
 use tollgate_core::agent::AgentId;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ClosedLabel {
-    /// One of the reasons of [`Metrics::stream_closed`].
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct AgentLabel {
-    agent: i64,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OperationLabel {
-    operation: &'static str,
-}
+/// One label and its value.
+type Label<V> = [(&'static str, V); 1];
 
 /// Counts of people's access.
 #[derive(Debug, Default)]
@@ -39,9 +25,9 @@ pub struct Metrics {
     pub audit_rows: Counter,
     /// Audit events and counts that wait for the store.
     pub audit_pending: Gauge,
-    broken_configurations: Family<AgentLabel, Gauge>,
-    closed_streams: Family<ClosedLabel, Counter>,
-    store_failures: Family<OperationLabel, Counter>,
+    broken_configurations: Family<Label<i64>, Gauge>,
+    closed_streams: Family<Label<&'static str>, Counter>,
+    store_failures: Family<Label<&'static str>, Counter>,
 }
 
 impl Metrics {
@@ -52,7 +38,6 @@ impl Metrics {
         metrics
     }
 
-    /// The text of these metrics alone.
     #[cfg(test)]
     pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
         let (mut registry, mut text) = (Registry::default(), String::new());
@@ -107,7 +92,7 @@ impl Metrics {
                 ConfigurationStatus::Good => 0,
                 ConfigurationStatus::Broken => 1,
             };
-            let label = AgentLabel { agent: id.get() };
+            let label = [("agent", id.get())];
             self.broken_configurations.get_or_create(&label).set(broken);
         }
     }
@@ -116,11 +101,11 @@ impl Metrics {
     ///
     /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
     pub fn stream_closed(&self, reason: &'static str) {
-        self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
+        self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a failed operation of the store.
     pub fn store_failed(&self, operation: &'static str) {
-        self.store_failures.get_or_create(&OperationLabel { operation }).inc();
+        self.store_failures.get_or_create(&[("operation", operation)]).inc();
     }
 }

@@ -30,7 +30,7 @@ mod task;
 
 pub use signal::{ClosableConnection, EndSignal, EndTrigger, PendingClose, PolledEndSignal};
 
-use table::{EndedExchange, OpenExchange, SessionTable};
+use table::{EndedExchange, SessionTable};
 use task::Cursor;
 
 /// How long after its last request a session counts as active.
@@ -81,9 +81,8 @@ impl EndReason {
     }
 }
 
-/// The kind of an exchange, by how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExchangeKind {
+pub(crate) enum ExchangeKind {
     /// A request that soon ends by itself.
     Request,
     /// A watch or a log.
@@ -93,8 +92,7 @@ pub enum ExchangeKind {
 }
 
 impl ExchangeKind {
-    /// The kind of a Kubernetes request.
-    pub fn of(attributes: &Attributes) -> Self {
+    fn of(attributes: &Attributes) -> Self {
         let is_log = attributes.subresource.as_deref() == Some("log");
         match attributes.upgrade {
             Some(_) => Self::Tunnel,
@@ -103,42 +101,11 @@ impl ExchangeKind {
         }
     }
 
-    /// The name used in records.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
             Self::Stream => "stream",
             Self::Tunnel => "tunnel",
-        }
-    }
-}
-
-/// What a stream or tunnel requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResourceAttributes {
-    /// Verb.
-    pub verb: String,
-    /// API group; empty for the core group.
-    pub api_group: String,
-    /// Resource, plural.
-    pub resource: Option<String>,
-    /// Subresource.
-    pub subresource: Option<String>,
-    /// Namespace.
-    pub namespace: Option<String>,
-    /// Name of the object.
-    pub name: Option<String>,
-}
-
-impl From<&Attributes> for ResourceAttributes {
-    fn from(attributes: &Attributes) -> Self {
-        Self {
-            verb: attributes.verb.clone(),
-            api_group: attributes.api_group.clone(),
-            resource: attributes.resource.clone(),
-            subresource: attributes.subresource.clone(),
-            namespace: attributes.namespace.clone(),
-            name: attributes.name.clone(),
         }
     }
 }
@@ -149,19 +116,18 @@ pub struct NewExchange {
     kind: ExchangeKind,
     decision: Uuid,
     client: IpAddr,
-    attributes: Option<Box<ResourceAttributes>>,
+    attributes: Arc<Attributes>,
 }
 
 impl NewExchange {
     /// - `decision`: id of the record that lets it pass, its Audit-ID.
     /// - `client`: its address as the kernel sees it.
-    pub fn new(attributes: &Attributes, decision: Uuid, client: IpAddr) -> Self {
-        let kind = ExchangeKind::of(attributes);
+    pub fn new(attributes: Arc<Attributes>, decision: Uuid, client: IpAddr) -> Self {
         Self {
-            kind,
+            kind: ExchangeKind::of(&attributes),
             decision,
             client: client.to_canonical(),
-            attributes: (kind != ExchangeKind::Request).then(|| Box::new(attributes.into())),
+            attributes,
         }
     }
 }
@@ -192,40 +158,16 @@ impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
 
 /// A stream or tunnel that was ended before its time, for the audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClosedStream {
-    /// The session it belonged to.
-    pub session: SessionId,
-    /// The person.
-    pub user: User,
-    /// The agent it went to.
-    pub agent: AgentId,
-    /// Stream or tunnel.
-    pub kind: ExchangeKind,
-    /// What was requested.
-    pub attributes: ResourceAttributes,
-    /// The decision that allowed it.
-    pub decision: Uuid,
-    /// When it began.
-    pub opened_at: Timestamp,
-    /// When it was ended.
-    pub closed_at: Timestamp,
-    /// Why.
-    pub reason: EndReason,
-}
-
-/// A stream or tunnel that is open in this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenStream {
-    /// The agent it goes to.
-    pub agent: AgentId,
-    /// Stream or tunnel.
-    pub kind: ExchangeKind,
-    /// What is requested.
-    pub attributes: ResourceAttributes,
-    /// The decision that allows it.
-    pub decision: Uuid,
-    /// When it began.
-    pub opened_at: Timestamp,
+pub(crate) struct ClosedStream {
+    pub(crate) session: SessionId,
+    pub(crate) user: User,
+    pub(crate) agent: AgentId,
+    pub(crate) kind: ExchangeKind,
+    pub(crate) attributes: Arc<Attributes>,
+    pub(crate) decision: Uuid,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) closed_at: Timestamp,
+    pub(crate) reason: EndReason,
 }
 
 type OnClosed = Box<dyn Fn(ClosedStream) + Send + Sync>;
@@ -240,7 +182,6 @@ pub struct SessionRegistry {
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
-    /// Whether the store has been silent for longer than the grace period.
     is_store_unavailable: AtomicBool,
 }
 
@@ -284,7 +225,7 @@ impl SessionRegistry {
 
     /// Sets the listener that is called once for every stream and tunnel that is ended before its
     /// time. It must not block. Only the first call has an effect.
-    pub fn on_stream_closed(&self, listener: impl Fn(ClosedStream) + Send + Sync + 'static) {
+    pub(crate) fn on_stream_closed(&self, listener: impl Fn(ClosedStream) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(listener)).is_err() {
             tracing::warn!("streams that are closed are heard of already");
         }
@@ -297,16 +238,12 @@ impl SessionRegistry {
     /// # Errors
     /// The session was revoked, its credential has expired, or the store has been silent for too
     /// long to tell.
-    pub fn register(self: &Arc<Self>, access: &AccessGrant, exchange: NewExchange) -> Result<ExchangeGuard, EndReason> {
-        self.register_as(access.into(), exchange)
-    }
-
-    /// As [`SessionRegistry::register`].
-    pub fn register_as(
+    pub fn register<'a>(
         self: &Arc<Self>,
-        holder: SessionHolder<'_>,
+        holder: impl Into<SessionHolder<'a>>,
         exchange: NewExchange,
     ) -> Result<ExchangeGuard, EndReason> {
+        let holder = holder.into();
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_stream = exchange.kind != ExchangeKind::Request;
         let end_trigger = self.table.register(&holder, exchange, number, self.clock.now())?;
@@ -416,26 +353,6 @@ impl SessionRegistry {
         Ok(found)
     }
 
-    /// Every page of active sessions.
-    #[cfg(test)]
-    async fn list(&self, filter: &CredentialFilter) -> Result<Vec<ActiveSession>, store::Error> {
-        let (mut rows, mut page) = (
-            Vec::new(),
-            Page {
-                limit: 2,
-                ..Page::default()
-            },
-        );
-        loop {
-            let (more, end) = self.page(filter, &page).await?;
-            rows.extend(more);
-            if end.is_none() {
-                return Ok(rows);
-            }
-            page.after = end;
-        }
-    }
-
     /// Returns the owner of a session, for each agent it was used for within the last day, here
     /// or in another replica.
     ///
@@ -453,13 +370,6 @@ impl SessionRegistry {
             }
         }
         Ok(uses)
-    }
-
-    /// Returns the streams and tunnels a session has open here.
-    pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
-        let open = self.table.open(session);
-        let streams = open.iter().filter(|open| open.kind != ExchangeKind::Request);
-        streams.map(|open| OpenStream::from(&**open)).collect()
     }
 
     /// Stores the active sessions at once, before the process ends.
@@ -503,7 +413,6 @@ impl SessionRegistry {
         self.close(ended, EndReason::Revoked, now)
     }
 
-    /// Ends the exchanges that were removed from the table.
     fn close(&self, ended: Vec<EndedExchange>, reason: EndReason, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
         for EndedExchange { session, user, open } in ended {
@@ -525,7 +434,7 @@ impl SessionRegistry {
                     user,
                     agent: open.agent,
                     kind: open.kind,
-                    attributes: open.attributes.as_deref().cloned().unwrap_or_default(),
+                    attributes: Arc::clone(&open.attributes),
                     decision: open.decision,
                     opened_at: open.since,
                     closed_at: now,
@@ -534,18 +443,6 @@ impl SessionRegistry {
             }
         }
         streams
-    }
-}
-
-impl From<&OpenExchange> for OpenStream {
-    fn from(open: &OpenExchange) -> Self {
-        Self {
-            agent: open.agent,
-            kind: open.kind,
-            attributes: open.attributes.as_deref().cloned().unwrap_or_default(),
-            decision: open.decision,
-            opened_at: open.since,
-        }
     }
 }
 
@@ -582,13 +479,9 @@ impl ExchangeGuard {
 
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
-        let Self {
-            end_trigger: _,
-            sessions,
-            session,
-            number,
-        } = self;
-        let left = sessions.table.deregister(session, *number, sessions.clock.now());
+        let sessions = &self.sessions;
+        let now = sessions.clock.now();
+        let left = sessions.table.deregister(&self.session, self.number, now);
         if left.is_some_and(|open| open.kind != ExchangeKind::Request) {
             sessions.metrics.open_streams.dec();
         }

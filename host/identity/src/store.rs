@@ -13,13 +13,10 @@
 //! Security: tokens, cookies and CSRF tokens are stored only as hashes, and credentials of
 //! clusters not at all.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
-use uuid::Uuid;
 
 use self::change::{Change, ChangeOutcome};
 use self::database::Database;
@@ -27,17 +24,18 @@ pub use self::model::{
     ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor,
     CredentialFilter, Page, Revocation, SessionOwner, Token,
 };
+use self::query::{Statement, Value};
 use self::writer::Writer;
-use tollgate_core::agent::AgentId;
-use tollgate_core::session::SessionId;
 
 mod active_sessions;
 mod audit;
 pub mod bounds;
 mod change;
+mod credentials;
 mod database;
 mod model;
-mod read;
+mod query;
+mod revocations;
 mod writer;
 
 /// SHA-256 of a secret. No salt is needed: secrets made here have 256 random bits, and imported
@@ -155,288 +153,12 @@ impl Store {
         Database::probe(url).await
     }
 
-    /// Adds a token together with the audit event `token.created`. Its owner may then have at
-    /// most [`bounds::TOKENS`] tokens that expire after this one was made.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
-    pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        self.change(Change::token(token, hash, Some(by))?).await
-    }
-
-    /// Adds a token of another platform unchanged, without an audit event and without a limit on
-    /// their number.
-    ///
-    /// # Errors
-    /// As [`Self::create_token`], except for [`Error::LimitReached`].
-    pub async fn import_token(&self, token: &Token, hash: SecretHash) -> Result<(), Error> {
-        self.change(Change::token(token, hash, None)?).await
-    }
-
-    /// Returns the token with this secret, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn find_token(&self, hash: SecretHash) -> Result<Option<Token>, Error> {
-        read::find_token(&self.database, hash).await
-    }
-
-    /// Returns a page of tokens, newest first, including those that have ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn tokens(&self, filter: &CredentialFilter, page: &Page<CreationCursor>) -> Result<Vec<Token>, Error> {
-        read::tokens(&self.database, filter, page).await
-    }
-
-    /// Returns the token with this id, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn token(&self, id: Uuid) -> Result<Option<Token>, Error> {
-        read::token(&self.database, id).await
-    }
-
-    /// Records when a token was used. A time older than the recorded one is ignored.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn record_token_use(&self, id: Uuid, at: Timestamp) -> Result<(), Error> {
-        self.change(Change::TokenUsed { id, at }).await
-    }
-
-    /// Adds a browser session together with the audit event `session.created`. Its owner may then
-    /// have at most [`bounds::BROWSER_SESSIONS`] sessions that expire after this one was made.
-    ///
-    /// - `hash`: hash of the cookie.
-    ///
-    /// # Errors
-    /// As [`Self::create_token`].
-    pub async fn create_session(&self, session: &BrowserSession, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        self.change(Change::session(session, hash, by)?).await
-    }
-
-    /// Returns the browser session with this cookie, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn find_session(&self, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
-        read::find_session(&self.database, hash).await
-    }
-
-    /// Returns a page of browser sessions, newest first. They are for all agents, so `filter`
-    /// applies by person only.
-    ///
-    /// - `open_at`: returns only sessions in force at this time; without it, all.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn browser_sessions(
-        &self,
-        filter: &CredentialFilter,
-        open_at: Option<Timestamp>,
-        page: &Page<CreationCursor>,
-    ) -> Result<Vec<BrowserSession>, Error> {
-        read::browser_sessions(&self.database, filter, open_at, page).await
-    }
-
-    /// Returns the browser session with this id, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn browser_session(&self, id: Uuid) -> Result<Option<BrowserSession>, Error> {
-        read::browser_session(&self.database, id).await
-    }
-
-    /// Revokes a session: marks its token or browser session, adds a revocation, and adds the
-    /// audit event `token.revoked` or `session.revoked`.
-    ///
-    /// Revoking the same session again changes nothing and returns the existing revocation. With
-    /// a later `until` it counts as a new revocation, so that every replica learns of the longer
-    /// time.
-    ///
-    /// - `until`: when the credential expires. `at`: now.
-    ///
-    /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
-    pub async fn revoke(
-        &self,
-        session: &SessionId,
-        (until, at): (Timestamp, Timestamp),
-        by: &Actor,
-        owner: &SessionOwner,
-    ) -> Result<Revocation, Error> {
-        match self
-            .writer
-            .change(Change::revocation(session, (until, at), by, owner)?)
-            .await?
-        {
-            ChangeOutcome::Revoked(revocation) => Ok(revocation),
-            ChangeOutcome::Done | ChangeOutcome::LimitReached(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
-                detail: "a revocation was not acknowledged as one".to_owned(),
-            }),
-        }
-    }
-
-    /// Returns the revocations after a sequence number, in the order they took effect, at most
-    /// 1,000. None ever appears below one that was returned.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
-        read::revocations_after(&self.database, sequence).await
-    }
-
-    /// Returns the sequence number of the latest revocation; 0 without any.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn latest_revocation(&self) -> Result<i64, Error> {
-        read::latest_revocation(&self.database).await
-    }
-
-    /// Returns the database's time if it may run on another machine.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn time(&self) -> Result<Option<Timestamp>, Error> {
-        read::time_of(&self.database).await
-    }
-
-    /// Returns the time that was assumed when rows were last removed. Without one, returns the
-    /// time of the latest audit event; `None` without any.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn time_watermark(&self) -> Result<Option<Timestamp>, Error> {
-        read::time_watermark(&self.database).await
-    }
-
-    /// Stores the time that is assumed when rows are removed.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn advance_time_watermark(&self, time: Timestamp) -> Result<(), Error> {
-        self.change(Change::TimeWatermark(time)).await
-    }
-
-    /// Adds audit events. For an id that exists already, the latest time and the count are
-    /// replaced.
-    ///
-    /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; then no event is written.
-    pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        let rows = events.iter().map(audit::AuditRow::of).collect::<Result<_, _>>()?;
-        self.change(Change::Audit(rows)).await
-    }
-
-    /// Returns audit events, newest first.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
-        audit::select(&self.database, filter).await
-    }
-
-    /// Stores the sessions that a replica saw active, replacing its earlier row for the same session
-    /// and agent. The first time is kept.
-    ///
-    /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
-    pub async fn upsert_active_sessions(&self, rows: &[ActiveSession]) -> Result<(), Error> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        self.change(Change::upsert_active_sessions(rows)?).await
-    }
-
-    /// Returns a page of the sessions active since a time, one row for each session and agent. Rows
-    /// of several replicas are merged: requests and open streams are added up; replica and client
-    /// are those of the latest.
-    ///
-    /// - `stale_before`: rows last reported before this time count as having no open streams, so that
-    ///   those of a replica that died are soon forgotten.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn active_sessions(
-        &self,
-        (since, stale_before): (Timestamp, Timestamp),
-        filter: &CredentialFilter,
-        page: &Page<ActiveSessionCursor>,
-    ) -> Result<Vec<ActiveSession>, Error> {
-        active_sessions::select(&self.database, (since, stale_before), filter, page).await
-    }
-
-    /// Returns which of these sessions, at most 1,000 in their text form, were active since a time.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn active_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
-        active_sessions::active_since(&self.database, since, sessions).await
-    }
-
-    /// Returns the people and agents a session was active with, as far back as this is kept: one row
-    /// for each person, agent and replica, latest first, at most 1,000.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn activity_of(&self, session: &SessionId) -> Result<Vec<ActiveSession>, Error> {
-        active_sessions::activity_of(&self.database, session).await
-    }
-
-    /// Binds tokens from versions that identified an agent by its number alone to the agent that
-    /// has the number now.
-    ///
-    /// A token whose number no agent has never lets anybody in again, even if an agent gets the
-    /// number later. Returns how many tokens there are of either kind.
-    ///
-    /// - `agents`: all agents by number, as [`tollgate_core::agent::Agent::identity`].
-    ///
-    /// # Errors
-    /// [`Error::Failed`]; the remaining tokens are bound the next time.
-    pub async fn bind_tokens(&self, agents: &BTreeMap<AgentId, String>) -> Result<(u64, u64), Error> {
-        let (mut bound, mut orphaned) = (0_u64, 0_u64);
-        while let Some(agent_id) = read::unbound_agent(&self.database).await? {
-            let identity = agents.get(&agent_id);
-            let change = Change::Bind {
-                agent_id,
-                identity: identity.cloned().unwrap_or_default(),
-            };
-            if let ChangeOutcome::Rows(rows) = self.writer.change(change).await? {
-                let count = if identity.is_some() { &mut bound } else { &mut orphaned };
-                *count = count.saturating_add(rows);
-            }
-        }
-        Ok((bound, orphaned))
-    }
-
-    /// Removes audit events and tokens that ended before `audit`, revocations and browser sessions
-    /// that have ended, and rows of sessions last active more than a day ago.
-    ///
-    /// Uses small transactions, so that other changes need not wait long. What is left after an
-    /// error is removed the next time.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
-    pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
-        for expired in change::ExpiredRows::all(audit, now) {
-            while let ChangeOutcome::Rows(rows) = self.writer.change(Change::DeleteExpired(expired)).await? {
-                if rows < change::ROWS_PER_TRANSACTION {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn change(&self, change: Change) -> Result<(), Error> {
+    /// Makes a change of one statement; returns how many rows it affected.
+    async fn execute<const N: usize>(&self, sql: &'static str, values: [Value; N]) -> Result<u64, Error> {
+        let change = Change::Statements(vec![Statement::new(sql, values)]);
         match self.writer.change(change).await? {
-            ChangeOutcome::LimitReached(full) => Err(full),
-            ChangeOutcome::Done | ChangeOutcome::Revoked(_) | ChangeOutcome::Rows(_) => Ok(()),
+            ChangeOutcome::Rows(rows) => Ok(rows),
+            ChangeOutcome::LimitReached(_) | ChangeOutcome::Revoked(_) => Ok(0),
         }
     }
 }

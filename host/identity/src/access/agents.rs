@@ -10,12 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::AccessDenyReason;
 use super::membership::ListedNamespaces;
-use super::{AccessDenyReason, AccessGrant};
 use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
@@ -31,7 +30,6 @@ const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
 const NOT_MAPPED: &str = "`access_as: mapped` takes ID tokens of issuers with `claimMappings`";
 
-/// Generation of the next [`Agents`].
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The agents by number, with the user directory. Immutable.
@@ -85,18 +83,9 @@ pub struct AgentShare {
 /// Whom a credential stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialSubject<'a> {
-    /// The person in the directory, if any.
     pub(super) person: Option<&'a Person>,
     /// The identity from the issuer's `claimMappings`, for ID tokens.
     pub(super) mapped: Option<&'a Identity>,
-}
-
-/// The access an agent grants.
-#[derive(Debug)]
-pub(super) struct AgentGrant {
-    pub(super) agent: Arc<Agent>,
-    pub(super) user: User,
-    pub(super) access_as: AccessAs,
 }
 
 impl Agents {
@@ -119,9 +108,13 @@ impl Agents {
         for object in objects() {
             let before = previous.and_then(|agents| agents.named(&object.name));
             let kept = || {
-                before
-                    .map(AgentEntry::binding)
-                    .filter(|binding| !taken.contains(&binding.id))
+                let agent = before.map(|entry| &entry.agent);
+                let agent = agent.filter(|agent| !taken.contains(&agent.id))?;
+                Some(AgentBinding {
+                    id: agent.id,
+                    config_project: agent.config_project,
+                    cluster: agent.cluster.clone(),
+                })
             };
             if let Some(binding) = object.binding.clone().or_else(kept) {
                 made.add(object, binding, before);
@@ -296,7 +289,12 @@ impl Agents {
     }
 
     /// Decides what access an agent grants a subject, who need not be in the directory.
-    pub(super) fn grant(&self, id: AgentId, subject: CredentialSubject<'_>) -> Result<AgentGrant, AccessDenyReason> {
+    pub(super) fn grant(
+        &self,
+        id: AgentId,
+        subject: CredentialSubject<'_>,
+        session: SessionId,
+    ) -> Result<AccessFacts, AccessDenyReason> {
         let CredentialSubject { person, mapped } = subject;
         if person.is_some_and(|person| person.state == PersonState::Blocked) {
             return Err(AccessDenyReason::Blocked);
@@ -332,61 +330,16 @@ impl Agents {
                 (user, AccessAs::Mapped(identity.clone()))
             }
         };
-        Ok(AgentGrant {
+        Ok(AccessFacts {
             agent: Arc::clone(&entry.agent),
             user,
             access_as,
+            session,
         })
     }
 
     fn named(&self, name: &str) -> Option<&AgentEntry> {
         self.agents.values().find(|entry| entry.agent.name == name)
-    }
-}
-
-impl AgentGrant {
-    fn facts(self, session: SessionId) -> AccessFacts {
-        AccessFacts {
-            agent: self.agent,
-            user: self.user,
-            access_as: self.access_as,
-            session,
-        }
-    }
-
-    /// Completes the access with the credential it was granted to.
-    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> AccessGrant {
-        AccessGrant {
-            facts: self.facts(session),
-            expires_at: Some(expires_at),
-            linked: None,
-        }
-    }
-
-    /// Completes the access for somebody who was let in as `before`, if agent and person are the
-    /// same; their identity in the cluster may differ.
-    pub(super) fn reauthorize(self, before: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
-        if *self.agent != **before.agent() || self.user != *before.user() {
-            return None;
-        }
-        if self.access_as == *before.access_as() {
-            return Some(Arc::clone(before));
-        }
-        Some(Arc::new(AccessGrant {
-            facts: self.facts(before.session().clone()),
-            expires_at: before.expires_at,
-            linked: before.linked.clone(),
-        }))
-    }
-}
-
-impl AgentEntry {
-    fn binding(&self) -> AgentBinding {
-        AgentBinding {
-            id: self.agent.id,
-            config_project: self.agent.config_project,
-            cluster: self.agent.cluster.clone(),
-        }
     }
 }
 

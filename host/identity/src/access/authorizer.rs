@@ -10,7 +10,6 @@ use secrecy::ExposeSecret as _;
 use super::agents::Agents;
 use super::cache::{AccessCache, AccessResult};
 use super::embedded::EmbeddedPlatform;
-use super::owned_query::OwnedAccessQuery;
 use super::remote::{RemotePlatform, SetupError};
 use super::secret::is_malformed_token;
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error};
@@ -27,7 +26,6 @@ pub struct Authorizer {
     clock: Clock,
 }
 
-/// The platform that decides.
 #[derive(Clone, Debug)]
 enum Platform {
     Embedded(EmbeddedPlatform),
@@ -81,7 +79,7 @@ impl Authorizer {
     /// # Errors
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
     /// `Unavailable`.
-    pub async fn authorize(&self, agents: &Arc<Agents>, query: &AccessQuery<'_>) -> AccessResult {
+    pub async fn authorize(&self, agents: &Arc<Agents>, query: &AccessQuery) -> AccessResult {
         if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &query.key)
             && is_malformed_token(token.expose_secret())
         {
@@ -110,12 +108,11 @@ impl Authorizer {
             },
         };
         let ask = || {
-            let (platform, agents, owned_query) =
-                (self.platform.clone(), Arc::clone(agents), OwnedAccessQuery::from(query));
+            let (platform, agents, query) = (self.platform.clone(), Arc::clone(agents), query.clone());
             async move {
                 let access = match &platform {
-                    Platform::Embedded(embedded) => embedded.evaluate(&agents, &owned_query).await,
-                    Platform::Remote(remote) => remote.evaluate(&agents, &owned_query).await,
+                    Platform::Embedded(embedded) => embedded.evaluate(&agents, &query).await,
+                    Platform::Remote(remote) => remote.evaluate(&agents, &query).await,
                 };
                 access.map(Arc::new)
             }

@@ -14,8 +14,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use super::agents::{Agents, CredentialSubject, issuer_only_user};
-use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
-use super::{AccessDenyReason, AccessGrant, CredentialOwner, Error, IdToken, LinkedClaims};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, CredentialOwner, Error, IdToken, LinkedClaims};
 use crate::clock::Clock;
 use crate::store::{SecretHash, Store, Token};
 use tollgate_config::UserClaimMapping;
@@ -24,12 +23,9 @@ use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 
-/// The only scope a token may have.
 const SCOPE: &str = "k8s_proxy";
-/// Precision of `last_used_at`.
 const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
 
-/// The gateway as its own platform.
 #[derive(Clone, Debug)]
 pub(super) struct EmbeddedPlatform {
     store: Arc<Store>,
@@ -37,7 +33,6 @@ pub(super) struct EmbeddedPlatform {
     clock: Clock,
 }
 
-/// A credential found in the store, valid or not.
 struct StoredCredential {
     owner: CredentialOwner,
     revoked_at: Option<Timestamp>,
@@ -54,16 +49,15 @@ impl EmbeddedPlatform {
         }
     }
 
-    /// Answers one query.
-    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &AccessQuery) -> Result<AccessGrant, Error> {
         match &query.key {
-            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
-            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
+            AccessKey::PersonalAccessToken(secret) => self.token(agents, query.agent, secret).await,
+            AccessKey::SessionCookie { cookie, csrf_token } => {
                 self.cookie(agents, query.agent, (cookie, csrf_token)).await
             }
-            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
+            AccessKey::OidcIdToken(token) => self.id_token(agents, query.agent, token),
             // Only a platform that runs jobs knows them.
-            OwnedAccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
+            AccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
         }
     }
 
@@ -122,8 +116,6 @@ impl EmbeddedPlatform {
         })
     }
 
-    /// Gives access to the owner of a stored credential.
-    ///
     /// - `more`: further checks for this kind of credential.
     fn grant_to_owner(
         &self,
@@ -142,10 +134,14 @@ impl EmbeddedPlatform {
                 person: Some(person),
                 mapped: None,
             };
-            agents.grant(agent, subject)
+            agents.grant(agent, subject, found.owner.session.clone())
         });
         match result {
-            Ok(grant) => Ok(grant.access(found.owner.session, found.expires_at)),
+            Ok(facts) => Ok(AccessGrant {
+                facts,
+                expires_at: Some(found.expires_at),
+                linked: None,
+            }),
             Err(reason) => Err(reason.with_owner(found.owner)),
         }
     }
@@ -159,19 +155,17 @@ impl EmbeddedPlatform {
             if token.agent != agent {
                 return Err(AccessDenyReason::OtherAgent);
             }
-            agents.grant(agent, subject)
+            agents.grant(agent, subject, token.session.clone())
         });
         let session = token.session.clone();
         let user = subject.person.map(|person| person.user.clone());
         let user = user.or_else(|| subject.mapped.map(issuer_only_user));
         match (result, user) {
-            (Ok(grant), _) => {
-                let access = grant.access(session, token.expires_at);
-                Ok(AccessGrant {
-                    linked: Some(Arc::new(self.linked(token))),
-                    ..access
-                })
-            }
+            (Ok(facts), _) => Ok(AccessGrant {
+                facts,
+                expires_at: Some(token.expires_at),
+                linked: Some(Arc::new(self.linked(token))),
+            }),
             (Err(reason), Some(user)) => Err(reason.with_owner(CredentialOwner { user, session })),
             (Err(reason), None) => Err(reason.into()),
         }
@@ -201,8 +195,9 @@ impl EmbeddedPlatform {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let grant = agents.grant(access.agent().id, CredentialSubject { person, mapped });
-        grant.ok()?.reauthorize(access)
+        let subject = CredentialSubject { person, mapped };
+        let facts = agents.grant(access.agent().id, subject, access.session().clone());
+        access.renewed(facts.ok()?)
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), AccessDenyReason> {
@@ -215,7 +210,6 @@ impl EmbeddedPlatform {
         Ok(())
     }
 
-    /// Records that a token was used, without delaying the request.
     fn record_use(&self, token: &Token) {
         let now = self.clock.now();
         let lately = token.last_used_at.is_some_and(|last| {

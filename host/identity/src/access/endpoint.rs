@@ -25,6 +25,7 @@ use super::remote::{INVALID_KEY, SetupError, WireId};
 use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
+use tollgate_core::session::AccessType;
 use tollgate_core::user::{AccessAs, Membership, Role};
 
 /// Path of the endpoint.
@@ -34,6 +35,8 @@ pub const MAX_BODY_BYTES: usize = 128 * 1024;
 /// Header field with which a gateway authenticates.
 pub const AUTH_HEADER: http::HeaderName = super::gateway_token::HEADER_NAME;
 
+const NOT_A_QUESTION: &str = "the body is not a question";
+
 /// The platform endpoint for other gateways.
 #[derive(Debug)]
 pub struct PlatformEndpoint {
@@ -41,21 +44,12 @@ pub struct PlatformEndpoint {
     clock: Clock,
 }
 
-/// A query as received.
 #[derive(Deserialize)]
 struct WireAccessQuery {
     agent_id: WireId,
-    access_type: WireAccessType,
+    access_type: AccessType,
     access_key: SecretString,
     csrf_token: Option<SecretString>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum WireAccessType {
-    PersonalAccessToken,
-    OidcIdToken,
-    SessionCookie,
 }
 
 impl PlatformEndpoint {
@@ -101,28 +95,23 @@ impl PlatformEndpoint {
             );
         }
         let Ok(wire) = serde_json::from_slice::<WireAccessQuery>(body) else {
-            return message(StatusCode::BAD_REQUEST, "the body is not a question");
+            return message(StatusCode::BAD_REQUEST, NOT_A_QUESTION);
         };
         let Some(agent) = wire.agent_id.number().and_then(AgentId::new) else {
             return message(StatusCode::BAD_REQUEST, "`agent_id` is not a number");
         };
-        let id_token;
-        let key = match wire.access_type {
-            WireAccessType::PersonalAccessToken => AccessKey::PersonalAccessToken(&wire.access_key),
-            WireAccessType::OidcIdToken => match verify(wire.access_key).await {
-                Ok(token) => {
-                    id_token = token;
-                    AccessKey::OidcIdToken(&id_token)
-                }
+        let key = match (wire.access_type, wire.csrf_token) {
+            (AccessType::PersonalAccessToken, _) => AccessKey::PersonalAccessToken(wire.access_key),
+            (AccessType::OidcIdToken, _) => match verify(wire.access_key).await {
+                Ok(token) => AccessKey::OidcIdToken(token),
                 Err(error) => return refused(&error),
             },
-            WireAccessType::SessionCookie => match &wire.csrf_token {
-                Some(csrf_token) => AccessKey::SessionCookie {
-                    cookie: &wire.access_key,
-                    csrf_token,
-                },
-                None => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
+            (AccessType::SessionCookie, Some(csrf_token)) => AccessKey::SessionCookie {
+                cookie: wire.access_key,
+                csrf_token,
             },
+            (AccessType::SessionCookie, None) => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
+            (AccessType::CiJobToken, _) => return message(StatusCode::BAD_REQUEST, NOT_A_QUESTION),
         };
         match authorizer.authorize(agents, &AccessQuery { agent, key }).await {
             Ok(access) => granted(&access),
@@ -177,10 +166,10 @@ fn refused(error: &Error) -> Response<Bytes> {
             | AccessDenyReason::OtherAgent
             | AccessDenyReason::FormerAgent
             | AccessDenyReason::NotShared(_)
-            | AccessDenyReason::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
-            AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
+            | AccessDenyReason::NotMember
             // Cannot occur: the platform is this gateway itself.
-            AccessDenyReason::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            | AccessDenyReason::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         Error::Unavailable { detail } => {

@@ -19,7 +19,6 @@ use zeroize::Zeroizing;
 
 use super::remote::SetupError;
 
-/// The header field.
 pub(super) const HEADER_NAME: HeaderName = HeaderName::from_static("gitlab-kas-api-request");
 const ISSUER: &str = "gitlab-kas";
 const AUDIENCE: &str = "gitlab";
@@ -32,7 +31,6 @@ const LEEWAY: i64 = 30;
 /// Fewest bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
 const MIN_SECRET_BYTES: usize = 32;
 
-/// The secret shared by gateway and platform.
 pub(super) struct SharedSecret {
     sign: EncodingKey,
     verify: DecodingKey,

@@ -19,7 +19,6 @@ pub(super) struct ListedNamespaces {
     groups: Vec<ListedNamespace>,
 }
 
-/// A listed project or group.
 #[derive(Debug)]
 struct ListedNamespace {
     id: i64,
@@ -58,13 +57,11 @@ impl ListedNamespaces {
         lists
     }
 
-    /// Projects and groups in which a person is at least a developer.
     pub(super) fn memberships_of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
         let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
         (of(&self.projects), of(&self.groups))
     }
 
-    /// Whether a person is at least a developer in any of them.
     pub(super) fn has_member(&self, user: i64) -> bool {
         let mut all = self.projects.iter().chain(&self.groups);
         all.any(|listed| listed.effective(user).is_some())

@@ -3,8 +3,8 @@
 //! The platform's answer is bound to an agent of this gateway's own state; an agent the state
 //! does not have is refused.
 //!
-//! Security: an answer counts only if all of it is understood. The client follows no redirects,
-//! ignores proxy environment variables and bounds the size of every body.
+//! Security: an answer counts only if all of it is understood. The client ignores proxy
+//! environment variables.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use reqwest::{Certificate, Client, RequestBuilder};
+use reqwest::{Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use url::Url;
 use zeroize::Zeroizing;
@@ -23,20 +24,20 @@ use zeroize::Zeroizing;
 use super::agents::Agents;
 use super::embedded::EmbeddedPlatform;
 use super::gateway_token::{self, SharedSecret};
-use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
-use super::{AccessDenyReason, AccessGrant, Error, IdToken};
+use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToken};
 use crate::clock::Clock;
+use crate::http_client;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::diagnostic::with_causes;
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, User};
 
 mod job;
 mod person;
 
 /// Most bytes of one answer; 1,000 entries take a tenth of it.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one request, its body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Text in the body of a 401 that is about the person's credential, not the gateway's.
@@ -67,7 +68,6 @@ pub enum SetupError {
     Randomness,
 }
 
-/// A remote platform.
 #[derive(Debug)]
 pub(super) struct RemotePlatform {
     http: Client,
@@ -111,30 +111,39 @@ impl RemotePlatform {
     /// The platform reports neither when a credential expires nor revocations. Access by its
     /// answer, and everything open by it, therefore ends after `stream_lifetime`; to continue, the
     /// client must be authorized again.
-    pub(super) async fn evaluate(&self, agents: &Agents, query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
-        let access = match &query.key {
-            OwnedAccessKey::PersonalAccessToken(token) => {
-                let person = PersonCredential::new(AccessType::PersonalAccessToken, token, None);
-                self.person(agents, query.agent, person).await
+    pub(super) async fn evaluate(&self, agents: &Agents, query: &AccessQuery) -> Result<AccessGrant, Error> {
+        let (answer, session, expires_at) = match &query.key {
+            AccessKey::OidcIdToken(token) if token.agent != query.agent => {
+                return Err(AccessDenyReason::OtherAgent.into());
             }
-            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
-                let person = PersonCredential::new(AccessType::SessionCookie, cookie, Some(csrf_token));
-                self.person(agents, query.agent, person).await
-            }
-            OwnedAccessKey::OidcIdToken(token) if token.agent != query.agent => {
-                Err(AccessDenyReason::OtherAgent.into())
-            }
-            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(query.agent) => {
+            AccessKey::OidcIdToken(_) if agents.is_granted_by_claim(query.agent) => {
                 return self.embedded.evaluate(agents, query).await;
             }
-            OwnedAccessKey::OidcIdToken(token) => self.person(agents, query.agent, PersonCredential::of(token)).await,
-            OwnedAccessKey::CiJobToken(token) => self.job(agents, query.agent, token).await,
-        }?;
+            AccessKey::OidcIdToken(token) => {
+                let answer = self.person(agents, query, Some(token)).await?;
+                (answer, token.session.clone(), Some(token.expires_at))
+            }
+            AccessKey::PersonalAccessToken(secret) | AccessKey::SessionCookie { cookie: secret, .. } => {
+                let answer = self.person(agents, query, None).await?;
+                (answer, session(query.key.access_type(), secret), None)
+            }
+            AccessKey::CiJobToken(token) => {
+                let answer = self.job(query.agent, token).await?;
+                (answer, session(AccessType::CiJobToken, token), None)
+            }
+        };
+        let agent = agents.agent(query.agent).ok_or(AccessDenyReason::UnknownAgent)?;
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);
         Ok(AccessGrant {
-            expires_at: Some(access.expires_at.map_or(latest, |end| end.min(latest))),
-            ..access
+            facts: AccessFacts {
+                agent: with_reported_project(agent, answer.config_project),
+                user: answer.user,
+                access_as: answer.access_as,
+                session,
+            },
+            expires_at: Some(expires_at.map_or(latest, |end: Timestamp| end.min(latest))),
+            linked: None,
         })
     }
 
@@ -155,14 +164,20 @@ impl RemotePlatform {
         }
     }
 
-    async fn person(&self, agents: &Agents, id: AgentId, person: PersonCredential<'_>) -> Result<AccessGrant, Error> {
-        let query = WireAccessQuery {
-            agent_id: id.get(),
-            access_type: person.access_type,
-            access_key: person.credential.expose_secret(),
-            csrf_token: person.csrf_token.map(|token| token.expose_secret()),
+    async fn person(
+        &self,
+        agents: &Agents,
+        query: &AccessQuery,
+        id_token: Option<&IdToken>,
+    ) -> Result<PlatformAnswer, Error> {
+        let (credential, csrf_token) = query.key.secrets();
+        let wire = WireAccessQuery {
+            agent_id: query.agent.get(),
+            access_type: query.key.access_type(),
+            access_key: credential.expose_secret(),
+            csrf_token: csrf_token.map(|token| token.expose_secret()),
         };
-        let body = serde_json::to_vec(&query).map(Zeroizing::new);
+        let body = serde_json::to_vec(&wire).map(Zeroizing::new);
         let body = body.map_err(|_| unavailable("the question cannot be written as JSON"))?;
         let proof = self.secret.token(self.clock.unix_seconds());
         let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
@@ -189,12 +204,10 @@ impl RemotePlatform {
             }
             other => return Err(unexpected_status(other)),
         }
-        let agent = agents.agent(id);
-        let access = person::read(&body, (agents, id), person)?;
-        access(agent.ok_or(AccessDenyReason::UnknownAgent)?)
+        person::read(&body, (agents, query.agent), id_token)
     }
 
-    async fn job(&self, agents: &Agents, id: AgentId, token: &SecretString) -> Result<AccessGrant, Error> {
+    async fn job(&self, id: AgentId, token: &SecretString) -> Result<PlatformAnswer, Error> {
         // No header field can hold it, so no platform knows it.
         let value = HeaderValue::from_str(token.expose_secret());
         let mut value = value.map_err(|_| AccessDenyReason::UnknownKey)?;
@@ -209,18 +222,7 @@ impl RemotePlatform {
             }
             other => return Err(unexpected_status(other)),
         }
-        let grant = job::read(&body, id)?;
-        let agent = agents.agent(id).ok_or(AccessDenyReason::UnknownAgent)?;
-        Ok(AccessGrant {
-            facts: AccessFacts {
-                agent: with_reported_project(agent, grant.config_project),
-                user: grant.user,
-                access_as: grant.access_as,
-                session: session(AccessType::CiJobToken, token),
-            },
-            expires_at: None,
-            linked: None,
-        })
+        job::read(&body, id)
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), Error> {
@@ -230,51 +232,25 @@ impl RemotePlatform {
             unavailable(&format!("the platform cannot be reached: {reason}"))
         };
         let request = request.header(header::ACCEPT, "application/json");
-        let mut response = request.send().await.map_err(failed)?;
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len().saturating_add(chunk.len()) > MAX_RESPONSE_BYTES {
+        let response = request.send().await.map_err(failed)?;
+        let status = response.status();
+        let body = http_client::bounded_body(response, MAX_RESPONSE_BYTES).await;
+        match body.map_err(failed)? {
+            Some(body) => Ok((status, body)),
+            None => {
                 let detail = format!("the platform answered more than {MAX_RESPONSE_BYTES} bytes");
-                return Err(unavailable(&detail));
+                Err(unavailable(&detail))
             }
-            body.extend_from_slice(&chunk);
-        }
-        Ok((response.status(), body))
-    }
-}
-
-/// A person's credential as sent to the platform.
-struct PersonCredential<'a> {
-    access_type: AccessType,
-    credential: &'a SecretString,
-    csrf_token: Option<&'a SecretString>,
-    session: SessionId,
-    id_token: Option<&'a IdToken>,
-}
-
-impl<'a> PersonCredential<'a> {
-    fn new(access_type: AccessType, credential: &'a SecretString, csrf_token: Option<&'a SecretString>) -> Self {
-        Self {
-            access_type,
-            credential,
-            csrf_token,
-            session: session(access_type, credential),
-            id_token: None,
-        }
-    }
-
-    fn of(token: &'a IdToken) -> Self {
-        Self {
-            access_type: AccessType::OidcIdToken,
-            credential: &token.token,
-            csrf_token: None,
-            session: token.session.clone(),
-            id_token: Some(token),
         }
     }
 }
 
-/// The body of `authorize_proxy_user`.
+struct PlatformAnswer {
+    config_project: i64,
+    user: User,
+    access_as: AccessAs,
+}
+
 #[derive(Serialize)]
 struct WireAccessQuery<'a> {
     agent_id: i64,
@@ -302,7 +278,6 @@ impl WireId {
     }
 }
 
-/// An object of which only the number is read.
 #[derive(Debug, Deserialize)]
 struct WireIdObject {
     id: WireId,
@@ -314,6 +289,13 @@ struct WireUser {
     username: String,
 }
 
+const NOT_ONE_KEY: &str = "`access_as` has not exactly one key";
+
+fn single_entry(access_as: Map<String, Value>) -> Option<(String, Value)> {
+    let mut entries = access_as.into_iter();
+    entries.next().filter(|_| entries.next().is_none())
+}
+
 /// The id of a session whose credential a remote platform keeps. It is the same in every replica,
 /// and no secret.
 fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
@@ -322,7 +304,6 @@ fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
     SessionId::new(access_type, half)
 }
 
-/// Our agent, with the project the platform reports.
 fn with_reported_project(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     if agent.config_project == config_project {
         return Arc::clone(agent);
@@ -348,21 +329,10 @@ fn api_url(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
 }
 
 fn client(authority: Option<&str>) -> Result<Client, SetupError> {
-    let unusable = |reason: String| SetupError::Client(reason);
-    let mut builder = Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(REQUEST_TIMEOUT)
-        .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
-    if let Some(pem) = authority {
-        let roots = Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| unusable(with_causes(&error)))?;
-        if roots.is_empty() {
-            return Err(unusable("no certificate in `certificateAuthority`".to_owned()));
-        }
-        builder = builder.tls_certs_only(roots);
-    }
-    builder.build().map_err(|error| unusable(with_causes(&error)))
+    let builder = http_client::builder(authority, REQUEST_TIMEOUT);
+    let builder = builder.map_err(|reason| SetupError::Client(format!("`certificateAuthority`: {reason}")))?;
+    let client = builder.no_proxy().build();
+    client.map_err(|error| SetupError::Client(with_causes(&error)))
 }
 
 fn unexpected_status(status: StatusCode) -> Error {

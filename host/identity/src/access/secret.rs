@@ -19,7 +19,6 @@ pub struct RandomError;
 /// Prefix of tokens, by which secret scanners find them.
 pub const TOKEN_PREFIX: &str = "tgpat-";
 
-/// Random bytes of each secret.
 const RANDOM_BYTES: usize = 32;
 
 /// The length of the random bytes in base64url, in characters.
@@ -43,7 +42,6 @@ pub(super) fn is_malformed_token(text: &str) -> bool {
     text.starts_with(TOKEN_PREFIX) && !is_token(text)
 }
 
-/// The checksum of the random part.
 fn checksum(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     let bytes: Vec<u8> = digest.iter().copied().take(CHECKSUM_BYTES).collect();

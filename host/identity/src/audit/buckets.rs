@@ -1,50 +1,42 @@
 //! Counts entries of one kind in time buckets, and emits one event per key and bucket.
 //!
-//! Invariant: a count is kept until it was emitted, a bucket counts as stored only once it is, and
-//! no lock is held across an await.
+//! Invariant: a count is kept until it was emitted, and a bucket counts as stored only once it is.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use crate::sharded::Sharded;
 use crate::store::AuditEvent;
 
-/// Number of shards. Owners are hashed into them, so that entries rarely wait for each other.
+/// Owners are hashed into these.
 const SHARDS: usize = 16;
 
 /// How much earlier than a bucket's first entry a later one may be, since concurrent entries do
 /// not read the clock in order.
 const SKEW: Duration = Duration::from_secs(5);
 
-/// The key of entries that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AggregationKey {
     /// Who makes the entries: a session, or the address of an unknown caller.
     pub(super) owner: String,
-    /// What distinguishes the owner's entries.
     pub(super) discriminator: String,
 }
 
-/// How many keys may be open at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyLimits {
     pub(super) total: usize,
-    /// For one owner.
     pub(super) per_owner: usize,
 }
 
-/// No further key may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyKeys;
 
-/// An entry that is counted in a bucket.
 #[derive(Debug)]
 pub(super) struct BucketEntry {
     key: AggregationKey,
@@ -55,7 +47,6 @@ pub(super) struct BucketEntry {
 
 #[derive(Debug)]
 struct Bucket {
-    /// The event in its current state.
     event: AuditEvent,
     /// The count in the event that was emitted last.
     emitted_count: u64,
@@ -66,17 +57,14 @@ struct Bucket {
 #[derive(Debug, Default)]
 struct Shard {
     buckets: HashMap<AggregationKey, Bucket>,
-    /// Open keys of each owner.
     open_keys: HashMap<String, usize>,
     /// Events of buckets that ended, with counts that were not emitted.
     ended: Vec<AuditEvent>,
 }
 
-/// The open buckets.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    shards: [Mutex<Shard>; SHARDS],
-    hasher: RandomState,
+    shards: Sharded<Shard>,
     open: AtomicUsize,
     limits: KeyLimits,
     length: Duration,
@@ -86,8 +74,7 @@ impl Buckets {
     /// - `length`: how long entries are counted together, from the first one on.
     pub(super) fn new(length: Duration, limits: KeyLimits) -> Self {
         Self {
-            shards: Default::default(),
-            hasher: RandomState::new(),
+            shards: Sharded::new(SHARDS),
             open: AtomicUsize::new(0),
             limits,
             length,
@@ -102,7 +89,7 @@ impl Buckets {
         first: impl FnOnce() -> AuditEvent,
     ) -> Result<BucketEntry, TooManyKeys> {
         {
-            let shard = self.shard(&key.owner);
+            let shard = self.shards.lock(&key.owner);
             let open_keys = shard.open_keys.get(&key.owner).copied().unwrap_or_default();
             let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.total;
             if is_full && !shard.buckets.contains_key(&key) {
@@ -119,7 +106,7 @@ impl Buckets {
         now: Timestamp,
         first: impl FnOnce() -> AuditEvent,
     ) -> BucketEntry {
-        let mut shard = self.shard(&key.owner);
+        let mut shard = self.shards.lock(&key.owner);
         let Shard {
             buckets,
             open_keys,
@@ -153,7 +140,6 @@ impl Buckets {
         entry
     }
 
-    /// Counts one bucket fewer as open.
     fn decrement_open(&self, open_keys: &mut HashMap<String, usize>, owner: &str) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(left) = open_keys.get_mut(owner) {
@@ -166,7 +152,7 @@ impl Buckets {
 
     /// The event to store when a bucket is opened; `None` if the bucket is gone.
     pub(super) fn opening_event(&self, entry: &BucketEntry) -> Option<AuditEvent> {
-        let mut shard = self.shard(&entry.key.owner);
+        let mut shard = self.shards.lock(&entry.key.owner);
         let bucket = shard.buckets.get_mut(&entry.key);
         let bucket = bucket.filter(|bucket| bucket.event.id == entry.id)?;
         bucket.emitted_count = bucket.event.count;
@@ -175,7 +161,7 @@ impl Buckets {
 
     /// Takes an entry back, because the store did not take the bucket's row.
     pub(super) fn undo_count(&self, entry: &BucketEntry) {
-        let mut shard = self.shard(&entry.key.owner);
+        let mut shard = self.shards.lock(&entry.key.owner);
         let Shard { buckets, open_keys, .. } = &mut *shard;
         let bucket = buckets.get_mut(&entry.key);
         let Some(bucket) = bucket.filter(|bucket| bucket.event.id == entry.id) else {
@@ -194,8 +180,7 @@ impl Buckets {
     /// Returns every event whose count grew, and forgets buckets that ended.
     pub(super) fn drain_changed(&self, now: Timestamp) -> Vec<AuditEvent> {
         let mut events = Vec::new();
-        for shard in &self.shards {
-            let mut shard = lock(shard);
+        for mut shard in self.shards.each() {
             let Shard {
                 buckets,
                 open_keys,
@@ -226,16 +211,6 @@ impl Buckets {
         }
         events
     }
-
-    #[expect(
-        clippy::indexing_slicing,
-        clippy::cast_possible_truncation,
-        reason = "the remainder is below the length; the upper bits of a hash may go"
-    )]
-    fn shard(&self, owner: &str) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(owner) as usize;
-        lock(&self.shards[hash % SHARDS])
-    }
 }
 
 impl Bucket {
@@ -252,8 +227,4 @@ impl Bucket {
             stored: self.stored.clone(),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::buckets::AggregationKey;
 use super::{AccessEntry, AccessOutcome};
-use crate::sessions::{ClosedStream, ResourceAttributes, SessionHolder};
+use crate::sessions::{ClosedStream, SessionHolder};
 use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -22,7 +22,6 @@ use tollgate_core::attributes::Attributes;
 /// Longest text from a caller, in bytes; Kubernetes names have at most 253.
 const TEXT_BYTES: usize = 256;
 
-/// How an entry is written.
 pub(super) enum Aggregation {
     /// A row of its own.
     Individual,
@@ -127,12 +126,11 @@ fn push_component(key: &mut String, text: Option<&str>) {
     };
 }
 
-/// The event of an entry with a row of its own.
 pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
-        put_attributes(details, &attributes.into());
+        put_attributes(details, attributes);
         if !attributes.resource_request {
             put(details, "path", Some(&attributes.path));
         }
@@ -142,13 +140,12 @@ pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     event
 }
 
-/// The event for the first of the entries that are counted together.
 pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     match (&entry.holder, entry.outcome) {
         (Some(_), AccessOutcome::Allowed) => {
             if let Some(attributes) = entry.attributes {
-                put_attributes(&mut event.details, &attributes.into());
+                put_attributes(&mut event.details, attributes);
                 event.details.remove("name");
             }
         }
@@ -161,7 +158,6 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     event
 }
 
-/// The event for the first of the entries beyond those counted separately.
 pub(super) fn overflow_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     event.agent_id = overflow_agent(entry);
@@ -204,7 +200,6 @@ fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     }
 }
 
-/// The event of a stream that was ended.
 pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
     let ClosedStream {
         session,
@@ -238,26 +233,17 @@ pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
     }
 }
 
-fn put_attributes(details: &mut Map<String, Value>, attributes: &ResourceAttributes) {
-    let ResourceAttributes {
-        verb,
-        api_group,
-        resource,
-        subresource,
-        namespace,
-        name,
-    } = attributes;
-    put(details, "verb", Some(verb));
-    if resource.is_some() {
-        put(details, "api_group", Some(api_group));
+fn put_attributes(details: &mut Map<String, Value>, attributes: &Attributes) {
+    put(details, "verb", Some(&attributes.verb));
+    if attributes.resource.is_some() {
+        put(details, "api_group", Some(&attributes.api_group));
     }
-    put(details, "resource", resource.as_deref());
-    put(details, "subresource", subresource.as_deref());
-    put(details, "namespace", namespace.as_deref());
-    put(details, "name", name.as_deref());
+    put(details, "resource", attributes.resource.as_deref());
+    put(details, "subresource", attributes.subresource.as_deref());
+    put(details, "namespace", attributes.namespace.as_deref());
+    put(details, "name", attributes.name.as_deref());
 }
 
-/// Adds a detail, shortened, if it is known.
 fn put(details: &mut Map<String, Value>, key: &str, text: Option<&str>) {
     let Some(text) = text else { return };
     let short = text.get(..text.floor_char_boundary(TEXT_BYTES)).unwrap_or_default();

@@ -3,15 +3,15 @@
 //! Invariant: memory stays within a fixed bound, however many keys there are.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::buckets::AggregationKey;
+use crate::sharded::lock;
 
 /// Most keys tracked at once; entries of further keys get no rows of their own.
 const KEYS: usize = 10_000;
 
-/// How many rows each key may still get.
 #[derive(Debug)]
 pub(super) struct RowQuota {
     windows: Mutex<HashMap<AggregationKey, QuotaWindow>>,
@@ -19,7 +19,6 @@ pub(super) struct RowQuota {
     rows_per_key: u32,
 }
 
-/// The rows that a key used in its current window.
 #[derive(Debug)]
 struct QuotaWindow {
     rows: u32,
@@ -42,7 +41,7 @@ impl RowQuota {
     ///
     /// - `now`: uptime.
     pub(super) fn try_take(&self, key: AggregationKey, now: Duration) -> bool {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = lock(&self.windows);
         let is_full = windows.len() >= KEYS;
         let ends = now.saturating_add(self.length);
         match windows.get_mut(&key) {
@@ -63,9 +62,8 @@ impl RowQuota {
         }
     }
 
-    /// Forgets keys that have all their rows back.
     pub(super) fn evict_expired(&self, now: Duration) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = lock(&self.windows);
         windows.retain(|_, one| one.ends > now);
     }
 }

@@ -16,7 +16,6 @@ use crate::store;
 /// How long a count waits before it is written to the store.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How far this machine's clock and the database's may differ.
@@ -25,7 +24,6 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// How far time may leap from one removal to the next. A longer pause is made up for gradually.
 const LEAP: Duration = Duration::from_hours(24);
 
-/// Why nothing was removed, or not all.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     /// The clocks differ; a wrong one would remove events that must be kept.

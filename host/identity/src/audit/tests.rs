@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sessions::{EndReason, ExchangeKind, ResourceAttributes};
+use crate::sessions::{EndReason, ExchangeKind};
 use crate::store::AuditFilter;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -678,7 +678,7 @@ async fn closed_streams_are_events() {
         user: world.bob.clone(),
         agent: AgentId::new(9999).unwrap(),
         kind: ExchangeKind::Stream,
-        attributes: ResourceAttributes::from(&pods(verb)),
+        attributes: Arc::new(pods(verb)),
         decision: ID,
         opened_at: world.clock.now(),
         closed_at: world.clock.now(),
@@ -706,8 +706,8 @@ async fn streams_that_sessions_end_are_written_once_each() {
     exec.upgrade = Some("websocket");
     let holder = world.entry(&exec).holder.unwrap();
     let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
-        let exchange = crate::sessions::NewExchange::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
-        sessions.register_as(holder, exchange).unwrap()
+        let exchange = crate::sessions::NewExchange::new(Arc::new(attributes), ID, Ipv4Addr::LOCALHOST.into());
+        sessions.register(holder, exchange).unwrap()
     });
     let owner = store::SessionOwner {
         user: world.bob.clone(),

@@ -12,10 +12,8 @@ use super::error::RevocationReason;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_state::{Resources, Secret};
 
-/// Name of the built-in account.
 const ADMIN: &str = "admin";
 
-/// What a token of a local account may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Capability {
     /// Sessions of people.
@@ -24,7 +22,6 @@ pub(super) enum Capability {
     ApiKey,
 }
 
-/// A local account.
 #[derive(Debug, Default)]
 struct Account {
     state: AccountState,

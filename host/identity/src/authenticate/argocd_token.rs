@@ -15,18 +15,17 @@ use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
+use super::principal::{ArgocdTokenRef, VerifiedIdentity, string_claim};
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
-use super::{principal::ArgocdTokenRef, principal::VerifiedIdentity, principal::string_claim};
 use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::principal::Kind;
+use tollgate_core::user::Identity;
 use tollgate_state::{Project, Resources};
 
-/// `iss` of every token Argo CD signs.
 pub(super) const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
 pub(super) const SECRET_NAME: &str = "argocd-secret";
-/// The entry of the Secret that holds the signing key.
 const SIGNING_KEY: &str = "server.secretkey";
 /// A signing key with fewer bytes can be guessed.
 const MIN_KEY_BYTES: usize = 16;
@@ -34,7 +33,6 @@ const MIN_KEY_BYTES: usize = 16;
 /// Hashes signing keys into fingerprints, differently in each process.
 static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// What is needed to verify Argo CD's own tokens.
 pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
@@ -91,7 +89,7 @@ impl ArgocdTokenVerifier {
         let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
         let mut claims = token.into_verified_claims([&self.key], algorithm)?;
         let times = TokenTimes::check(&claims, now, LEEWAY_SECONDS)?;
-        let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
+        let issued_at = times.issued_at.ok_or_else(|| InvalidTokenReason::missing("iat"))?;
         // Argo CD never sets it here, and it would outrank the checked `sub`.
         claims.remove("federated_claims");
         let issued = ArgocdTokenRef {
@@ -114,7 +112,7 @@ impl ArgocdTokenVerifier {
         let subject = issued.and_then(|issued| self.check(issued).ok());
         subject.is_some_and(|(kind, user_id)| {
             let same = kind == known.kind && user_id == known.user_id;
-            same && scope_values(&known.claims, &self.scopes) == known.groups
+            same && scope_values(&known.claims, &self.scopes) == known.names.groups
         })
     }
 
@@ -127,7 +125,7 @@ impl ArgocdTokenVerifier {
             }
             ArgocdSubject::Account { name, capability } => {
                 if issued.id.is_empty() {
-                    return Err(missing("jti").into());
+                    return Err(InvalidTokenReason::missing("jti").into());
                 }
                 self.accounts.check(name, capability, &issued.id, issued.at)?;
                 Ok((Kind::Local, name.to_owned()))
@@ -147,11 +145,7 @@ impl ArgocdTokenVerifier {
             "" => token.issued_at == issued_at,
             listed => listed == id,
         });
-        if listed {
-            Ok(())
-        } else {
-            Err(RevocationReason::NotListed)
-        }
+        listed.then_some(()).ok_or(RevocationReason::NotListed)
     }
 
     fn identity(
@@ -164,11 +158,12 @@ impl ArgocdTokenVerifier {
         VerifiedIdentity {
             kind,
             issuer: ISSUER.to_owned(),
-            username: user_id.clone(),
+            names: Identity {
+                username: user_id.clone(),
+                groups: scope_values(&claims, &self.scopes),
+                ..Identity::default()
+            },
             user_id,
-            groups: scope_values(&claims, &self.scopes),
-            uid: None,
-            extra: Vec::new(),
             claims,
             expires_at: times.expires_at,
             issued: Some(issued),
@@ -176,13 +171,6 @@ impl ArgocdTokenVerifier {
     }
 }
 
-fn missing(claim: &str) -> InvalidTokenReason {
-    InvalidTokenReason::MissingClaim {
-        claim: claim.to_owned(),
-    }
-}
-
-/// The subject that `sub` names.
 enum ArgocdSubject<'a> {
     ProjectRole { project: &'a str, role: &'a str },
     Account { name: &'a str, capability: Capability },

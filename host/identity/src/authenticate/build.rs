@@ -4,19 +4,18 @@
 //! Building opens no connection: an issuer's keys are fetched with the first token that needs
 //! them.
 
-use rustc_hash::FxBuildHasher;
-
 use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, ValidationProfile, Verifier};
 use super::keys::{KeyCache, KeySource};
 use super::mapping::{CompiledClaimMappings, ReservedNames};
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
 use super::{
-    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Cache, Clock, CredentialTransport, Map, OidcIssuer,
-    Principal, VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL, VerifiedIdentity, fetch,
+    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Clock, CredentialTransport, Map, OidcIssuer,
+    Principal, VerifiedIdentity, VerifiedTokens, fetch,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
+use tollgate_core::user::Identity;
 use tollgate_policy::rbac::account_names;
 use tollgate_state::Resources;
 
@@ -54,7 +53,27 @@ impl Authenticator {
             builder.add_sso(resources);
         }
         builder.warn_shared_names(config);
-        builder.finish(config, argocd_tokens)
+        let Builder {
+            mut findings,
+            issuers,
+            clock,
+            ..
+        } = builder;
+        if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
+            findings.push(
+                Diagnostic::warning(None, "`authentication` lets nobody in")
+                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
+            );
+        }
+        let authenticator = Authenticator {
+            argocd_tokens,
+            issuers,
+            trusted_origins: config.trusted_origins.clone(),
+            anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
+            cache: VerifiedTokens::new(),
+            clock,
+        };
+        Loaded::new(authenticator, findings)
     }
 }
 
@@ -68,34 +87,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn finish(
-        self,
-        config: &tollgate_config::Authentication,
-        argocd_tokens: Option<ArgocdTokenVerifier>,
-    ) -> Loaded<Authenticator> {
-        let mut findings = self.findings;
-        if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
-            findings.push(
-                Diagnostic::warning(None, "`authentication` lets nobody in")
-                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
-            );
-        }
-        let authenticator = Authenticator {
-            argocd_tokens,
-            issuers: self.issuers,
-            trusted_origins: config.trusted_origins.clone(),
-            anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
-            cache: Cache::builder()
-                .weigher(|_, cached: &super::CachedPrincipal| cached.token_bytes)
-                .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
-                .time_to_live(VERIFIED_TOKEN_TTL)
-                // The cache's keys are digests already, and only of verified tokens.
-                .build_with_hasher(FxBuildHasher),
-            clock: self.clock,
-        };
-        Loaded::new(authenticator, findings)
-    }
-
     /// Warns of issuers that can give the same names: policies distinguish users by name alone,
     /// so two people could become one.
     fn warn_shared_names(&mut self, config: &tollgate_config::Authentication) {
@@ -207,7 +198,6 @@ impl Builder<'_> {
         })
     }
 
-    /// The issuer's keys of the previous authenticator.
     fn known_keys(&self, issuer: &str) -> Option<Arc<KeyCache>> {
         let previous = self.previous?.issuers.get(issuer)?;
         Some(previous.verifier.keys.clone())
@@ -298,10 +288,7 @@ fn anonymous_principal() -> Principal {
         kind: Kind::Anonymous,
         issuer: String::new(),
         user_id: String::new(),
-        username: String::new(),
-        groups: Vec::new(),
-        uid: None,
-        extra: Vec::new(),
+        names: Identity::default(),
         claims: Map::new(),
         expires_at: None,
         issued: None,

@@ -72,54 +72,27 @@ impl Error {
 /// What is wrong with the form of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedCredential {
-    /// More than one `Authorization` field.
     #[error("{observed} `Authorization` fields, one is allowed")]
-    SeveralAuthorizations {
-        /// How many there are.
-        observed: usize,
-    },
-    /// The field does not read `Bearer <token>`.
+    SeveralAuthorizations { observed: usize },
     #[error("`Authorization` must be `Bearer` and a token")]
     NotBearer,
-    /// A cookie and a bearer token that differ.
     #[error("cookie and `Authorization` hold different tokens, send one")]
     Conflict,
     /// A cookie name that occurs twice: a site in a parent domain may have
     /// planted one.
     #[error("cookie `{name}` occurs more than once")]
-    DuplicateCookie {
-        /// Name of the cookie.
-        name: String,
-    },
-    /// The chunk count before the colon.
+    DuplicateCookie { name: String },
     #[error("the chunk count of cookie `argocd.token` must be 1 to {allowed}, without leading zeros")]
-    ChunkCount {
-        /// Most chunks allowed.
-        allowed: usize,
-    },
-    /// A chunk that was announced but not sent.
+    ChunkCount { allowed: usize },
     #[error("cookie `argocd.token-{index}` is missing")]
-    MissingChunk {
-        /// Index of the chunk.
-        index: usize,
-    },
-    /// A token beyond the bound.
+    MissingChunk { index: usize },
     #[error("the token has {observed} bytes, {allowed} are allowed")]
-    TooLong {
-        /// Its length.
-        observed: usize,
-        /// Most bytes allowed.
-        allowed: usize,
-    },
+    TooLong { observed: usize, allowed: usize },
     /// Not three base64url parts, or a header or claims set that is not JSON.
     #[error("the token is not a signed JWT in compact form")]
     NotJwt,
-    /// A claim of the wrong type.
     #[error("claim `{claim}` has the wrong type")]
-    Claim {
-        /// Name of the claim.
-        claim: &'static str,
-    },
+    Claim { claim: &'static str },
 }
 
 impl MalformedCredential {
@@ -221,6 +194,12 @@ pub enum InvalidTokenReason {
 }
 
 impl InvalidTokenReason {
+    pub(super) fn missing(claim: &str) -> Self {
+        Self::MissingClaim {
+            claim: claim.to_owned(),
+        }
+    }
+
     fn code(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown_issuer",
@@ -243,13 +222,9 @@ impl InvalidTokenReason {
 /// A part of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityField {
-    /// The name policies decide on.
     Username,
-    /// The groups.
     Groups,
-    /// The stable id.
     Uid,
-    /// Further attributes.
     Extra,
 }
 
@@ -273,16 +248,13 @@ pub enum RevocationReason {
     /// `accounts.<name>.enabled` or `admin.enabled` is false.
     #[error("the account is disabled")]
     AccountDisabled,
-    /// The account has lost `login` or `apiKey`.
     #[error("the account lacks the capability the token was issued for")]
     NoCapability,
-    /// The password was changed after the token was issued.
     #[error("the password was changed after the token was issued")]
     PasswordChanged,
     /// The `jti` is not among the account's or role's tokens.
     #[error("the token is not listed any more")]
     NotListed,
-    /// The project or the role no longer exists.
     #[error("the project or role does not exist")]
     NoRole,
 }
@@ -296,7 +268,6 @@ pub enum UserinfoError {
     /// The answer is about somebody else (OpenID Connect Core, section 5.3.2).
     #[error("the userinfo answer has another `sub` than the token")]
     OtherSubject,
-    /// Too many lookups are waiting.
     #[error("too many userinfo lookups are under way")]
     Busy,
 }

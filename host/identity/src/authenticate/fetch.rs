@@ -1,20 +1,17 @@
 //! Fetches JSON documents of an issuer.
 //!
-//! Security: the client follows no redirects and bounds the size of every body. No error
-//! contains text of the answer.
+//! Security: no error contains text of the answer.
 
 use std::time::Duration;
 
-use reqwest::{Certificate, Client};
+use reqwest::Client;
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::http_client;
 use tollgate_config::is_loopback;
 
-/// Most bytes of one document.
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
-/// Time limit for connecting, including TLS.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for one request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,33 +43,18 @@ pub(super) enum FetchError {
     Timeout { seconds: u64 },
 }
 
-/// A client for one issuer's documents.
-///
 /// - `authority`: PEM of the only roots trusted; the system's when absent.
 pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, FetchError> {
-    let mut builder = Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(REQUEST_TIMEOUT)
-        .pool_max_idle_per_host(1)
-        .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+    let unusable = |reason: String| FetchError::Authority { reason };
+    let mut builder = http_client::builder(authority, REQUEST_TIMEOUT)
+        .map_err(unusable)?
+        .pool_max_idle_per_host(1);
     if is_loopback(base) {
         builder = builder.no_proxy();
     }
-    if let Some(pem) = authority {
-        let unusable = |reason: String| FetchError::Authority { reason };
-        let roots = Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
-        if roots.is_empty() {
-            return Err(unusable("no certificate in it".to_owned()));
-        }
-        builder = builder.tls_certs_only(roots);
-    }
-    builder.build().map_err(|error| FetchError::Authority {
-        reason: error.to_string(),
-    })
+    builder.build().map_err(|error| unusable(error.to_string()))
 }
 
-/// Reads a URL keys or claims may come from.
 pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     let refused = || FetchError::Url { url: text.to_owned() };
     let url = Url::parse(text).map_err(|_| refused())?;
@@ -89,8 +71,6 @@ pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
     }
 }
 
-/// Gets a JSON document.
-///
 /// - `bearer`: token sent with the request, if any.
 pub(super) async fn fetch_json<T: DeserializeOwned>(
     client: &Client,
@@ -107,21 +87,16 @@ pub(super) async fn fetch_json<T: DeserializeOwned>(
     if let Some(token) = bearer {
         request = request.bearer_auth(token);
     }
-    let mut response = request.send().await.map_err(unreachable)?;
+    let response = request.send().await.map_err(unreachable)?;
     let status = response.status().as_u16();
     if status != 200 {
         return Err(FetchError::Status { url: name(), status });
     }
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-        if body.len().saturating_add(chunk.len()) > MAX_DOCUMENT_BYTES {
-            return Err(FetchError::TooLong {
-                url: name(),
-                allowed: MAX_DOCUMENT_BYTES,
-            });
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let body = http_client::bounded_body(response, MAX_DOCUMENT_BYTES);
+    let body = body.await.map_err(unreachable)?.ok_or_else(|| FetchError::TooLong {
+        url: name(),
+        allowed: MAX_DOCUMENT_BYTES,
+    })?;
     serde_json::from_slice(&body).map_err(|_| FetchError::Json { url: name() })
 }
 

@@ -4,9 +4,10 @@ use http::Request;
 use http::request::Parts;
 use secrecy::ExposeSecret as _;
 
-use super::k8s_proxy::{self, CiTokenSupport, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES};
+use super::k8s_proxy::{self, CiTokenSupport, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES, PresentedCredential};
 use super::request_token;
 use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use crate::access::AccessKey;
 use tollgate_fuzz::{Target, fields, first_line, inputs, strings, text};
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -85,16 +86,19 @@ fn agent_credentials(data: &[u8]) {
             continue;
         };
         let (secret, most) = match &presented {
-            k8s_proxy::PresentedCredential::Pat { token, .. } => (token, MAX_KEY_BYTES),
-            k8s_proxy::PresentedCredential::Ci { token, .. } => {
-                assert_eq!(ci, CiTokenSupport::Accepted);
-                (token, MAX_KEY_BYTES)
-            }
-            k8s_proxy::PresentedCredential::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
-            k8s_proxy::PresentedCredential::Cookie { cookie, csrf, .. } => {
-                assert!(!csrf.expose_secret().is_empty());
-                (cookie, MAX_KEY_BYTES)
-            }
+            PresentedCredential::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
+            PresentedCredential::Query(query) => match &query.key {
+                AccessKey::PersonalAccessToken(token) => (token, MAX_KEY_BYTES),
+                AccessKey::CiJobToken(token) => {
+                    assert_eq!(ci, CiTokenSupport::Accepted);
+                    (token, MAX_KEY_BYTES)
+                }
+                AccessKey::SessionCookie { cookie, csrf_token } => {
+                    assert!(!csrf_token.expose_secret().is_empty());
+                    (cookie, MAX_KEY_BYTES)
+                }
+                AccessKey::OidcIdToken(_) => continue,
+            },
         };
         let secret = secret.expose_secret();
         assert!(!secret.is_empty() && secret.len() <= most);

@@ -19,6 +19,7 @@ use super::{principal::VerifiedIdentity, principal::string_claim};
 use crate::clock::Clock;
 use tollgate_core::claims::{scope_values, user_identifier};
 use tollgate_core::principal::Kind;
+use tollgate_core::user::Identity;
 
 /// All algorithms an issuer may use. `HS*` and `none` are not among them.
 pub(super) const ASYMMETRIC_ALGORITHMS: [Algorithm; 9] = [
@@ -38,14 +39,11 @@ const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
 /// Claims in the policies' view that never hold groups, whatever `scopes` says.
 const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
-/// One issuer, ready to verify its tokens.
 #[derive(Debug)]
 pub(super) struct OidcIssuer {
     pub(super) verifier: Verifier,
     pub(super) interpretation: ClaimInterpretation,
-    /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
-    /// Names of Argo CD's local accounts.
     pub(super) accounts: Arc<BTreeSet<String>>,
 }
 
@@ -78,19 +76,14 @@ impl ValidationProfile {
     }
 }
 
-/// How claims become an identity.
 #[derive(Debug)]
 pub(super) enum ClaimInterpretation {
     /// `claimMappings`, with the rules that validate claims and users.
     Mapped(Box<CompiledClaimMappings>),
     /// As Argo CD reads them.
-    Argocd {
-        /// The userinfo endpoint for additional groups.
-        userinfo: Option<UserinfoClient>,
-    },
+    Argocd { userinfo: Option<UserinfoClient> },
 }
 
-/// A verified identity and how long it may be cached.
 pub(super) struct Verified {
     pub(super) identity: VerifiedIdentity,
     pub(super) fresh_for: Option<Duration>,
@@ -119,10 +112,7 @@ impl Verifier {
         // has expired.
         let times = TokenTimes::check(&claims, clock.unix_seconds(), self.profile.leeway_seconds())?;
         if times.expires_at.is_none() {
-            return Err(InvalidTokenReason::MissingClaim {
-                claim: "exp".to_owned(),
-            }
-            .into());
+            return Err(InvalidTokenReason::missing("exp").into());
         }
         self.check_audience(&claims)?;
         Ok((claims, times))
@@ -217,10 +207,7 @@ impl OidcIssuer {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id: mapped.username.clone(),
-            username: mapped.username,
-            groups: mapped.groups,
-            uid: mapped.uid,
-            extra: mapped.extra,
+            names: mapped,
             claims,
             expires_at,
             issued: None,
@@ -254,7 +241,7 @@ impl OidcIssuer {
         (token, times): (&str, TokenTimes),
     ) -> Result<Verified, Error> {
         if user_identifier(&claims).is_empty() {
-            return Err(missing_subject());
+            return Err(InvalidTokenReason::missing("sub").into());
         }
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
@@ -271,7 +258,7 @@ impl OidcIssuer {
     fn read(&self, claims: Map<String, Value>, expires_at: Option<i64>) -> Result<VerifiedIdentity, Error> {
         let user_id = user_identifier(&claims).to_owned();
         if user_id.is_empty() {
-            return Err(missing_subject());
+            return Err(InvalidTokenReason::missing("sub").into());
         }
         let verified = check_email_verified(&claims);
         if self.scopes.iter().any(|scope| scope == "email") {
@@ -293,18 +280,14 @@ impl OidcIssuer {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id,
-            username,
-            groups,
-            uid: None,
-            extra: Vec::new(),
+            names: Identity {
+                username,
+                groups,
+                ..Identity::default()
+            },
             claims,
             expires_at,
             issued: None,
         })
     }
-}
-
-fn missing_subject() -> Error {
-    let claim = "sub".to_owned();
-    InvalidTokenReason::MissingClaim { claim }.into()
 }

@@ -7,15 +7,13 @@
 //! Security: two credentials are refused, never resolved by choosing one. No message contains a
 //! secret.
 
-use std::borrow::Cow;
-
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use secrecy::SecretString;
 
 mod bearer;
 mod cookie;
+mod error;
 mod id_tokens;
 mod query;
 mod subprotocol;
@@ -23,77 +21,30 @@ mod subprotocol;
 #[cfg(test)]
 mod tests;
 
-pub use cookie::{AGENT_FIELD, COOKIE_NAME, CSRF_FIELD};
 pub use id_tokens::IdTokenVerifier;
-pub use query::{AGENT_PARAMETER, CSRF_PARAMETER};
+pub use query::{AGENT_PARAMETER, CSRF_PARAMETER, strip as strip_query};
 
 pub use cookie::is_present as has_cookie;
-pub use subprotocol::is_websocket;
+pub use error::Error;
+pub use subprotocol::{is_websocket, strip as strip_subprotocols};
 
-use tollgate_core::agent::AgentId;
-use tollgate_core::session::AccessType;
+use self::error::MalformedAgentCredential;
+use crate::access::AccessQuery;
 
 /// Most bytes of a personal access token, a job token, a cookie or a CSRF token.
-pub const MAX_KEY_BYTES: usize = 8 * 1024;
+pub(super) const MAX_KEY_BYTES: usize = 8 * 1024;
 /// Most bytes of an ID token.
-pub const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
+pub(super) const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A credential as sent. Its form is valid; nothing else is known.
+#[derive(Debug)]
 pub enum PresentedCredential {
-    /// `Bearer pat:<agent>:<token>`.
-    Pat {
-        /// The requested agent.
-        agent: AgentId,
-        /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
-        token: SecretString,
-    },
-    /// `Bearer ci:<agent>:<token>`.
-    Ci {
-        /// The requested agent.
-        agent: AgentId,
-        /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
-        token: SecretString,
-    },
-    /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokenVerifier::verify`].
+    /// `Bearer pat:<agent>:<token>`, `Bearer ci:<agent>:<token>`, or cookie `_gitlab_kas` with the
+    /// agent and the CSRF token sent separately. Each secret has 1 to 8,192 bytes, and a
+    /// token is visible ASCII.
+    Query(AccessQuery),
+    /// A compact JWT of 1 to 65,536 bytes, for [`IdTokenVerifier::verify`].
     IdToken(SecretString),
-    /// Cookie `_gitlab_kas`, with the agent and the CSRF token sent separately.
-    Cookie {
-        /// The requested agent.
-        agent: AgentId,
-        /// Value of the cookie, form-decoded once; 1 to [`MAX_KEY_BYTES`] bytes.
-        cookie: SecretString,
-        /// From the header field or query parameter; 1 to [`MAX_KEY_BYTES`] bytes.
-        csrf: SecretString,
-    },
-}
-
-impl PresentedCredential {
-    /// The kind of credential.
-    pub fn access_type(&self) -> AccessType {
-        match self {
-            Self::Pat { .. } => AccessType::PersonalAccessToken,
-            Self::Ci { .. } => AccessType::CiJobToken,
-            Self::IdToken(_) => AccessType::OidcIdToken,
-            Self::Cookie { .. } => AccessType::SessionCookie,
-        }
-    }
-
-    /// The agent the request names; ID tokens name theirs in a claim.
-    pub fn agent(&self) -> Option<AgentId> {
-        match self {
-            Self::Pat { agent, .. } | Self::Ci { agent, .. } | Self::Cookie { agent, .. } => Some(*agent),
-            Self::IdToken(_) => None,
-        }
-    }
-}
-
-impl std::fmt::Debug for PresentedCredential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PresentedCredential")
-            .field("access_type", &self.access_type())
-            .field("agent", &self.agent())
-            .finish_non_exhaustive()
-    }
 }
 
 /// Whether the platform knows the tokens of CI jobs.
@@ -105,84 +56,6 @@ pub enum CiTokenSupport {
     Unknown,
 }
 
-/// Why a request has no usable credential.
-///
-/// The caller may see every message; they concern the form only.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// Nothing was sent. (401)
-    #[error("no credential was sent")]
-    NoCredential,
-    /// Something was sent that cannot be a credential. (400)
-    #[error("malformed credential: {0}")]
-    Malformed(#[from] MalformedAgentCredential),
-    /// A scheme or a kind of token that is unknown here. (401)
-    #[error("the kind of credential is not known")]
-    UnknownKind,
-}
-
-impl Error {
-    /// A stable name of the reason in snake case, for metrics, logs and records.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NoCredential => "no_credential",
-            Self::Malformed(_) => "malformed_credential",
-            Self::UnknownKind => "unknown_credential",
-        }
-    }
-}
-
-/// What is wrong with the form of a credential.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MalformedAgentCredential {
-    /// More than one credential; choosing one would be a guess.
-    #[error("several credentials, send one")]
-    Several,
-    /// More than one line, cookie or parameter with the same name.
-    #[error("`{name}` occurs {observed} times, once is allowed")]
-    Repeated {
-        /// Field, cookie or query parameter.
-        name: &'static str,
-        /// How often it occurs.
-        observed: usize,
-    },
-    /// A required part is missing or empty.
-    #[error("{part} is missing")]
-    Missing {
-        /// Which part.
-        part: &'static str,
-    },
-    /// Not a scheme, one blank and a value without blanks.
-    #[error("`Authorization` is not `Bearer`, one blank and a token")]
-    Authorization,
-    /// Not a positive 64-bit number in canonical decimal.
-    #[error("the agent id is not a positive whole number")]
-    Agent,
-    /// The token has dots, but not the three parts of a signed JWT; it may be an encrypted one.
-    #[error("the token is not a signed JWT in compact form")]
-    Jwt,
-    /// Bytes that cannot be decoded.
-    #[error("{part} cannot be decoded")]
-    Encoding {
-        /// Which part.
-        part: &'static str,
-    },
-    /// A value beyond its bound.
-    #[error("{part} has {observed} bytes, {allowed} are allowed")]
-    TooLong {
-        /// Which part.
-        part: &'static str,
-        /// Its length.
-        observed: usize,
-        /// Most bytes allowed.
-        allowed: usize,
-    },
-    /// The token is the only WebSocket subprotocol. Without another one, the cluster has none to
-    /// answer with.
-    #[error("a token in `Sec-WebSocket-Protocol` needs another subprotocol beside it")]
-    OnlySubprotocol,
-}
-
 /// Finds the only credential of a request.
 ///
 /// It may be sent as `Authorization: Bearer` (GitLab's `pat:` and `ci:`, or a JWT), a WebSocket
@@ -192,12 +65,12 @@ pub enum MalformedAgentCredential {
 /// # Errors
 /// Every [`Error`]; none of them holds a secret.
 pub fn read(head: &Parts, ci: CiTokenSupport) -> Result<PresentedCredential, Error> {
-    let authorization = authorization(&head.headers)?;
+    let authorization = sole(head.headers.get_all(AUTHORIZATION), "Authorization")?;
     let subprotocol = subprotocol::read(&head.headers)?;
     let is_cookie = cookie::is_present(&head.headers);
     match (authorization, subprotocol, is_cookie) {
         (None, None, false) => Err(Error::NoCredential),
-        (Some(field), None, false) => bearer::field(field, ci),
+        (Some(field), None, false) => bearer::field(field.as_bytes(), ci),
         (None, Some(token), false) => bearer::token(&token, ci),
         (None, None, true) => Ok(cookie::read(head)?),
         (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => {
@@ -206,36 +79,14 @@ pub fn read(head: &Parts, ci: CiTokenSupport) -> Result<PresentedCredential, Err
     }
 }
 
-/// Removes the parameters that are for the gateway from a query: [`AGENT_PARAMETER`] and
-/// [`CSRF_PARAMETER`], however their names are escaped. All other bytes stay as they are and in
-/// order; `None` if nothing is left.
-pub fn strip_query(query: Option<&str>) -> Option<Cow<'_, str>> {
-    query::strip(query?)
-}
-
-/// Removes tokens from the WebSocket subprotocols, so that none reaches the cluster. Lines
-/// without a token stay as they are.
-pub fn strip_subprotocols(fields: &mut HeaderMap) {
-    subprotocol::strip(fields);
-}
-
-/// The only `Authorization` field.
-fn authorization(fields: &HeaderMap) -> Result<Option<&[u8]>, MalformedAgentCredential> {
-    Ok(sole(fields, AUTHORIZATION.as_str(), "Authorization")?.map(http::HeaderValue::as_bytes))
-}
-
-/// The field `name`, which must not occur twice.
-fn sole<'a>(
-    fields: &'a HeaderMap,
-    name: &str,
-    shown: &'static str,
-) -> Result<Option<&'a http::HeaderValue>, MalformedAgentCredential> {
-    let mut found = fields.get_all(name).iter();
+/// The only one of these; `name` must not occur twice.
+fn sole<T>(found: impl IntoIterator<Item = T>, name: &'static str) -> Result<Option<T>, MalformedAgentCredential> {
+    let mut found = found.into_iter();
     let first = found.next();
     match found.count() {
         0 => Ok(first),
         more => Err(MalformedAgentCredential::Repeated {
-            name: shown,
+            name,
             observed: more.saturating_add(1),
         }),
     }

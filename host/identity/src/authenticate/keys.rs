@@ -5,7 +5,7 @@
 //!
 //! Security: symmetric keys are ignored.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
@@ -18,8 +18,8 @@ use url::Url;
 
 use super::fetch::{self, FetchError};
 use crate::clock::Clock;
+use crate::sharded::lock;
 
-/// Most keys of one set that are read.
 const MAX_KEYS: usize = 100;
 /// Most keys tried for a token without `kid`.
 const MAX_TRIED: usize = 4;
@@ -35,14 +35,12 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeySource {
     pub(super) issuer: String,
-    /// The discovery document.
     pub(super) discovery: Url,
     /// PEM of the only roots trusted.
     pub(super) authority: Option<String>,
     pub(super) max_age: Duration,
 }
 
-/// The keys of one issuer.
 #[derive(Debug)]
 pub(super) struct KeyCache {
     source: KeySource,
@@ -56,13 +54,11 @@ struct KeyCacheState {
     keys: Option<Arc<KeySet>>,
     /// Closed when the running fetch ends.
     in_flight: Option<watch::Receiver<()>>,
-    /// When the last fetch failed, if it did.
     failed_at: Option<Duration>,
     /// When an unknown `kid` last caused a fetch.
     forced_at: Option<Duration>,
 }
 
-/// Keys of one fetch.
 #[derive(Debug)]
 pub(super) struct KeySet {
     keys: Vec<VerificationKey>,
@@ -76,7 +72,6 @@ struct VerificationKey {
     key: DecodingKey,
 }
 
-/// Why there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyError {
     /// The issuer has no such key, as far as known.
@@ -85,7 +80,6 @@ pub(super) enum KeyError {
     Unavailable,
 }
 
-/// Why a fetch is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trigger {
     Age,
@@ -123,7 +117,7 @@ impl KeyCache {
             return Err(KeyError::Unknown);
         };
         ended(in_flight).await;
-        let fetched = self.lock().keys.clone().ok_or(KeyError::Unavailable)?;
+        let fetched = lock(&self.state).keys.clone().ok_or(KeyError::Unavailable)?;
         if fetched.candidates(kid, algorithm).next().is_some() {
             return Ok(fetched);
         }
@@ -137,7 +131,7 @@ impl KeyCache {
     /// Returns the current keys. Fetches them if there are none or they are too old; if they soon
     /// will be, fetches them in the background.
     async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
-        let known = self.lock().keys.clone();
+        let known = lock(&self.state).keys.clone();
         let age = known.as_ref().map(|keys| self.age(keys));
         if let (Some(keys), Some(age)) = (&known, age)
             && age < self.source.max_age
@@ -151,7 +145,7 @@ impl KeyCache {
             ended(in_flight).await;
         }
         let bound = self.source.max_age.saturating_add(OUTAGE_GRACE);
-        let keys = self.lock().keys.clone();
+        let keys = lock(&self.state).keys.clone();
         keys.filter(|keys| self.age(keys) < bound).ok_or(KeyError::Unavailable)
     }
 
@@ -160,7 +154,7 @@ impl KeyCache {
     fn start_fetch(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
         let now = self.clock.uptime();
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(in_flight) = state
             .in_flight
             .as_ref()
@@ -197,7 +191,7 @@ impl KeyCache {
             }),
         };
         let now = self.clock.uptime();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         match outcome {
             Ok(keys) => {
                 state.failed_at = None;
@@ -237,10 +231,6 @@ impl KeyCache {
 
     fn age(&self, keys: &KeySet) -> Duration {
         self.clock.uptime().saturating_sub(keys.fetched_at)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KeyCacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

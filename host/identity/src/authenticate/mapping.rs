@@ -10,6 +10,7 @@ use super::principal::string_claim;
 use tollgate_config::{ClaimMapping, ClaimRule};
 use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::user::Identity;
 use tollgate_policy::cel::Expression;
 
 /// The prefix of names and groups that Kubernetes reserves.
@@ -47,28 +48,10 @@ enum Rule {
     Expression { expression: Expression, message: String },
 }
 
-/// Where a part of the identity comes from.
 #[derive(Debug)]
 enum ClaimSource {
     Claim { claim: String, prefix: String },
     Expression(Expression),
-}
-
-/// Restricts the names an issuer's mappings may give.
-#[derive(Clone, Copy, Debug)]
-struct NameRestriction<'a> {
-    reserved: ReservedNames,
-    /// Reserved names that the settings allow.
-    allowed: &'a [String],
-}
-
-/// The result of a mapping.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct MappedIdentity {
-    pub(super) username: String,
-    pub(super) groups: Vec<String>,
-    pub(super) uid: Option<String>,
-    pub(super) extra: Vec<(String, Vec<String>)>,
 }
 
 impl CompiledClaimMappings {
@@ -106,7 +89,7 @@ impl CompiledClaimMappings {
         if findings.iter().skip(before).any(Diagnostic::is_error) {
             return None;
         }
-        let mapping = Self {
+        Some(Self {
             claim_rules,
             username: username?,
             groups: groups.flatten(),
@@ -115,29 +98,28 @@ impl CompiledClaimMappings {
             user_rules,
             reserved,
             allowed_reserved: issuer.allowed_reserved_names.clone(),
-        };
-        Some(mapping)
+        })
     }
 
     /// Applies every rule, in Kubernetes' order.
-    pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<MappedIdentity, Error> {
+    pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<Identity, Error> {
         let value = Value::Object(claims.clone());
         self.check_claims(claims, &value)?;
-        let restriction = NameRestriction {
-            reserved: self.reserved,
-            allowed: &self.allowed_reserved,
+        let name = |source: &ClaimSource, field| {
+            let name = source.name((claims, &value), field)?;
+            self.check_name(&name, field)?;
+            Ok::<_, Error>(name)
         };
-        let username = self
-            .username
-            .name((claims, &value), IdentityField::Username, restriction)?;
-        let groups = match &self.groups {
-            Some(groups) => groups.names((claims, &value), restriction)?,
+        let username = name(&self.username, IdentityField::Username)?;
+        let mut groups = match &self.groups {
+            Some(groups) => groups.names((claims, &value))?,
             None => Vec::new(),
         };
-        let uid = match &self.uid {
-            Some(uid) => Some(uid.name((claims, &value), IdentityField::Uid, restriction)?),
-            None => None,
-        };
+        groups.retain(|group| !group.is_empty());
+        for group in &groups {
+            self.check_name(group, IdentityField::Groups)?;
+        }
+        let uid = self.uid.as_ref().map(|uid| name(uid, IdentityField::Uid)).transpose()?;
         let mut extra = Vec::new();
         for (key, expression) in &self.extra {
             let values = expression
@@ -150,7 +132,7 @@ impl CompiledClaimMappings {
                 extra.push((key.clone(), values));
             }
         }
-        let mapped = MappedIdentity {
+        let mapped = Identity {
             username,
             groups,
             uid,
@@ -173,11 +155,21 @@ impl CompiledClaimMappings {
         self.allowed_reserved.iter().any(|allowed| allowed == name)
     }
 
-    fn check_user(&self, mapped: &MappedIdentity) -> Result<(), InvalidTokenReason> {
+    /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
+    /// what the name may be compared with, not who may get it.
+    fn check_name(&self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
+        check_characters(name, field)?;
+        if self.reserved.contains(name, field) && !self.allows_reserved(name) {
+            return Err(InvalidTokenReason::ReservedName { field });
+        }
+        Ok(())
+    }
+
+    fn check_user(&self, mapped: &Identity) -> Result<(), InvalidTokenReason> {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        let MappedIdentity {
+        let Identity {
             username,
             groups,
             uid,
@@ -217,18 +209,16 @@ impl Rule {
 }
 
 impl ClaimSource {
-    /// One name; empty is refused.
     fn name(
         &self,
         (claims, value): (&Map<String, Value>, &Value),
         field: IdentityField,
-        restriction: NameRestriction<'_>,
     ) -> Result<String, InvalidTokenReason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
                 let found = string_claim(claims, claim);
                 if found.is_empty() {
-                    return Err(InvalidTokenReason::MissingClaim { claim: claim.clone() });
+                    return Err(InvalidTokenReason::missing(claim));
                 }
                 if field == IdentityField::Username && claim == EMAIL {
                     check_email_verified(claims)?;
@@ -242,61 +232,35 @@ impl ClaimSource {
         if name.is_empty() {
             return Err(InvalidTokenReason::Mapping { field });
         }
-        restriction.check(&name, field)?;
         Ok(name)
     }
 
-    fn names(
-        &self,
-        (claims, value): (&Map<String, Value>, &Value),
-        restriction: NameRestriction<'_>,
-    ) -> Result<Vec<String>, Error> {
-        let names = match self {
-            Self::Claim { claim, prefix } => group_claim(claims, claim)?
+    fn names(&self, (claims, value): (&Map<String, Value>, &Value)) -> Result<Vec<String>, Error> {
+        let field = IdentityField::Groups;
+        match self {
+            Self::Claim { claim, prefix } => Ok(group_claim(claims, claim)?
                 .into_iter()
                 .filter(|name| !name.is_empty())
                 .map(|name| format!("{prefix}{name}"))
-                .collect(),
+                .collect()),
             Self::Expression(expression) => {
-                expression
-                    .eval_strings(&[("claims", value)])
-                    .map_err(|_| InvalidTokenReason::Mapping {
-                        field: IdentityField::Groups,
-                    })?
+                let names = expression.eval_strings(&[("claims", value)]);
+                Ok(names.map_err(|_| InvalidTokenReason::Mapping { field })?)
             }
-        };
-        let mut kept = Vec::with_capacity(names.len());
-        for name in names.into_iter().filter(|name| !name.is_empty()) {
-            restriction.check(&name, IdentityField::Groups)?;
-            kept.push(name);
         }
-        Ok(kept)
-    }
-}
-
-impl NameRestriction<'_> {
-    /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
-    /// what the name may be compared with, not who may get it.
-    fn check(self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
-        check_characters(name, field)?;
-        let is_allowed = || self.allowed.iter().any(|allowed| allowed == name);
-        if self.reserved.contains(name, field) && !is_allowed() {
-            return Err(InvalidTokenReason::ReservedName { field });
-        }
-        Ok(())
     }
 }
 
 /// Refuses names that HTTP would alter: header parsers trim blanks at the edges, and a control
 /// character ends or splits a field.
-pub(super) fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
+fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     if name.chars().any(char::is_control) || name.trim() != name {
         return Err(InvalidTokenReason::Name { field });
     }
     Ok(())
 }
 
-/// As [`NameRestriction::check`], for issuers without mapping.
+/// As [`CompiledClaimMappings::check_name`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     check_characters(name, field)?;
     if ReservedNames::KubernetesAndArgocd.contains(name, field) {
@@ -330,7 +294,6 @@ pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), In
     }
 }
 
-/// Reads a claim that is a text or a list of texts.
 fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, MalformedCredential> {
     let wrong = MalformedCredential::Claim { claim: "groups" };
     match claims.get(claim) {

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 #[cfg(any(test, feature = "unchecked"))]
 use tollgate_core::claims::{scope_values, user_identifier};
+use tollgate_core::user::Identity;
 
 /// How the credential was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,16 +33,12 @@ pub struct Principal {
     limit_key: u64,
 }
 
-/// Everything a verified token says about its bearer.
 #[derive(Clone, PartialEq)]
 pub(super) struct VerifiedIdentity {
     pub(super) kind: Kind,
     pub(super) issuer: String,
     pub(super) user_id: String,
-    pub(super) username: String,
-    pub(super) groups: Vec<String>,
-    pub(super) uid: Option<String>,
-    pub(super) extra: Vec<(String, Vec<String>)>,
+    pub(super) names: Identity,
     pub(super) claims: Map<String, Value>,
     /// `exp` in seconds since 1970.
     pub(super) expires_at: Option<i64>,
@@ -63,7 +60,6 @@ pub(super) struct ArgocdTokenRef {
 }
 
 impl Principal {
-    /// The identity in its token.
     pub(super) fn identity(&self) -> &VerifiedIdentity {
         &self.identity
     }
@@ -87,13 +83,13 @@ impl Principal {
     /// The display name: [`Principal::user_id`] for tokens Argo CD signed, else the e-mail
     /// address if there is one, or the mapped username.
     pub fn username(&self) -> &str {
-        &self.identity.username
+        &self.identity.names.username
     }
 
     /// All values of the configured scopes, in token order (Argo CD), or the
     /// mapped groups.
     pub fn groups(&self) -> &[String] {
-        &self.identity.groups
+        &self.identity.names.groups
     }
 
     /// The claims policies see. `sub` and the groups agree with [`Principal::user_id`] and
@@ -110,12 +106,12 @@ impl Principal {
 
     /// `claimMappings.uid`, if the issuer has it.
     pub fn uid(&self) -> Option<&str> {
-        self.identity.uid.as_deref()
+        self.identity.names.uid.as_deref()
     }
 
     /// `claimMappings.extra`: lower-case keys and their values.
     pub fn extra(&self) -> &[(String, Vec<String>)] {
-        &self.identity.extra
+        &self.identity.names.extra
     }
 
     /// How the credential was sent.
@@ -162,10 +158,11 @@ impl Principal {
             kind,
             issuer,
             user_id,
-            username,
-            groups,
-            uid: None,
-            extra: Vec::new(),
+            names: Identity {
+                username,
+                groups,
+                ..Identity::default()
+            },
             claims,
             expires_at,
             issued: None,

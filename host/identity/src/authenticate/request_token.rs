@@ -30,23 +30,13 @@ pub(super) struct PresentedToken<'a> {
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Error> {
     let bearer = bearer(headers)?;
     let cookie = cookie(headers)?;
-    let credential = match (bearer, cookie) {
+    let (token, transport) = match (bearer, cookie) {
         (None, None) => return Ok(None),
-        (Some(bearer), None) => PresentedToken {
-            token: Cow::Borrowed(bearer),
-            transport: CredentialTransport::Bearer,
-        },
-        (None, Some(token)) => PresentedToken {
-            token,
-            transport: CredentialTransport::Cookie,
-        },
-        (Some(bearer), Some(cookie)) if bearer == cookie => PresentedToken {
-            token: Cow::Borrowed(bearer),
-            transport: CredentialTransport::Bearer,
-        },
-        (Some(_), Some(_)) => return Err(MalformedCredential::Conflict.into()),
+        (None, Some(cookie)) => (cookie, CredentialTransport::Cookie),
+        (Some(bearer), Some(cookie)) if bearer != cookie => return Err(MalformedCredential::Conflict.into()),
+        (Some(bearer), Some(_) | None) => (Cow::Borrowed(bearer), CredentialTransport::Bearer),
     };
-    let observed = credential.token.len();
+    let observed = token.len();
     if observed > MAX_TOKEN_BYTES {
         return Err(MalformedCredential::TooLong {
             observed,
@@ -54,7 +44,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
         }
         .into());
     }
-    Ok(Some(credential))
+    Ok(Some(PresentedToken { token, transport }))
 }
 
 /// The token of the only `Authorization` field (RFC 6750, section 2.1).

@@ -14,7 +14,6 @@ use tollgate_state::{Resources, Text};
 /// How long groups from the userinfo endpoint are cached, at most.
 const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
 
-/// What the gateway needs of `oidc.config`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OidcConfig {
     pub(super) issuer: String,
@@ -44,7 +43,6 @@ struct RawOidcConfig {
 }
 
 impl OidcConfig {
-    /// Reads `oidc.config`; `None` without one, or with findings.
     pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let config = &resources.argocd_cm.data;
         if let Some(dex) = config.get("dex.config").filter(|text| !text.value.trim().is_empty()) {

@@ -3,8 +3,6 @@
 //! Security: claims are usable only after verification, and only algorithms the issuer lists are
 //! accepted.
 
-use std::fmt;
-
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -39,7 +37,6 @@ struct Header {
 }
 
 impl<'a> UnverifiedToken<'a> {
-    /// Parses a token.
     pub(super) fn parse(text: &'a str) -> Result<Self, MalformedCredential> {
         let (signed, signature) = text.rsplit_once('.').ok_or(MalformedCredential::NotJwt)?;
         let (header, claims) = signed.split_once('.').ok_or(MalformedCredential::NotJwt)?;
@@ -58,7 +55,6 @@ impl<'a> UnverifiedToken<'a> {
         super::principal::string_claim(&self.claims, "iss")
     }
 
-    /// `kid` of the header.
     pub(super) fn key_id(&self) -> Option<&str> {
         self.header.kid.as_deref()
     }
@@ -67,8 +63,9 @@ impl<'a> UnverifiedToken<'a> {
     /// unsupported.
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
         let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
+            let allowed: Vec<_> = allowed.iter().map(|known| format!("`{known:?}`")).collect();
             return Err(InvalidTokenReason::Algorithm {
-                allowed: Algorithms(allowed).to_string(),
+                allowed: allowed.join(", "),
             });
         };
         let unsupported = [
@@ -89,18 +86,15 @@ impl<'a> UnverifiedToken<'a> {
         Ok(algorithm)
     }
 
-    /// Whether `key` signed the token with `algorithm`.
-    pub(super) fn is_signed_by(&self, key: &DecodingKey, algorithm: Algorithm) -> bool {
-        jsonwebtoken::crypto::verify(self.signature, self.signed.as_bytes(), key, algorithm).unwrap_or(false)
-    }
-
     /// Returns the claims if one of `keys` signed the token.
     pub(super) fn into_verified_claims<'k>(
         self,
         keys: impl IntoIterator<Item = &'k DecodingKey>,
         algorithm: Algorithm,
     ) -> Result<Map<String, Value>, InvalidTokenReason> {
-        if keys.into_iter().any(|key| self.is_signed_by(key, algorithm)) {
+        let signed = self.signed.as_bytes();
+        let is_signed_by = |key| jsonwebtoken::crypto::verify(self.signature, signed, key, algorithm).unwrap_or(false);
+        if keys.into_iter().any(is_signed_by) {
             return Ok(self.claims);
         }
         Err(InvalidTokenReason::Signature)
@@ -154,18 +148,5 @@ fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Opti
         )]
         (None, Some(seconds)) if seconds.abs() < 1e15 => Ok(Some(seconds.floor() as i64)),
         (None, Some(_) | None) => Err(wrong),
-    }
-}
-
-/// A list of algorithms for a message.
-struct Algorithms<'a>(&'a [Algorithm]);
-
-impl fmt::Display for Algorithms<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, algorithm) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}`{algorithm:?}`")?;
-        }
-        Ok(())
     }
 }

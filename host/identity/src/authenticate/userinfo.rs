@@ -13,7 +13,6 @@ use super::error::UserinfoError;
 use super::fetch;
 use super::principal::string_claim;
 
-/// Most concurrent lookups.
 const MAX_LOOKUPS: usize = 32;
 /// How long a lookup waits for others to end, at most.
 const WAIT: Duration = Duration::from_secs(5);
@@ -41,7 +40,6 @@ impl UserinfoClient {
         }
     }
 
-    /// How long an answer may be cached.
     pub(super) fn max_age(&self) -> Duration {
         self.max_age
     }

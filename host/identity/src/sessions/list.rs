@@ -24,8 +24,6 @@ pub(super) struct LocalSession {
     pub(super) reported: ReportedUse,
 }
 
-/// Merges the rows.
-///
 /// - `stored`: rows of all replicas, with the open streams of those that reported since
 ///   `stale_before`.
 pub(super) fn merge(
@@ -48,7 +46,6 @@ pub(super) fn merge(
     rows.into_values().collect()
 }
 
-/// Replaces what this process stored in a row by its current state.
 fn replace_reported(row: &mut ActiveSession, local: ActiveSession, reported: ReportedUse, stale_before: Timestamp) {
     let reported_open = if reported.at >= stale_before {
         reported.open_streams

@@ -22,7 +22,6 @@ pub trait ClosableConnection: fmt::Debug + Send + Sync {
 /// The scheduled close of a connection. Dropping it cancels the close: the exchange has ended.
 pub trait PendingClose: fmt::Debug + Send + Sync {}
 
-/// What is called once, when the exchange is ended.
 type OnEnd = Box<dyn Fn(EndReason) + Send + Sync>;
 
 /// The sending half: ends one exchange. Only registries of open exchanges hold it.

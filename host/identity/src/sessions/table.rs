@@ -2,14 +2,10 @@
 //!
 //! It records when exchanges begin and end, when sessions are revoked and when credentials expire,
 //! and yields the exchanges that must be ended.
-//!
-//! Invariant: no lock is held across an await, and no two shards are locked at once.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
-use std::hash::BuildHasher as _;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -17,17 +13,17 @@ use uuid::Uuid;
 
 use super::EndTrigger;
 use super::list::{LocalSession, ReportedUse};
-use super::{EndReason, ExchangeKind, NewExchange, ResourceAttributes, SessionHolder};
+use super::{EndReason, ExchangeKind, NewExchange, SessionHolder};
+use crate::sharded::{Sharded, lock};
 use crate::store::{ActiveSession, CredentialFilter, SessionOwner};
 use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 
-/// Number of shards. Sessions are hashed into them, so that requests of different sessions rarely
-/// wait for each other.
+/// Sessions are hashed into these.
 const SHARDS: usize = 64;
 
-/// An open exchange of a session.
 #[derive(Debug)]
 pub(super) struct OpenExchange {
     pub(super) end_trigger: Arc<EndTrigger>,
@@ -36,11 +32,9 @@ pub(super) struct OpenExchange {
     pub(super) expires_at: Option<Timestamp>,
     pub(super) since: Timestamp,
     pub(super) decision: Uuid,
-    /// Set for streams and tunnels only; requests come and go too often.
-    pub(super) attributes: Option<Box<ResourceAttributes>>,
+    pub(super) attributes: Arc<Attributes>,
 }
 
-/// The use of a session for one agent.
 #[derive(Debug)]
 struct SessionUse {
     agent: AgentId,
@@ -72,11 +66,9 @@ struct Shard {
     revoked: HashMap<SessionId, Timestamp>,
 }
 
-/// All sessions of this process.
 #[derive(Debug)]
 pub(super) struct SessionTable {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    shards: Sharded<Shard>,
     /// When credentials of sessions expire, the next first.
     schedule: Mutex<BTreeSet<(Timestamp, SessionId)>>,
     /// Notified when an expiry earlier than all others is put on the schedule.
@@ -93,14 +85,12 @@ pub(super) struct EndedExchange {
 impl SessionTable {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            shards: Sharded::new(SHARDS),
             schedule: Mutex::default(),
             earlier_expiry: Arc::default(),
         }
     }
 
-    /// Registers an exchange under `number`.
     pub(super) fn register(
         &self,
         holder: &SessionHolder<'_>,
@@ -111,7 +101,7 @@ impl SessionTable {
         if holder.expires_at.is_some_and(|end| end <= now) {
             return Err(EndReason::Expired);
         }
-        let mut shard = self.shard(holder.session);
+        let mut shard = self.shards.lock(holder.session);
         let Shard { sessions, revoked } = &mut *shard;
         if revoked.contains_key(holder.session) {
             return Err(EndReason::Revoked);
@@ -142,7 +132,7 @@ impl SessionTable {
 
     /// Removes an exchange; `None` if the table already ended it.
     pub(super) fn deregister(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<OpenExchange>> {
-        let mut shard = self.shard(session);
+        let mut shard = self.shards.lock(session);
         let session = shard.sessions.get_mut(session)?;
         let open = session.open.remove(&number)?;
         session.record_close(&open, now);
@@ -151,7 +141,7 @@ impl SessionTable {
 
     /// Refuses a session from now on. Returns what it has open, to be ended.
     pub(super) fn revoke(&self, id: &SessionId, until: Timestamp, now: Timestamp) -> Vec<EndedExchange> {
-        let mut shard = self.shard(id);
+        let mut shard = self.shards.lock(id);
         let known = shard.revoked.entry(id.clone()).or_insert(until);
         *known = until.max(*known);
         let Some(session) = shard.sessions.get_mut(id) else {
@@ -161,10 +151,9 @@ impl SessionTable {
     }
 
     pub(super) fn is_revoked(&self, id: &SessionId) -> bool {
-        self.shard(id).revoked.contains_key(id)
+        self.shards.lock(id).revoked.contains_key(id)
     }
 
-    /// When the next credential expires.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         lock(&self.schedule).first().map(|(end, _)| *end)
     }
@@ -181,7 +170,7 @@ impl SessionTable {
         };
         let mut ended = Vec::new();
         for (end, id) in due {
-            let mut shard = self.shard(&id);
+            let mut shard = self.shards.lock(&id);
             if let Some(session) = shard.sessions.get_mut(&id) {
                 session.scheduled.remove(&end);
                 ended.extend(session.end(&id, now, |open| open.expires_at.is_some_and(|end| end <= now)));
@@ -190,7 +179,6 @@ impl SessionTable {
         ended
     }
 
-    /// Returns everything that is open, to be ended.
     pub(super) fn end_all(&self, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
         self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
@@ -199,7 +187,7 @@ impl SessionTable {
 
     /// Removes one exchange that must end; `None` if it has ended already.
     pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
-        let mut shard = self.shard(id);
+        let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
         session.take(id, number, now)
     }
@@ -242,7 +230,7 @@ impl SessionTable {
             let Some(id) = SessionId::parse(&row.session) else {
                 continue;
             };
-            if let Some(session) = self.shard(&id).sessions.get_mut(&id)
+            if let Some(session) = self.shards.lock(&id).sessions.get_mut(&id)
                 && let Some(one) = session.uses.iter_mut().find(|one| one.agent == row.agent_id)
             {
                 change(one, row);
@@ -272,9 +260,8 @@ impl SessionTable {
         local
     }
 
-    /// Returns the owner of a session, for each agent it was used for here.
     pub(super) fn owners_here(&self, id: &SessionId) -> Vec<SessionOwner> {
-        let shard = self.shard(id);
+        let shard = self.shards.lock(id);
         let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
         uses.map(|one| SessionOwner {
             user: one.user.clone(),
@@ -283,9 +270,9 @@ impl SessionTable {
         .collect()
     }
 
-    /// Returns what a session has open here.
+    #[cfg(test)]
     pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<OpenExchange>> {
-        let shard = self.shard(id);
+        let shard = self.shards.lock(id);
         let open = shard.sessions.get(id).into_iter();
         open.flat_map(|session| session.open.values().cloned()).collect()
     }
@@ -293,8 +280,7 @@ impl SessionTable {
     /// Forgets sessions last seen before `idle`, and revocations of sessions that would have
     /// expired before `now`.
     pub(super) fn forget(&self, idle: Timestamp, now: Timestamp) {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
+        for mut shard in self.shards.each() {
             shard.revoked.retain(|_, until| *until > now);
             shard.sessions.retain(|id, session| {
                 if !session.open.is_empty() {
@@ -314,8 +300,8 @@ impl SessionTable {
     }
 
     fn each(&self, mut visit: impl FnMut(&SessionId, &mut Session)) {
-        for shard in &self.shards {
-            for (id, session) in &mut lock(shard).sessions {
+        for mut shard in self.shards.each() {
+            for (id, session) in &mut shard.sessions {
                 visit(id, session);
             }
         }
@@ -329,16 +315,6 @@ impl SessionTable {
         if is_first {
             self.earlier_expiry.notify_one();
         }
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        clippy::cast_possible_truncation,
-        reason = "the remainder is below the length; the upper bits of a hash may go"
-    )]
-    fn shard(&self, session: &SessionId) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(session) as usize;
-        lock(&self.shards[hash % self.shards.len()])
     }
 }
 
@@ -384,7 +360,6 @@ impl Session {
         }
     }
 
-    /// Removes the exchanges for which `must` is true.
     fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&OpenExchange) -> bool) -> Vec<EndedExchange> {
         let numbers: Vec<_> = self
             .open
@@ -399,7 +374,6 @@ impl Session {
         ended
     }
 
-    /// Removes one exchange.
     fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
         self.record_close(&open, now);
@@ -431,8 +405,4 @@ impl SessionUse {
             expires_at: self.expires_at,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,22 +13,17 @@ use super::{ACTIVE_WINDOW, EndReason, SessionRegistry, before};
 use crate::clock::Clock;
 use crate::store;
 
-/// How often the store is asked for revocations of other processes.
 const POLL: Duration = Duration::from_millis(300);
 
-/// How often active sessions are stored.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longest wait for the store to answer one query.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Longest sleep of the task that ends exchanges whose credentials expire.
 const MAX_SLEEP: Duration = Duration::from_mins(1);
 
-/// Rows per answer of the store.
 const PAGE: usize = 1_000;
 
-/// How often revocations are read again from the first.
 const REREAD_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How far revocations were read. The store never adds one below a number it has given out.

@@ -3,18 +3,19 @@
 //!
 //! Security: an event contains neither a secret nor the hash of one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::database::{Database, Purpose};
-use super::read::{ROWS, ReadColumn, SelectQuery, all, invalid_column, time, uuid};
-use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Token, bounds};
+use super::change::Change;
+use super::database::Purpose;
+use super::query::{ROWS, ReadColumn as _, SelectQuery, Value, agent, arguments, invalid_column, time, uuid};
+use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Store, Token, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
@@ -29,25 +30,13 @@ const EVENTS: &str =
 const OWNER: &str = "owner_id";
 
 /// An event, checked and ready to be written.
-#[derive(Clone, Debug)]
 pub(super) struct AuditRow {
     id: Uuid,
-    first_at: Timestamp,
-    last_at: Timestamp,
-    count: i64,
-    action: String,
-    username: String,
-    user_id: Option<i64>,
-    /// The owner of the token or session it is about; people see events about their own.
-    owner_id: Option<i64>,
-    agent_id: Option<AgentId>,
-    session: Option<String>,
-    details: String,
+    values: [Value; COLUMNS],
 }
 
 impl AuditRow {
-    /// Checks an event and makes its row.
-    pub(super) fn of(event: &AuditEvent) -> Result<Self, Error> {
+    fn of(event: &AuditEvent) -> Result<Self, Error> {
         // JSON writes a NUL as `\u0000`.
         let details = serde_json::to_string(&event.details).map_err(|_| Error::Failed {
             detail: "details of an event cannot be written as JSON".to_owned(),
@@ -56,58 +45,42 @@ impl AuditRow {
         bounds::check("username", &event.user, bounds::USERNAME)?;
         bounds::check("session", event.session.as_deref().unwrap_or_default(), bounds::SESSION)?;
         bounds::check("details", &details, bounds::DETAILS)?;
+        // The owner of the token or session it is about; people see events about their own.
+        let owner_id = event.details.get(OWNER).and_then(serde_json::Value::as_i64);
         Ok(Self {
             id: event.id,
-            first_at: event.first_at,
-            last_at: event.last_at,
-            count: i64::try_from(event.count).unwrap_or(i64::MAX),
-            action: event.action.clone(),
-            username: event.user.clone(),
-            user_id: event.user_id,
-            owner_id: event.details.get(OWNER).and_then(Value::as_i64),
-            agent_id: event.agent_id,
-            session: event.session.clone(),
-            details,
+            values: [
+                event.id.into(),
+                event.first_at.into(),
+                event.last_at.into(),
+                i64::try_from(event.count).unwrap_or(i64::MAX).into(),
+                event.action.as_str().into(),
+                event.user.as_str().into(),
+                Value::Integer(event.user_id),
+                Value::Integer(owner_id),
+                Value::Integer(event.agent_id.map(AgentId::get)),
+                Value::Text(event.session.clone()),
+                details.as_str().into(),
+            ],
         })
     }
 }
 
 /// The rows of one transaction, one per event; of several rows of an event, the last counts.
 #[derive(Default)]
-pub(super) struct Batch<'a> {
-    rows: Vec<&'a AuditRow>,
-    places: HashMap<Uuid, usize>,
-}
+pub(super) struct Batch<'a>(BTreeMap<Uuid, &'a AuditRow>);
 
 impl<'a> Batch<'a> {
     pub(super) fn extend(&mut self, rows: impl IntoIterator<Item = &'a AuditRow>) {
-        for row in rows {
-            let place = *self.places.entry(row.id).or_insert(self.rows.len());
-            match self.rows.get_mut(place) {
-                Some(there) => *there = row,
-                None => self.rows.push(row),
-            }
-        }
+        self.0.extend(rows.into_iter().map(|row| (row.id, row)));
     }
 
     pub(super) async fn insert(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-        for rows in self.rows.chunks(ROWS_AT_ONCE) {
+        let rows: Vec<_> = self.0.values().collect();
+        for rows in rows.chunks(ROWS_AT_ONCE) {
+            let values = arguments(rows.iter().flat_map(|row| &row.values))?;
             // SECURITY: the text contains only fixed parts and numbers.
-            let mut query = sqlx::query(AssertSqlSafe(insert(rows.len())));
-            for row in rows {
-                query = query
-                    .bind(row.id.as_bytes().as_slice())
-                    .bind(row.first_at.as_microsecond())
-                    .bind(row.last_at.as_microsecond())
-                    .bind(row.count)
-                    .bind(row.action.as_str())
-                    .bind(row.username.as_str())
-                    .bind(row.user_id)
-                    .bind(row.owner_id)
-                    .bind(row.agent_id.map(AgentId::get))
-                    .bind(row.session.as_deref())
-                    .bind(row.details.as_str());
-            }
+            let query = sqlx::query_with(AssertSqlSafe(insert(rows.len())), values);
             query.execute(&mut *connection).await?;
         }
         Ok(())
@@ -130,21 +103,38 @@ fn insert(rows: usize) -> String {
     sql
 }
 
-pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
-    let limit = i64::from(filter.limit).clamp(1, ROWS);
-    let query = select_query(filter, limit)?;
-    all(
-        &query.fetch((database, Purpose::List), "id DESC", limit).await?,
-        event_of,
-    )
+impl Store {
+    /// Adds audit events. For an id that exists already, the latest time and the count are
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; then no event is written.
+    pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let rows = events.iter().map(AuditRow::of).collect::<Result<_, _>>()?;
+        self.writer.change(Change::Audit(rows)).await.map(drop)
+    }
+
+    /// Returns audit events, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
+        let limit = i64::from(filter.limit).clamp(1, ROWS);
+        let query = select_query(filter, limit);
+        let rows = query.fetch((&self.database, Purpose::List), "id DESC", limit).await?;
+        rows.iter().map(event_of).collect()
+    }
 }
 
-fn select_query(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> {
+fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
     let query = SelectQuery::new("")
         .and_one_of("agent_id", filter.agents.as_deref())
-        .and("action =", filter.action.as_deref())?
-        .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
-    Ok(query.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
+        .and("action =", filter.action.as_deref())
+        .and("id <", filter.before);
+    query.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
         None => format!("{EVENTS}{conditions}"),
         // Each half stops after its first rows in an index. One condition with OR would make
         // the database scan everybody's events.
@@ -158,12 +148,11 @@ fn select_query(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> 
             let (own, about) = (half("user_id"), half("owner_id"));
             format!("{EVENTS} WHERE id IN ({own} UNION {about})")
         }
-    }))
+    })
 }
 
 fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
     let details: String = row.read("details")?;
-    let agent_id: Option<i64> = row.read("agent_id")?;
     Ok(AuditEvent {
         id: uuid(row, "id")?,
         first_at: time(row, "first_at")?,
@@ -172,59 +161,54 @@ fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
         action: row.read("action")?,
         user: row.read("username")?,
         user_id: row.read("user_id")?,
-        agent_id: agent_id
-            .map(|id| AgentId::new(id).ok_or_else(|| invalid_column("agent_id")))
-            .transpose()?,
+        agent_id: match row.read::<Option<i64>>("agent_id")? {
+            Some(_) => Some(agent(row)?),
+            None => None,
+        },
         session: row.read("session")?,
         details: serde_json::from_str(&details).map_err(|_| invalid_column("details"))?,
     })
 }
 
-/// `token.created`, by whoever made it.
 pub(super) fn token_created(token: &Token, by: &Actor) -> Result<AuditRow, Error> {
-    let mut event = event("token.created", token.created_at, by);
-    event.agent_id = Some(token.agent_id);
-    event.session = Some(SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()).to_string());
-    event.details = object(json!({
+    let session = SessionId::new(AccessType::PersonalAccessToken, token.id.to_string());
+    let details = json!({
         "name": token.name,
         "owner": token.user.username,
         (OWNER): token.user.id,
         "scopes": token.scopes,
         "expires_at": token.expires_at,
-    }));
-    AuditRow::of(&event)
+    });
+    let about = (&session, Some(token.agent_id));
+    event_row("token.created", (token.created_at, by), about, details)
 }
 
-/// `session.created`, by whoever made it.
 pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<AuditRow, Error> {
-    let mut event = event("session.created", session.created_at, by);
-    event.session = Some(SessionId::new(AccessType::SessionCookie, session.id.to_string()).to_string());
-    event.details = object(json!({
+    let id = SessionId::new(AccessType::SessionCookie, session.id.to_string());
+    let details = json!({
         "owner": session.user.username,
         (OWNER): session.user.id,
         "expires_at": session.expires_at,
-    }));
-    AuditRow::of(&event)
+    });
+    event_row("session.created", (session.created_at, by), (&id, None), details)
 }
 
-/// `token.revoked` or `session.revoked`, by whoever ended it.
 pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, owner: &SessionOwner) -> Result<AuditRow, Error> {
     let action = match session.access_type() {
         AccessType::PersonalAccessToken => "token.revoked",
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
     };
-    let mut event = event(action, at, by);
-    event.agent_id = owner.agent_id;
-    event.session = Some(session.to_string());
-    event.details = object(json!({
-        "owner": owner.user.username,
-        (OWNER): owner.user.id,
-    }));
-    AuditRow::of(&event)
+    let details = json!({ "owner": owner.user.username, (OWNER): owner.user.id });
+    event_row(action, (at, by), (session, owner.agent_id), details)
 }
 
-fn event(action: &str, at: Timestamp, by: &Actor) -> AuditEvent {
-    AuditEvent {
+fn event_row(
+    action: &str,
+    (at, by): (Timestamp, &Actor),
+    (session, agent_id): (&SessionId, Option<AgentId>),
+    details: serde_json::Value,
+) -> Result<AuditRow, Error> {
+    AuditRow::of(&AuditEvent {
         id: Uuid::now_v7(),
         first_at: at,
         last_at: at,
@@ -232,17 +216,10 @@ fn event(action: &str, at: Timestamp, by: &Actor) -> AuditEvent {
         action: action.to_owned(),
         user: by.name.clone(),
         user_id: by.user_id,
-        agent_id: None,
-        session: None,
-        details: Map::new(),
-    }
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-    }
+        agent_id,
+        session: Some(session.to_string()),
+        details: serde_json::from_value(details).unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]
@@ -250,6 +227,7 @@ mod tests {
     use secrecy::SecretString;
     use sqlx::Row as _;
 
+    use super::super::database::Database;
     use super::*;
 
     /// How SQLite would find the events of a filter.
@@ -257,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         let database = Database::open(&SecretString::from(url)).await.unwrap();
-        let query = select_query(filter, 100).unwrap().explained();
+        let query = select_query(filter, 100).explained();
         let steps = query.fetch((&database, Purpose::List), "id DESC", 100).await.unwrap();
         let steps = steps.iter().map(|step| step.get::<String, _>("detail"));
         steps.collect::<Vec<_>>().join("\n")

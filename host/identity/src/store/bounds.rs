@@ -26,7 +26,6 @@ pub const BROWSER_SESSIONS: u32 = 100;
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;
 
-/// Checks one text.
 pub(super) fn check(field: &'static str, text: &str, allowed: usize) -> Result<(), Error> {
     let observed = text.len();
     if observed > allowed {

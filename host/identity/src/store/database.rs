@@ -25,7 +25,6 @@ use super::Error;
 
 /// Time limit of a read or a change, including the waits for its turn and for a connection.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an idle connection may take to answer a ping. sqlx opens its sockets itself and sets
 /// no TCP options, so without this limit a connection to a vanished host would block until TCP
@@ -45,7 +44,6 @@ const WRITERS: u32 = 2;
 /// The bytes of a path to escape in a URL.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
-/// The kinds of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DatabaseKind {
     Sqlite,
@@ -81,7 +79,6 @@ pub(super) struct LeasedConnection {
 }
 
 impl Database {
-    /// Opens the database and migrates its tables to this version.
     pub(super) async fn open(url: &SecretString) -> Result<Self, Error> {
         install_default_drivers();
         let (kind, options) = options(url.expose_secret())?;
@@ -94,7 +91,6 @@ impl Database {
         })
     }
 
-    /// Connects to a PostgreSQL server and changes nothing.
     pub(super) async fn probe(url: &SecretString) -> Result<(), Error> {
         install_default_drivers();
         let url = url.expose_secret();
@@ -108,12 +104,10 @@ impl Database {
         Ok(())
     }
 
-    /// The kind of database.
     pub(super) fn kind(&self) -> DatabaseKind {
         self.kind
     }
 
-    /// Returns every row of a read.
     pub(super) async fn rows(
         &self,
         purpose: Purpose,
@@ -129,7 +123,6 @@ impl Database {
         leased.finish(rows)
     }
 
-    /// Returns a connection for a transaction that will write, within the deadline.
     pub(super) async fn writer(&self, deadline: Instant) -> Result<LeasedConnection, sqlx::Error> {
         LeasedConnection::acquire(&self.writers, deadline).await
     }
@@ -162,12 +155,10 @@ impl LeasedConnection {
         }
     }
 
-    /// The connection.
     pub(super) fn connection(&mut self) -> Result<&mut AnyConnection, sqlx::Error> {
         self.connection.as_deref_mut().ok_or(sqlx::Error::PoolClosed)
     }
 
-    /// Starts a transaction.
     pub(super) async fn begin(&mut self, kind: DatabaseKind) -> Result<Transaction<'_, Any>, sqlx::Error> {
         let connection = self.connection()?;
         match kind {
@@ -254,7 +245,6 @@ async fn try_migrate(kind: DatabaseKind, mut connection: AnyConnection) -> Resul
     Ok(())
 }
 
-/// The error as other modules see it.
 pub(super) fn failed(error: &sqlx::Error) -> Error {
     Error::Failed { detail: detail(error) }
 }
@@ -283,6 +273,7 @@ fn detail(error: &sqlx::Error) -> String {
         sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
         sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),
         sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has what cannot be there"),
+        sqlx::Error::Encode(_) => "a value cannot be bound".to_owned(),
         sqlx::Error::ColumnNotFound(index) => format!("column `{index}` is missing"),
         _ => "the database spoke in an unexpected way".to_owned(),
     }
@@ -341,7 +332,6 @@ fn pool(kind: DatabaseKind, connections: u32) -> AnyPoolOptions {
         })
 }
 
-/// Applies the settings of one connection.
 async fn prepare(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     let settings = match kind {
         DatabaseKind::Sqlite => {

@@ -20,7 +20,6 @@ const QUEUE: usize = 1024;
 /// Most changes in one transaction.
 const MAX_BATCH: usize = 256;
 
-/// A change in the queue.
 struct QueuedChange {
     change: Change,
     /// When its caller gets an error; the change is not begun after that.
@@ -48,7 +47,7 @@ impl Writer {
     pub(super) async fn change(&self, change: Change) -> Result<ChangeOutcome, Error> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let (reply, outcome) = oneshot::channel();
-        let ended = |()| Error::Failed {
+        let ended = || Error::Failed {
             detail: "its writer has ended".to_owned(),
         };
         let queued = QueuedChange {
@@ -57,8 +56,8 @@ impl Writer {
             reply,
         };
         let made = async {
-            self.queue.send(queued).await.map_err(|_| ended(()))?;
-            outcome.await.map_err(|_| ended(()))?
+            self.queue.send(queued).await.map_err(|_| ended())?;
+            outcome.await.map_err(|_| ended())?
         };
         timeout_at(deadline, made).await.unwrap_or_else(|_| Err(timed_out()))
     }
@@ -77,42 +76,26 @@ async fn commit(database: &Database, batch: Vec<QueuedChange>) {
     let Some(deadline) = batch.iter().map(|queued| queued.deadline).max() else {
         return;
     };
-    let (changes, waiting): (Vec<_>, Vec<_>) = batch
-        .into_iter()
-        .map(|queued| (queued.change, (queued.deadline, queued.reply)))
-        .unzip();
-    match transaction(database, deadline, &changes).await {
+    match transaction(database, deadline, &batch).await {
         Ok(outcomes) => {
-            for ((_, reply), outcome) in waiting.into_iter().zip(outcomes) {
-                answer(reply, Ok(outcome));
+            for (queued, outcome) in batch.into_iter().zip(outcomes) {
+                queued.answer(Ok(outcome));
             }
         }
-        Err(error) if changes.len() > 1 && is_caused_by_change(&error) => {
-            let alone = changes.into_iter().zip(waiting);
-            let alone = alone.map(|(change, (deadline, reply))| QueuedChange {
-                change,
-                deadline,
-                reply,
-            });
-            for queued in alone {
-                let Some(QueuedChange {
-                    change,
-                    deadline,
-                    reply,
-                }) = queued.unless_expired()
-                else {
-                    continue;
-                };
-                let outcome = transaction(database, deadline, std::slice::from_ref(&change)).await;
-                answer(reply, outcome.map(first).map_err(|error| change_error(&change, &error)));
+        Err(error) if batch.len() > 1 && is_caused_by_change(&error) => {
+            for queued in batch.into_iter().filter_map(QueuedChange::unless_expired) {
+                let outcome = transaction(database, queued.deadline, std::slice::from_ref(&queued)).await;
+                let outcome = outcome.map(first).map_err(|error| change_error(&queued.change, &error));
+                queued.answer(outcome);
             }
         }
         Err(error) => {
             if !is_caused_by_change(&error) {
-                tracing::warn!(error = %failed(&error), changes = changes.len(), "the store could not be written");
+                tracing::warn!(error = %failed(&error), changes = batch.len(), "the store could not be written");
             }
-            for (change, (_, reply)) in changes.iter().zip(waiting) {
-                answer(reply, Err(change_error(change, &error)));
+            for queued in batch {
+                let error = change_error(&queued.change, &error);
+                queued.answer(Err(error));
             }
         }
     }
@@ -124,26 +107,34 @@ impl QueuedChange {
         if Instant::now() < self.deadline {
             return Some(self);
         }
-        answer(self.reply, Err(timed_out()));
+        self.answer(Err(timed_out()));
         None
+    }
+
+    fn answer(self, outcome: Result<ChangeOutcome, Error>) {
+        // If the caller was cancelled, nobody receives the outcome.
+        let _ = self.reply.send(outcome);
     }
 }
 
-/// Makes all of the changes or none.
-///
 /// - `deadline`: when no caller waits any more.
 async fn transaction(
     database: &Database,
     deadline: Instant,
-    changes: &[Change],
+    batch: &[QueuedChange],
 ) -> Result<Vec<ChangeOutcome>, sqlx::Error> {
     let mut leased = database.writer(deadline).await?;
     let made = async {
         let mut transaction = leased.begin(database.kind()).await?;
-        let mut outcomes = Vec::with_capacity(changes.len());
+        let mut outcomes = Vec::with_capacity(batch.len());
         let mut events = Batch::default();
-        for change in changes {
-            outcomes.push(change.apply(&mut transaction, database.kind(), &mut events).await?);
+        for queued in batch {
+            outcomes.push(
+                queued
+                    .change
+                    .apply(&mut transaction, database.kind(), &mut events)
+                    .await?,
+            );
         }
         events.insert(&mut transaction).await?;
         transaction.commit().await?;
@@ -167,13 +158,12 @@ fn change_error(change: &Change, error: &sqlx::Error) -> Error {
     let taken = error
         .as_database_error()
         .is_some_and(|error| error.is_unique_violation());
-    match change.entity().filter(|_| taken) {
-        Some(what) => Error::Exists { what },
-        None => failed(error),
+    match change {
+        Change::Creation { what, .. } if taken => Error::Exists { what },
+        _ => failed(error),
     }
 }
 
-/// The error of a caller whose deadline has passed.
 fn timed_out() -> Error {
     Error::Failed {
         detail: "no answer in time".to_owned(),
@@ -181,10 +171,5 @@ fn timed_out() -> Error {
 }
 
 fn first(outcomes: Vec<ChangeOutcome>) -> ChangeOutcome {
-    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Done)
-}
-
-fn answer(reply: oneshot::Sender<Result<ChangeOutcome, Error>>, outcome: Result<ChangeOutcome, Error>) {
-    // If the caller was cancelled, nobody receives the outcome.
-    let _ = reply.send(outcome);
+    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Rows(0))
 }

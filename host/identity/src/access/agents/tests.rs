@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
-use super::{AgentGrant, Agents, CredentialSubject};
+use super::{Agents, CredentialSubject};
+use crate::access::tests::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
 use crate::access::{AccessDenyReason, AccessGrant, ConfigurationStatus};
 use crate::metrics::Metrics;
 use tollgate_config::{UserClaimMapping, UserLookupKey};
+use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Membership, Role, User};
@@ -16,12 +17,18 @@ fn build(user_access: &str) -> Arc<Agents> {
     Agents::build(&people_and(&[agent(9999, "my-agent", user_access)]), None)
 }
 
+fn session() -> SessionId {
+    SessionId::new(AccessType::PersonalAccessToken, "x")
+}
+
 fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
     let subject = CredentialSubject {
         person: agents.user_named(username),
         mapped: None,
     };
-    agents.grant(id(agent), subject).map(|granted| granted.access_as)
+    agents
+        .grant(id(agent), subject, session())
+        .map(|granted| granted.access_as)
 }
 
 /// Projects and groups, as the example's agent gives them.
@@ -84,21 +91,22 @@ fn an_agent_is_refused_with_its_reason() {
 #[test]
 fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let agents = Agents::build(&world::resources(), None);
-    let session = || SessionId::new(AccessType::PersonalAccessToken, "x");
     let now = || {
         let person = agents.user_named("bob");
         agents
-            .grant(id(9999), CredentialSubject { person, mapped: None })
+            .grant(id(9999), CredentialSubject { person, mapped: None }, session())
             .unwrap()
     };
     let before = |change: &dyn Fn(&mut Agent, &mut User)| {
-        let AgentGrant { agent, user, access_as } = now();
+        let AccessFacts {
+            agent, user, access_as, ..
+        } = now();
         let (mut agent, mut user) = (Agent::clone(&agent), user);
         change(&mut agent, &mut user);
         AccessGrant::for_test(agent, user, access_as, session())
     };
     let same = before(&|_, _| {});
-    assert!(now().reauthorize(&same).is_some_and(|again| Arc::ptr_eq(&again, &same)));
+    assert!(same.renewed(now()).is_some_and(|again| Arc::ptr_eq(&again, &same)));
     for other in [
         before(&|agent, _| agent.cluster = "other".to_owned()),
         before(&|agent, _| agent.name = "other".to_owned()),
@@ -106,11 +114,11 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
         before(&|_, user| user.username = "other".to_owned()),
         before(&|_, user| user.id = 1),
     ] {
-        assert!(now().reauthorize(&other).is_none(), "{other:?}");
+        assert!(other.renewed(now()).is_none(), "{other:?}");
     }
-    let AgentGrant { agent, user, .. } = now();
+    let AccessFacts { agent, user, .. } = now();
     let otherwise = AccessGrant::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
-    let again = now().reauthorize(&otherwise).unwrap();
+    let again = otherwise.renewed(now()).unwrap();
     assert_eq!(
         (again.access_as(), again.session()),
         (&now().access_as, otherwise.session())
@@ -141,16 +149,16 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
         person: agents.user_named(person),
         mapped: Some(&identity),
     };
-    let granted = agents.grant(id(6), subject("nobody")).unwrap();
+    let granted = agents.grant(id(6), subject("nobody"), session()).unwrap();
     assert_eq!(granted.access_as, AccessAs::Mapped(identity.clone()));
     let issuer_only = User {
         id: 0,
         username: "oidc:bob".to_owned(),
     };
     assert_eq!(granted.user, issuer_only);
-    assert_eq!(agents.grant(id(6), subject("bob")).unwrap().user.id, 102);
+    assert_eq!(agents.grant(id(6), subject("bob"), session()).unwrap().user.id, 102);
     assert_eq!(
-        agents.grant(id(6), subject("heidi")).unwrap_err(),
+        agents.grant(id(6), subject("heidi"), session()).unwrap_err(),
         AccessDenyReason::Blocked
     );
     // Without a mapped identity there is no access.
@@ -166,7 +174,7 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
             person: agents.user_named(person),
             mapped: Some(&identity),
         };
-        agents.grant(id(5), subject).map(|granted| granted.user.id)
+        agents.grant(id(5), subject, session()).map(|granted| granted.user.id)
     };
     assert_eq!(grant("bob"), Ok(102));
     assert_eq!(grant("erin"), Err(AccessDenyReason::NotMember));
@@ -178,7 +186,7 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
         mapped: Some(&identity),
     };
     assert_eq!(
-        agents.grant(id(9999), subject).unwrap_err(),
+        agents.grant(id(9999), subject, session()).unwrap_err(),
         AccessDenyReason::NotMember
     );
 }

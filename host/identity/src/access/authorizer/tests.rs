@@ -4,8 +4,8 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use sqlx::Connection as _;
 
-use super::super::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
 use crate::access::secret::generate_token;
+use crate::access::tests::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
 use crate::access::{AccessDenyReason, Agents, Error};
 use crate::store::{Actor, SessionOwner};
 use tollgate_core::user::AccessAs;

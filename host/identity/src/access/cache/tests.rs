@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
-use super::super::world::id;
 use super::{AccessCache, AccessResult, CacheKey};
+use crate::access::tests::world::id;
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
@@ -19,7 +19,7 @@ fn cache(clock: &Clock) -> AccessCache {
     AccessCache::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
 }
 
-fn key(cache: &AccessCache, agent: i64, key: AccessKey<'_>, dependencies: &[&[u8]]) -> CacheKey {
+fn key(cache: &AccessCache, agent: i64, key: AccessKey, dependencies: &[&[u8]]) -> CacheKey {
     cache.key(&AccessQuery { agent: id(agent), key }, dependencies)
 }
 
@@ -62,8 +62,12 @@ impl Counted {
     }
 
     fn key(&self) -> CacheKey {
-        let token = SecretString::from("t");
-        key(&self.cache, 9999, AccessKey::PersonalAccessToken(&token), &[])
+        key(
+            &self.cache,
+            9999,
+            AccessKey::PersonalAccessToken(SecretString::from("t")),
+            &[],
+        )
     }
 
     async fn ask(&self, result: AccessResult) -> AccessResult {
@@ -89,31 +93,32 @@ fn unavailable() -> Error {
 #[test]
 fn every_part_of_a_question_is_in_its_key() {
     let cache = cache(&Clock::default());
-    let secret = |text: &str| SecretString::from(text);
-    let (a, b, ab, empty) = (secret("a"), secret("b"), secret("ab"), secret(""));
-    let pat = AccessKey::PersonalAccessToken;
-    let cookie = |cookie, csrf_token| AccessKey::SessionCookie { cookie, csrf_token };
+    let pat = |token: &str| AccessKey::PersonalAccessToken(SecretString::from(token));
+    let cookie = |cookie: &str, csrf_token: &str| AccessKey::SessionCookie {
+        cookie: SecretString::from(cookie),
+        csrf_token: SecretString::from(csrf_token),
+    };
     let keys = [
-        key(&cache, 1, pat(&a), &[]),
-        key(&cache, 2, pat(&a), &[]),
-        key(&cache, 1, pat(&ab), &[]),
-        key(&cache, 1, AccessKey::CiJobToken(&a), &[]),
-        key(&cache, 1, cookie(&a, &b), &[]),
-        key(&cache, 1, cookie(&a, &a), &[]),
-        key(&cache, 1, cookie(&ab, &empty), &[]),
-        key(&cache, 1, cookie(&b, &b), &[]),
-        key(&cache, 1, pat(&a), &[b"1"]),
-        key(&cache, 1, pat(&a), &[b"2"]),
-        key(&cache, 1, pat(&a), &[b"", b"1"]),
+        key(&cache, 1, pat("a"), &[]),
+        key(&cache, 2, pat("a"), &[]),
+        key(&cache, 1, pat("ab"), &[]),
+        key(&cache, 1, AccessKey::CiJobToken(SecretString::from("a")), &[]),
+        key(&cache, 1, cookie("a", "b"), &[]),
+        key(&cache, 1, cookie("a", "a"), &[]),
+        key(&cache, 1, cookie("ab", ""), &[]),
+        key(&cache, 1, cookie("b", "b"), &[]),
+        key(&cache, 1, pat("a"), &[b"1"]),
+        key(&cache, 1, pat("a"), &[b"2"]),
+        key(&cache, 1, pat("a"), &[b"", b"1"]),
     ];
     for (index, one) in keys.iter().enumerate() {
         for other in keys.iter().skip(index + 1) {
             assert_ne!(one, other, "{index}");
         }
     }
-    assert_eq!(keys[0], key(&cache, 1, pat(&a), &[]));
+    assert_eq!(keys[0], key(&cache, 1, pat("a"), &[]));
     // Another process has other keys.
-    assert_ne!(keys[0], key(&super::tests::cache(&Clock::default()), 1, pat(&a), &[]));
+    assert_ne!(keys[0], key(&super::tests::cache(&Clock::default()), 1, pat("a"), &[]));
 }
 
 #[tokio::test]

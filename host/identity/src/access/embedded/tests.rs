@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::super::world::{
+use crate::access::tests::world::{
     PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
 };
 use crate::access::{AccessDenyReason, AccessKey, AccessQuery, Agents, Error};
@@ -228,7 +230,7 @@ async fn an_id_token_is_for_the_agent_of_its_claim() {
     let token = world.token_of(&json!("102"), 8);
     let query = AccessQuery {
         agent: id(9999),
-        key: AccessKey::OidcIdToken(&token),
+        key: AccessKey::OidcIdToken(Arc::new(token)),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
@@ -262,10 +264,9 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
 async fn ci_tokens_are_no_credential_here() {
     let world = World::new().await;
     assert!(!world.authorizer.supports_ci_tokens());
-    let token = SecretString::from("jobtoken");
     let query = AccessQuery {
         agent: id(9999),
-        key: AccessKey::CiJobToken(&token),
+        key: AccessKey::CiJobToken(SecretString::from("jobtoken")),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::UnknownKey);
@@ -273,9 +274,9 @@ async fn ci_tokens_are_no_credential_here() {
 
 #[tokio::test]
 async fn a_link_by_name_finds_people_by_name() {
-    let mut settings = super::super::world::settings();
+    let mut settings = crate::access::tests::world::settings();
     settings.users = vec![UserClaimMapping {
-        issuer: super::super::world::ISSUER.to_owned(),
+        issuer: crate::access::tests::world::ISSUER.to_owned(),
         claim: "sub".to_owned(),
         key: UserLookupKey::Username,
     }];
@@ -311,11 +312,10 @@ async fn the_use_of_a_token_is_written_down_beside_and_once_a_minute() {
     world.pat(9999, "glpat-alice").await.unwrap();
     let first = used(None).await;
     // A new state queries the store again at once; the minute is not over.
-    let agents = Agents::build(&super::super::world::resources(), None);
-    let secret = SecretString::from("glpat-alice");
+    let agents = Agents::build(&crate::access::tests::world::resources(), None);
     let query = || AccessQuery {
         agent: id(9999),
-        key: AccessKey::PersonalAccessToken(&secret),
+        key: AccessKey::PersonalAccessToken(SecretString::from("glpat-alice")),
     };
     world.authorizer.authorize(&agents, &query()).await.unwrap();
     assert_eq!(world.store.token(token).await.unwrap().unwrap().last_used_at, first);

@@ -9,8 +9,8 @@ use http::{HeaderValue, Response};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use super::super::world::{Pat, SECRET, World, mapped, settings};
 use super::{PATH, PlatformEndpoint};
+use crate::access::tests::world::{Pat, SECRET, World, mapped, settings};
 use crate::access::{AccessDenyReason, AccessGrant, Error, IdToken, SetupError};
 
 /// A gateway that is a platform.

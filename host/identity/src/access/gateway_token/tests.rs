@@ -2,9 +2,9 @@ use http::HeaderValue;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use super::super::world::SECRET;
 use super::SharedSecret;
 use crate::access::SetupError;
+use crate::access::tests::world::SECRET;
 
 const NOW: i64 = 1_768_478_400;
 const KEY: &[u8] = b"01234567890123456789012345678901";

@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::person::parse_user;
-use super::{WireIdObject, WireUser, unavailable};
+use super::{PlatformAnswer, WireId, WireIdObject, WireUser, single_entry, unavailable};
 use crate::access::Error;
 use tollgate_core::agent::AgentId;
-use tollgate_core::user::{AccessAs, CiJob, Identity, User};
+use tollgate_core::user::{AccessAs, CiJob, Identity};
 
 #[derive(Deserialize)]
 struct WireJob {
@@ -27,7 +27,7 @@ struct WireJob {
 
 #[derive(Deserialize)]
 struct WireAllowed {
-    id: super::WireId,
+    id: WireId,
     config_project: WireIdObject,
     configuration: Option<WireConfiguration>,
 }
@@ -39,7 +39,7 @@ struct WireConfiguration {
 
 #[derive(Deserialize)]
 struct WireProject {
-    id: super::WireId,
+    id: WireId,
     #[serde(default)]
     groups: Vec<WireIdObject>,
 }
@@ -67,16 +67,7 @@ struct WireExtra {
     val: Vec<String>,
 }
 
-/// The access the platform gives a job.
-#[derive(Debug)]
-pub(super) struct JobGrant {
-    pub(super) config_project: i64,
-    pub(super) user: User,
-    pub(super) access_as: AccessAs,
-}
-
-/// Reads an answer for an agent.
-pub(super) fn read(body: &[u8], id: AgentId) -> Result<JobGrant, Error> {
+pub(super) fn read(body: &[u8], id: AgentId) -> Result<PlatformAnswer, Error> {
     let answer: WireJob = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
     let job = CiJob {
         id: number(&answer.job)?,
@@ -89,7 +80,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<JobGrant, Error> {
     let allowed = allowed.find(|agent| agent.id.number() == Some(id.get()));
     let allowed = allowed.ok_or(Error::JobNotAllowed)?;
     let access_as = allowed.configuration.and_then(|configuration| configuration.access_as);
-    Ok(JobGrant {
+    Ok(PlatformAnswer {
         config_project: number(&allowed.config_project)?,
         user: parse_user(answer.user)?,
         access_as: match access_as {
@@ -100,10 +91,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<JobGrant, Error> {
 }
 
 fn identity(access_as: Map<String, Value>, job: CiJob) -> Result<AccessAs, Error> {
-    let mut entries = access_as.into_iter();
-    let (Some((key, value)), None) = (entries.next(), entries.next()) else {
-        return Err(not_understood("`access_as` has not exactly one key"));
-    };
+    let (key, value) = single_entry(access_as).ok_or_else(|| not_understood(super::NOT_ONE_KEY))?;
     match (key.as_str(), value.is_object()) {
         ("agent", true) => Ok(AccessAs::Agent),
         ("ci_job", true) => Ok(AccessAs::CiJob(Box::new(job))),
@@ -144,7 +132,7 @@ fn number(numbered: &WireIdObject) -> Result<i64, Error> {
     positive(&numbered.id)
 }
 
-fn positive(id: &super::WireId) -> Result<i64, Error> {
+fn positive(id: &WireId) -> Result<i64, Error> {
     id.number().ok_or_else(|| not_understood("an id is no number"))
 }
 

@@ -1,20 +1,17 @@
-//! Decodes the platform's answer about a person, from the body of a 200, into [`AccessGrant`].
+//! Decodes the platform's answer about a person, from the body of a 200, into [`PlatformAnswer`].
 //!
 //! Memberships below developer are refused.
 //!
 //! Security: nothing is guessed. An `access_as` that is not exactly one known variant is no
 //! answer.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{PersonCredential, WireId, WireIdObject, WireUser, unavailable, with_reported_project};
+use super::{PlatformAnswer, WireId, WireIdObject, WireUser, single_entry, unavailable};
 use crate::access::agents::issuer_only_user;
-use crate::access::{AccessDenyReason, AccessGrant, Agents, Error};
-use tollgate_core::access::AccessFacts;
-use tollgate_core::agent::{Agent, AgentId};
+use crate::access::{AccessDenyReason, Agents, Error, IdToken};
+use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, Membership, Role, User};
 use tollgate_state::people::GitLabNamespace;
 
@@ -44,42 +41,31 @@ struct WireMembership {
     roles: Vec<String>,
 }
 
-/// Reads an answer; the result gives access to our agent.
-pub(super) fn read<'a>(
+pub(super) fn read(
     body: &[u8],
     (agents, id): (&Agents, AgentId),
-    person: PersonCredential<'a>,
-) -> Result<impl FnOnce(&Arc<Agent>) -> Result<AccessGrant, Error> + use<'a>, Error> {
+    id_token: Option<&IdToken>,
+) -> Result<PlatformAnswer, Error> {
     let answer: WireAnswer = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
     if answer.agent.id.number() != Some(id.get()) {
         return Err(not_understood("it is about another agent"));
     }
     let config_project = answer.agent.config_project.id.number();
     let config_project = config_project.ok_or_else(|| not_understood("`agent.config_project.id` is no number"))?;
-    let (access_as, user) = identity(answer.access_as, answer.user, (agents, &person))?;
-    Ok(move |agent: &Arc<Agent>| {
-        Ok(AccessGrant {
-            facts: AccessFacts {
-                agent: with_reported_project(agent, config_project),
-                user,
-                access_as,
-                session: person.session,
-            },
-            expires_at: person.id_token.map(|token| token.expires_at),
-            linked: None,
-        })
+    let (access_as, user) = identity(answer.access_as, answer.user, (agents, id_token))?;
+    Ok(PlatformAnswer {
+        config_project,
+        user,
+        access_as,
     })
 }
 
 fn identity(
     access_as: Map<String, Value>,
     user: WireUser,
-    (agents, person): (&Agents, &PersonCredential<'_>),
+    (agents, id_token): (&Agents, Option<&IdToken>),
 ) -> Result<(AccessAs, User), Error> {
-    let mut entries = access_as.into_iter();
-    let (Some((key, value)), None) = (entries.next(), entries.next()) else {
-        return Err(not_understood("`access_as` has not exactly one key"));
-    };
+    let (key, value) = single_entry(access_as).ok_or_else(|| not_understood(super::NOT_ONE_KEY))?;
     if !value.is_object() {
         return Err(not_understood("`access_as` holds no mapping"));
     }
@@ -89,7 +75,7 @@ fn identity(
         // An extension of Tollgate: the platform gives access, and this gateway's `claimMappings`
         // decide the identity the cluster sees.
         "mapped" => {
-            let mapped = person.id_token.and_then(|token| token.mapped.clone());
+            let mapped = id_token.and_then(|token| token.mapped.clone());
             let mapped = mapped.ok_or_else(|| not_understood("`access_as.mapped` without `claimMappings` here"))?;
             if user.id.number().is_none() {
                 let issuer_only_user = issuer_only_user(&mapped);
@@ -102,7 +88,6 @@ fn identity(
     Ok((access_as, parse_user(user)?))
 }
 
-/// Parses a user, who must have a number and a name.
 pub(super) fn parse_user(user: WireUser) -> Result<User, Error> {
     match user.id.number() {
         Some(id) if !user.username.is_empty() => Ok(User {

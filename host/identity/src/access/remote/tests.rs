@@ -5,8 +5,8 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::platform_stub::Stub;
-use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
+use crate::access::tests::platform_stub::Stub;
+use crate::access::tests::world::{World, id, mapped, member, memberships, refusal, settings};
 use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error};
 use crate::sessions::{EndReason, NewExchange};
 use tollgate_core::attributes::Attributes;
@@ -18,7 +18,7 @@ async fn remote() -> (World, Stub) {
     let stub = Stub::start().await;
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, super::super::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
     let mut settings = settings();
     settings.authorizer = tollgate_config::Authorizer::Remote {
         url: stub.url(),
@@ -228,7 +228,7 @@ async fn other_answers_are_failures_never_remembered() {
 async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
     let (mut settings, folder) = (settings(), tempfile::tempdir().unwrap());
     let secret = folder.path().join("secret");
-    std::fs::write(&secret, super::super::world::SECRET).unwrap();
+    std::fs::write(&secret, crate::access::tests::world::SECRET).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -286,7 +286,7 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
     assert_eq!(stub.seen()[0].body["access_key"], "header.\"102\"-9999.signature");
     let query = AccessQuery {
         agent: id(8),
-        key: AccessKey::OidcIdToken(&token),
+        key: AccessKey::OidcIdToken(Arc::new(token)),
     };
     let answer = world.authorizer.authorize(&world.agents, &query).await;
     assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
@@ -303,13 +303,17 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
             resource_request: true,
             ..Attributes::default()
         };
-        NewExchange::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
+        NewExchange::new(
+            Arc::new(attributes),
+            Uuid::now_v7(),
+            std::net::Ipv4Addr::LOCALHOST.into(),
+        )
     };
     let first = world.pat(9999, "glpat-bob").await.unwrap();
-    let begun = world.sessions.register(&first, watch()).unwrap();
+    let begun = world.sessions.register(&*first, watch()).unwrap();
     world.clock.advance(Duration::from_secs(300));
     let second = world.pat(9999, "glpat-bob").await.unwrap();
-    let later = world.sessions.register(&second, watch()).unwrap();
+    let later = world.sessions.register(&*second, watch()).unwrap();
     assert_eq!(stub.seen().len(), 2);
     world.clock.advance(Duration::from_secs(301));
     assert_eq!(begun.end_signal().ended().await, EndReason::Expired);
@@ -367,10 +371,9 @@ fn job(access_as: &Value) -> Value {
 }
 
 async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
-    let token = SecretString::from(token);
     let query = AccessQuery {
         agent: id(agent),
-        key: AccessKey::CiJobToken(&token),
+        key: AccessKey::CiJobToken(SecretString::from(token)),
     };
     world.authorizer.authorize(&world.agents, &query).await
 }

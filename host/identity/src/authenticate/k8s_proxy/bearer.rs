@@ -6,6 +6,7 @@
 use secrecy::SecretString;
 
 use super::{CiTokenSupport, Error, MAX_ID_TOKEN_BYTES, MalformedAgentCredential, PresentedCredential, bounded};
+use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
 /// Reads a field (RFC 9110, section 11.4): scheme, exactly one blank, token.
@@ -37,26 +38,23 @@ pub(super) fn token(text: &str, ci: CiTokenSupport) -> Result<PresentedCredentia
         return Err(MalformedAgentCredential::Authorization.into());
     }
     match (text.split_once(':'), ci) {
-        (Some(("pat", rest)), _) => {
-            let (agent, token) = agent_and_token(rest)?;
-            Ok(PresentedCredential::Pat { agent, token })
-        }
-        (Some(("ci", rest)), CiTokenSupport::Accepted) => {
-            let (agent, token) = agent_and_token(rest)?;
-            Ok(PresentedCredential::Ci { agent, token })
-        }
+        (Some(("pat", rest)), _) => query(rest, AccessKey::PersonalAccessToken),
+        (Some(("ci", rest)), CiTokenSupport::Accepted) => query(rest, AccessKey::CiJobToken),
         (Some(_), CiTokenSupport::Accepted | CiTokenSupport::Unknown) => Err(Error::UnknownKind),
         (None, _) => id_token(text),
     }
 }
 
-fn agent_and_token(text: &str) -> Result<(AgentId, SecretString), MalformedAgentCredential> {
+fn query(text: &str, key: fn(SecretString) -> AccessKey) -> Result<PresentedCredential, Error> {
     let (agent, token) = text
         .split_once(':')
         .ok_or(MalformedAgentCredential::Missing { part: "the token" })?;
     let agent = AgentId::parse(agent).ok_or(MalformedAgentCredential::Agent)?;
     bounded(token, "the token")?;
-    Ok((agent, SecretString::from(token)))
+    Ok(PresentedCredential::Query(AccessQuery {
+        agent,
+        key: key(SecretString::from(token)),
+    }))
 }
 
 fn id_token(text: &str) -> Result<PresentedCredential, Error> {

@@ -11,14 +11,13 @@ use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
 use super::{MalformedAgentCredential, PresentedCredential, bounded, sole};
+use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
-/// Name of the cookie (GitLab, `lib/gitlab/kas/user_access.rb`).
-pub const COOKIE_NAME: &str = "_gitlab_kas";
-/// Field with the agent's number.
-pub const AGENT_FIELD: HeaderName = HeaderName::from_static("gitlab-agent-id");
-/// Field with the CSRF token.
-pub const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
+/// GitLab, `lib/gitlab/kas/user_access.rb`.
+const COOKIE_NAME: &str = "_gitlab_kas";
+const AGENT_FIELD: HeaderName = HeaderName::from_static("gitlab-agent-id");
+const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// Whether the cookie is present, any number of times and with any value.
 pub fn is_present(fields: &HeaderMap) -> bool {
@@ -39,27 +38,19 @@ pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCr
         (CSRF_FIELD, "X-Csrf-Token"),
         (query, CSRF_PARAMETER, "the CSRF token"),
     )?;
-    Ok(PresentedCredential::Cookie {
+    Ok(PresentedCredential::Query(AccessQuery {
         agent: AgentId::parse(&agent).ok_or(MalformedAgentCredential::Agent)?,
-        cookie: SecretString::from(cookie),
-        csrf: SecretString::from(csrf),
-    })
+        key: AccessKey::SessionCookie {
+            cookie: SecretString::from(cookie),
+            csrf_token: SecretString::from(csrf),
+        },
+    }))
 }
 
 /// The cookie's value, form-decoded once, as Rack escapes it.
 fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
     let part = "the value of cookie `_gitlab_kas`";
-    let mut found = values(fields);
-    let value = found.next().unwrap_or_default();
-    match found.count() {
-        0 => {}
-        more => {
-            return Err(MalformedAgentCredential::Repeated {
-                name: COOKIE_NAME,
-                observed: more.saturating_add(1),
-            });
-        }
-    }
+    let value = sole(values(fields), COOKIE_NAME)?.unwrap_or_default();
     let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding { part })?;
     let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding { part })?;
     bounded(&value, part)?;
@@ -87,7 +78,7 @@ fn header_or_parameter(
     (field, shown): (HeaderName, &'static str),
     (query, parameter, part): (&str, &'static str, &'static str),
 ) -> Result<String, MalformedAgentCredential> {
-    let value = match sole(fields, field.as_str(), shown)? {
+    let value = match sole(fields.get_all(field), shown)? {
         Some(field) => field
             .to_str()
             .map_err(|_| MalformedAgentCredential::Encoding { part })?

@@ -12,18 +12,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use moka::sync::Cache;
-use rustc_hash::FxBuildHasher;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::super::error::{Error, InvalidTokenReason};
 use super::super::issuer::{ValidationProfile, Verifier};
-use super::super::mapping::{CompiledClaimMappings, MappedIdentity, ReservedNames};
+use super::super::mapping::{CompiledClaimMappings, ReservedNames};
 use super::super::principal::string_claim;
 use super::super::token::UnverifiedToken;
-use super::super::{VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL};
+use super::super::verified_tokens::{VerifiedTokens, sha256};
 use crate::access::{self, AccessDenyReason, IdToken};
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
@@ -38,7 +36,7 @@ pub struct IdTokenVerifier {
     issuers: BTreeMap<String, IdTokenIssuer>,
     agent_claim: String,
     /// By hash of the token.
-    cache: Cache<[u8; 32], CachedIdToken, FxBuildHasher>,
+    cache: VerifiedTokens<[u8; 32], Arc<IdToken>>,
     clock: Clock,
 }
 
@@ -47,14 +45,6 @@ struct IdTokenIssuer {
     verifier: Verifier,
     mapping: CompiledClaimMappings,
     is_mapped: bool,
-}
-
-#[derive(Clone, Debug)]
-struct CachedIdToken {
-    token: Arc<IdToken>,
-    /// Seconds since 1970 from which it no longer counts.
-    until: i64,
-    token_bytes: u32,
 }
 
 impl IdTokenVerifier {
@@ -73,12 +63,7 @@ impl IdTokenVerifier {
         let tokens = Self {
             issuers,
             agent_claim: config.agent_claim.clone(),
-            cache: Cache::builder()
-                .weigher(|_, cached: &CachedIdToken| cached.token_bytes)
-                .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
-                .time_to_live(VERIFIED_TOKEN_TTL)
-                // The cache's keys are digests already, and only of verified tokens.
-                .build_with_hasher(FxBuildHasher),
+            cache: VerifiedTokens::new(),
             clock: clock.clone(),
         };
         Loaded::new(tokens, findings)
@@ -93,21 +78,17 @@ impl IdTokenVerifier {
     /// [`access::Error::Refused`] with the reason, which is for records only;
     /// [`access::Error::Unavailable`] if the issuer's keys cannot be fetched.
     pub async fn verify(&self, token: &SecretString) -> Result<Arc<IdToken>, access::Error> {
-        let key: [u8; 32] = Sha256::digest(token.expose_secret()).into();
+        let key = sha256(token.expose_secret());
         let now = self.clock.unix_seconds();
-        if let Some(known) = self.cache.get(&key).filter(|known| now < known.until) {
-            return Ok(known.token);
+        if let Some(known) = self.cache.get(&key, now) {
+            return Ok(known);
         }
         let verified = self.verify_uncached(token).await.map_err(|error| refusal(&error))?;
-        let latest = now.saturating_add_unsigned(VERIFIED_TOKEN_TTL.as_secs());
-        let token_bytes = token.expose_secret().len();
-        let known = CachedIdToken {
-            until: verified.expires_at.as_second().min(latest),
-            token_bytes: u32::try_from(token_bytes).unwrap_or(u32::MAX),
-            token: Arc::new(verified),
-        };
-        self.cache.insert(key, known.clone());
-        Ok(known.token)
+        let times = (now, Some(verified.expires_at.as_second()));
+        let verified = Arc::new(verified);
+        self.cache
+            .insert((key, token.expose_secret()), verified.clone(), None, times);
+        Ok(verified)
     }
 
     async fn verify_uncached(&self, token: &SecretString) -> Result<IdToken, Error> {
@@ -117,20 +98,17 @@ impl IdTokenVerifier {
             .get(parsed.issuer())
             .ok_or(InvalidTokenReason::UnknownIssuer)?;
         let (claims, times) = issuer.verifier.claims(parsed, &self.clock).await?;
-        let missing = |claim: &str| InvalidTokenReason::MissingClaim {
-            claim: claim.to_owned(),
-        };
         let expires_at = times
             .expires_at
             .and_then(|end| Timestamp::from_second(end).ok())
-            .ok_or_else(|| missing("exp"))?;
+            .ok_or_else(|| InvalidTokenReason::missing("exp"))?;
         // SECURITY: only a number is accepted. Another type that could be read as one (a text, a
         // list) might be read as a different number elsewhere.
         let agent = claims
             .get(&self.agent_claim)
             .and_then(Value::as_i64)
             .and_then(AgentId::new)
-            .ok_or_else(|| missing(&self.agent_claim))?;
+            .ok_or_else(|| InvalidTokenReason::missing(&self.agent_claim))?;
         let mapped = issuer.mapped(&claims)?;
         Ok(IdToken {
             token: token.clone(),
@@ -172,20 +150,10 @@ impl IdTokenIssuer {
             self.mapping.check_claims(claims, &Value::Object(claims.clone()))?;
             return Ok(None);
         }
-        let MappedIdentity {
-            username,
-            groups,
-            uid,
-            extra,
-        } = self.mapping.apply(claims)?;
+        let mut identity = self.mapping.apply(claims)?;
         let mut seen = std::collections::HashSet::new();
-        let groups = groups.into_iter().filter(|group| seen.insert(group.clone())).collect();
-        Ok(Some(Identity {
-            username,
-            groups,
-            uid,
-            extra,
-        }))
+        identity.groups.retain(|group| seen.insert(group.clone()));
+        Ok(Some(identity))
     }
 }
 

@@ -15,30 +15,22 @@ pub const CSRF_PARAMETER: &str = "gitlab-csrf-token";
 
 /// The form-decoded value of a parameter, which must not occur twice.
 pub(super) fn sole(query: &str, name: &'static str) -> Result<Option<String>, MalformedAgentCredential> {
-    let mut found = query.split('&').filter(|pair| is_named(pair, name));
-    let first = found.next();
-    match found.count() {
-        0 => {}
-        more => {
-            return Err(MalformedAgentCredential::Repeated {
-                name,
-                observed: more.saturating_add(1),
-            });
-        }
-    }
-    let Some(pair) = first else { return Ok(None) };
+    let found = query.split('&').filter(|pair| is_named(pair, name));
+    let Some(pair) = super::sole(found, name)? else {
+        return Ok(None);
+    };
     let value = pair.split_once('=').map_or("", |(_, value)| value);
-    match decode(value) {
-        Some(value) => Ok(Some(value)),
-        None => Err(MalformedAgentCredential::Encoding { part: name }),
-    }
+    let value = decode(value).ok_or(MalformedAgentCredential::Encoding { part: name })?;
+    Ok(Some(value))
 }
 
-/// Removes the gateway's parameters from a query.
+/// Removes the parameters that are for the gateway from a query, [`AGENT_PARAMETER`] and
+/// [`CSRF_PARAMETER`]. All other bytes stay as they are and in order; `None` if nothing is left.
 ///
 /// SECURITY: names are compared decoded, as the cluster would read them; an
 /// escaped spelling must not carry a CSRF token into its audit log.
-pub(super) fn strip(query: &str) -> Option<Cow<'_, str>> {
+pub fn strip(query: Option<&str>) -> Option<Cow<'_, str>> {
+    let query = query?;
     let is_ours = |pair: &&str| is_named(pair, AGENT_PARAMETER) || is_named(pair, CSRF_PARAMETER);
     if !query.split('&').any(|pair| is_ours(&pair)) {
         return Some(Cow::Borrowed(query));

@@ -13,11 +13,9 @@ use zeroize::Zeroizing;
 
 use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential};
 
-/// Prefix of the subprotocol with the token.
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 /// Prefix of subprotocols with a token for any server.
 const ANY_PREFIX: &[u8] = b"base64url.bearer.authorization.";
-/// Most bytes of the encoded token.
 const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
 
 /// Returns the decoded token; only WebSocket requests have one.
@@ -26,17 +24,10 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     if !is_websocket(fields) {
         return Ok(None);
     }
-    let mut tokens = offered(fields).filter_map(|offer| offer.strip_prefix(PREFIX));
-    let Some(encoded) = tokens.next() else { return Ok(None) };
-    match tokens.count() {
-        0 => {}
-        more => {
-            return Err(MalformedAgentCredential::Repeated {
-                name: "base64url.bearer.authorization.k8s.io",
-                observed: more.saturating_add(1),
-            });
-        }
-    }
+    let tokens = offered(fields).filter_map(|offer| offer.strip_prefix(PREFIX));
+    let Some(encoded) = super::sole(tokens, "base64url.bearer.authorization.k8s.io")? else {
+        return Ok(None);
+    };
     if encoded.is_empty() {
         return Err(MalformedAgentCredential::Missing { part });
     }
@@ -58,8 +49,9 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     Ok(Some(Zeroizing::new(token.to_owned())))
 }
 
-/// Removes every subprotocol with a token, whatever the request.
-pub(super) fn strip(fields: &mut HeaderMap) {
+/// Removes tokens from the WebSocket subprotocols, whatever the request, so that none reaches the
+/// cluster. Lines without a token stay as they are.
+pub fn strip(fields: &mut HeaderMap) {
     if !offered(fields).any(|offer| offer.starts_with(ANY_PREFIX)) {
         return;
     }

@@ -8,6 +8,7 @@ use secrecy::ExposeSecret as _;
 use super::{
     CiTokenSupport, Error, MalformedAgentCredential, PresentedCredential, read, strip_query, strip_subprotocols,
 };
+use crate::access::{AccessKey, AccessQuery};
 
 /// A request with this target and these fields.
 fn head(target: &str, fields: &[(&str, &str)]) -> Parts {
@@ -20,13 +21,21 @@ fn head(target: &str, fields: &[(&str, &str)]) -> Parts {
 
 /// What was read, in words.
 fn words(presented: PresentedCredential) -> String {
-    match presented {
-        PresentedCredential::Pat { agent, token } => format!("pat {agent} {}", token.expose_secret()),
-        PresentedCredential::Ci { agent, token } => format!("ci {agent} {}", token.expose_secret()),
-        PresentedCredential::IdToken(token) => format!("id-token {}", token.expose_secret()),
-        PresentedCredential::Cookie { agent, cookie, csrf } => {
-            format!("cookie {agent} {} {}", cookie.expose_secret(), csrf.expose_secret())
+    let AccessQuery { agent, key } = match presented {
+        PresentedCredential::Query(query) => query,
+        PresentedCredential::IdToken(token) => return format!("id-token {}", token.expose_secret()),
+    };
+    match key {
+        AccessKey::PersonalAccessToken(token) => format!("pat {agent} {}", token.expose_secret()),
+        AccessKey::CiJobToken(token) => format!("ci {agent} {}", token.expose_secret()),
+        AccessKey::SessionCookie { cookie, csrf_token } => {
+            format!(
+                "cookie {agent} {} {}",
+                cookie.expose_secret(),
+                csrf_token.expose_secret()
+            )
         }
+        AccessKey::OidcIdToken(_) => panic!("an ID token is not verified here"),
     }
 }
 

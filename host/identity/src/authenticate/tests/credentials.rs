@@ -1,8 +1,9 @@
 //! Tests where a request may carry the token.
 
 use super::{alice, argocd_sessions, build, head, resources, session};
+use crate::authenticate::error::MalformedCredential;
 use crate::authenticate::request_token::{MAX_TOKEN_BYTES, read};
-use crate::authenticate::{CredentialTransport, Error, MalformedCredential, Safety};
+use crate::authenticate::{CredentialTransport, Error, Safety};
 
 type Found = Result<Option<(String, CredentialTransport)>, Error>;
 

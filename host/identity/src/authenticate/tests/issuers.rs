@@ -9,7 +9,8 @@ use super::{
     EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
     without,
 };
-use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, MalformedCredential};
+use crate::authenticate::error::{IdentityField, MalformedCredential};
+use crate::authenticate::{Authenticator, Error, InvalidTokenReason};
 use tollgate_config::ClaimMapping;
 use tollgate_core::principal::Kind;
 

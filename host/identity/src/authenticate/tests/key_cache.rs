@@ -190,7 +190,7 @@ async fn a_reload_keeps_keys_and_forgets_verdicts() {
     let second = reload(settings(&issuer.url));
     assert!(bearer(&second, &token).await.is_ok());
     assert_eq!(issuer.key_fetches(), 1);
-    assert_eq!(second.cache.iter().count(), 1);
+    assert_eq!(second.cache.0.iter().count(), 1);
     let mut changed = settings(&issuer.url);
     changed.issuers[0].jwks_max_age = MINUTE;
     assert!(bearer(&reload(changed), &token).await.is_ok());

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::issuers::settings;
 use super::with;
-use crate::authenticate::mapping::{CompiledClaimMappings, MappedIdentity, ReservedNames};
-use crate::authenticate::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
+use crate::authenticate::error::{IdentityField, MalformedCredential};
+use crate::authenticate::mapping::{CompiledClaimMappings, ReservedNames};
+use crate::authenticate::{Error, InvalidTokenReason};
 use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -30,7 +31,7 @@ fn claims() -> Value {
     json!({ "sub": "u-1", "email": "ann@corp.example", "email_verified": true, "groups": ["dev"], "hd": "corp" })
 }
 
-fn apply(issuer: &Issuer, claims: &Value) -> Result<MappedIdentity, Error> {
+fn apply(issuer: &Issuer, claims: &Value) -> Result<tollgate_core::user::Identity, Error> {
     let mut findings = Vec::new();
     let mapping = CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings)
         .unwrap_or_else(|| panic!("{findings:?}"));

@@ -6,9 +6,8 @@ use super::{
     FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
     resources_with, session, with, without,
 };
-use crate::authenticate::{
-    CredentialTransport, Error, InvalidTokenReason, MalformedCredential, RevocationReason, Safety,
-};
+use crate::authenticate::error::{MalformedCredential, RevocationReason};
+use crate::authenticate::{CredentialTransport, Error, InvalidTokenReason, Safety};
 use tollgate_core::principal::Kind;
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use super::issuers::settings;
 use super::{
     EC, alice, argocd_sessions, bearer, build, findings, groups_scope, refusal, resources_with, session, with,
 };
-use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, UserinfoError};
+use crate::authenticate::error::{IdentityField, UserinfoError};
+use crate::authenticate::{Authenticator, Error, InvalidTokenReason};
 use tollgate_core::principal::Kind;
 
 fn config(issuer: &IssuerDouble, more: &str) -> String {

@@ -11,14 +11,14 @@ use url::Url;
 
 /// A request that the stub received.
 #[derive(Clone, Debug)]
-pub(super) struct RecordedRequest {
-    pub(super) line: String,
-    pub(super) headers: http::HeaderMap,
-    pub(super) body: Value,
+pub(crate) struct RecordedRequest {
+    pub(crate) line: String,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Value,
 }
 
 #[derive(Clone)]
-pub(super) struct Stub {
+pub(crate) struct Stub {
     inner: Arc<Inner>,
 }
 
@@ -29,7 +29,7 @@ struct Inner {
 }
 
 impl Stub {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let stub = Self {
             inner: Arc::new(Inner {
                 answer: Mutex::new((200, String::new())),
@@ -45,15 +45,15 @@ impl Stub {
         stub
     }
 
-    pub(super) fn url(&self) -> Url {
+    pub(crate) fn url(&self) -> Url {
         self.inner.url.lock().unwrap().clone().unwrap()
     }
 
-    pub(super) fn answers(&self, status: u16, body: &(impl ToString + ?Sized)) {
+    pub(crate) fn answers(&self, status: u16, body: &(impl ToString + ?Sized)) {
         *self.inner.answer.lock().unwrap() = (status, body.to_string());
     }
 
-    pub(super) fn seen(&self) -> Vec<RecordedRequest> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.inner.seen.lock().unwrap().clone()
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Agents, Authorizer, Error, IdToken};
+use crate::access::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Agents, Authorizer, Error, IdToken};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::SessionRegistry;
@@ -21,9 +21,9 @@ use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
 use tollgate_state::Resources;
 use tollgate_state::directory::load_text;
 
-pub(super) const ISSUER: &str = "https://gitlab.example.com";
+pub(crate) const ISSUER: &str = "https://gitlab.example.com";
 
-pub(super) const PEOPLE: &str = "
+pub(crate) const PEOPLE: &str = "
 apiVersion: tollgate.dev/v1alpha1
 kind: UserDirectory
 metadata: {name: people}
@@ -55,11 +55,11 @@ spec:
 ";
 
 /// Lists of the design's example.
-pub(super) const LISTS: &str =
+pub(crate) const LISTS: &str =
     "projects: [{id: group-1/project-1}, {id: group-2/project-2}], groups: [{id: group-2}, {id: group-3/subgroup}]";
 
 /// An `Agent` object.
-pub(super) fn agent(id: i64, name: &str, user_access: &str) -> String {
+pub(crate) fn agent(id: i64, name: &str, user_access: &str) -> String {
     format!(
         "---\napiVersion: tollgate.dev/v1alpha1\nkind: Agent\nmetadata: {{name: {name}}}\nspec:\n  id: {id}\n  \
          configProject: {{id: 1234}}\n  cluster: in-cluster\n  config: {{{user_access}}}\n"
@@ -67,13 +67,13 @@ pub(super) fn agent(id: i64, name: &str, user_access: &str) -> String {
 }
 
 /// `user_access` with the example's lists.
-pub(super) fn shared_as(kind: &str) -> String {
+pub(crate) fn shared_as(kind: &str) -> String {
     format!("user_access: {{access_as: {{{kind}: {{}}}}, {LISTS}}}")
 }
 
 /// The people and agents 9999 (`user`), 8 (group-9), 7 (`agent`), 6 (`mapped`)
 /// and 5 (`mapped` for members).
-pub(super) fn resources() -> Resources {
+pub(crate) fn resources() -> Resources {
     let mut text = PEOPLE.to_owned();
     text.push_str(&agent(9999, "my-agent", &shared_as("user")));
     let other = "user_access: {access_as: {user: {}}, groups: [{id: group-9}]}";
@@ -86,21 +86,21 @@ pub(super) fn resources() -> Resources {
 }
 
 /// Resources of a text that has no errors.
-pub(super) fn with(text: &str) -> Resources {
+pub(crate) fn with(text: &str) -> Resources {
     let loaded = load_text(text, "state.yaml", "argocd");
     loaded.value.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics))
 }
 
 /// The people, with these agents.
-pub(super) fn people_and(agents: &[String]) -> Resources {
+pub(crate) fn people_and(agents: &[String]) -> Resources {
     with(&format!("{PEOPLE}{}", agents.concat()))
 }
 
-pub(super) fn id(number: i64) -> AgentId {
+pub(crate) fn id(number: i64) -> AgentId {
     AgentId::new(number).unwrap()
 }
 
-pub(super) fn settings() -> tollgate_config::Kubernetes {
+pub(crate) fn settings() -> tollgate_config::Kubernetes {
     tollgate_config::Kubernetes {
         authorizer: tollgate_config::Authorizer::Embedded,
         platform_secret: None,
@@ -125,23 +125,23 @@ pub(super) fn settings() -> tollgate_config::Kubernetes {
 }
 
 /// The embedded platform, with a store on disk.
-pub(super) struct World {
-    pub(super) clock: Clock,
-    pub(super) store: Arc<Store>,
-    pub(super) sessions: Arc<SessionRegistry>,
-    pub(super) agents: Arc<Agents>,
-    pub(super) authorizer: Authorizer,
-    pub(super) folder: TempDir,
+pub(crate) struct World {
+    pub(crate) clock: Clock,
+    pub(crate) store: Arc<Store>,
+    pub(crate) sessions: Arc<SessionRegistry>,
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) folder: TempDir,
 }
 
 /// A personal access token that gives alice access.
-pub(super) struct Pat {
-    pub(super) secret: &'static str,
-    pub(super) user: (i64, &'static str),
-    pub(super) agent: i64,
-    pub(super) scopes: &'static [&'static str],
-    pub(super) lives: i64,
-    pub(super) revoked: bool,
+pub(crate) struct Pat {
+    pub(crate) secret: &'static str,
+    pub(crate) user: (i64, &'static str),
+    pub(crate) agent: i64,
+    pub(crate) scopes: &'static [&'static str],
+    pub(crate) lives: i64,
+    pub(crate) revoked: bool,
 }
 
 impl Default for Pat {
@@ -158,11 +158,11 @@ impl Default for Pat {
 }
 
 impl World {
-    pub(super) async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(&settings()).await
     }
 
-    pub(super) async fn with(settings: &tollgate_config::Kubernetes) -> Self {
+    pub(crate) async fn with(settings: &tollgate_config::Kubernetes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::default();
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
@@ -183,12 +183,12 @@ impl World {
     }
 
     /// A time this many seconds from now.
-    pub(super) fn at(&self, seconds: i64) -> Timestamp {
+    pub(crate) fn at(&self, seconds: i64) -> Timestamp {
         let now = self.clock.now().as_second();
         Timestamp::from_second(now + seconds).unwrap()
     }
 
-    pub(super) async fn add(&self, pat: &Pat) -> Uuid {
+    pub(crate) async fn add(&self, pat: &Pat) -> Uuid {
         let id = Uuid::now_v7();
         let token = Token {
             id,
@@ -197,11 +197,8 @@ impl World {
                 id: pat.user.0,
                 username: pat.user.1.to_owned(),
             },
-            agent_id: super::world::id(pat.agent),
-            agent: self
-                .agents
-                .agent(super::world::id(pat.agent))
-                .map(|agent| agent.identity()),
+            agent_id: self::id(pat.agent),
+            agent: self.agents.agent(self::id(pat.agent)).map(|agent| agent.identity()),
             scopes: pat.scopes.iter().map(|scope| (*scope).to_owned()).collect(),
             created_at: self.at(-60),
             expires_at: self.at(pat.lives),
@@ -214,7 +211,7 @@ impl World {
     }
 
     /// A browser session with cookie `sess-NAME` and CSRF token `csrf-NAME`.
-    pub(super) async fn add_cookie(&self, (user_id, name): (i64, &str), lives: i64) -> Uuid {
+    pub(crate) async fn add_cookie(&self, (user_id, name): (i64, &str), lives: i64) -> Uuid {
         let id = Uuid::now_v7();
         let hash = |text: String| SecretHash::of(&SecretString::from(text));
         let session = BrowserSession {
@@ -237,37 +234,35 @@ impl World {
         id
     }
 
-    pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<AccessGrant>, Error> {
-        let secret = SecretString::from(secret);
+    pub(crate) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<AccessGrant>, Error> {
         let query = AccessQuery {
             agent: id(agent),
-            key: AccessKey::PersonalAccessToken(&secret),
+            key: AccessKey::PersonalAccessToken(SecretString::from(secret)),
         };
         self.authorizer.authorize(&self.agents, &query).await
     }
 
-    pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<AccessGrant>, Error> {
-        let (cookie, csrf_token) = (SecretString::from(cookie), SecretString::from(csrf_token));
+    pub(crate) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<AccessGrant>, Error> {
         let query = AccessQuery {
             agent: id(agent),
             key: AccessKey::SessionCookie {
-                cookie: &cookie,
-                csrf_token: &csrf_token,
+                cookie: SecretString::from(cookie),
+                csrf_token: SecretString::from(csrf_token),
             },
         };
         self.authorizer.authorize(&self.agents, &query).await
     }
 
-    pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<AccessGrant>, Error> {
+    pub(crate) async fn id_token(&self, token: &IdToken) -> Result<Arc<AccessGrant>, Error> {
         let query = AccessQuery {
             agent: token.agent,
-            key: AccessKey::OidcIdToken(token),
+            key: AccessKey::OidcIdToken(Arc::new(token.clone())),
         };
         self.authorizer.authorize(&self.agents, &query).await
     }
 
     /// A verified ID token of a person by `sub`.
-    pub(super) fn token_of(&self, sub: &Value, agent: i64) -> IdToken {
+    pub(crate) fn token_of(&self, sub: &Value, agent: i64) -> IdToken {
         let claims: Map<String, Value> = [("sub".to_owned(), sub.clone()), ("agent".to_owned(), json!(agent))]
             .into_iter()
             .collect();
@@ -283,7 +278,7 @@ impl World {
     }
 
     /// Changes the database behind the store's back.
-    pub(super) async fn sql(&self, text: &'static str) {
+    pub(crate) async fn sql(&self, text: &'static str) {
         use sqlx::ConnectOptions as _;
 
         let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.folder.path().join("tollgate.db"));
@@ -292,7 +287,7 @@ impl World {
     }
 
     /// A file with a secret two gateways share.
-    pub(super) fn secret_file(&self) -> std::path::PathBuf {
+    pub(crate) fn secret_file(&self) -> std::path::PathBuf {
         let path = self.folder.path().join("secret");
         std::fs::write(&path, SECRET).unwrap();
         path
@@ -300,16 +295,16 @@ impl World {
 }
 
 /// 32 bytes, as GitLab writes them.
-pub(super) const SECRET: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
+pub(crate) const SECRET: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
 
-pub(super) fn mapped(username: &str) -> Identity {
+pub(crate) fn mapped(username: &str) -> Identity {
     Identity {
         username: username.to_owned(),
         ..Identity::default()
     }
 }
 
-pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
+pub(crate) fn member(id: i64, path: &str, highest: Role) -> Membership {
     let roles = [Role::Reporter, Role::Developer, Role::Maintainer, Role::Owner];
     Membership {
         id,
@@ -320,7 +315,7 @@ pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
 
 /// Why access is not given.
 #[track_caller]
-pub(super) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReason {
+pub(crate) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReason {
     match answer {
         Err(Error::Refused { reason, .. }) => reason,
         other => panic!("not refused: {other:?}"),
@@ -329,7 +324,7 @@ pub(super) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReas
 
 /// Projects and groups of an access as `user`.
 #[track_caller]
-pub(super) fn memberships(access: &AccessGrant) -> (Vec<Membership>, Vec<Membership>) {
+pub(crate) fn memberships(access: &AccessGrant) -> (Vec<Membership>, Vec<Membership>) {
     match access.access_as() {
         AccessAs::User { projects, groups } => (projects.clone(), groups.clone()),
         other => panic!("not as user: {other:?}"),

@@ -1,0 +1,284 @@
+//! Statements and queries of fixed texts and bound values, and how rows become values again.
+//!
+//! Invariant: a column with an impossible value is an error; nothing is guessed.
+//!
+//! Security: outside text is never part of SQL.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use sqlx::any::{Any, AnyArguments, AnyRow};
+use sqlx::{AnyConnection, Arguments as _, AssertSqlSafe, Decode, Row as _, Type};
+use uuid::Uuid;
+
+use super::database::{Database, Purpose, failed};
+use super::{Error, Page, SecretHash};
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::User;
+
+pub(super) const ROWS: i64 = 1_000;
+
+/// A value bound to a statement. PostgreSQL needs the type of NULL, too.
+#[derive(Clone)]
+pub(super) enum Value {
+    Integer(Option<i64>),
+    Text(Option<String>),
+    Bytes(Vec<u8>),
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(Some(number))
+    }
+}
+
+impl From<AgentId> for Value {
+    fn from(agent: AgentId) -> Self {
+        agent.get().into()
+    }
+}
+
+impl From<Timestamp> for Value {
+    fn from(time: Timestamp) -> Self {
+        time.as_microsecond().into()
+    }
+}
+
+impl From<Option<Timestamp>> for Value {
+    fn from(time: Option<Timestamp>) -> Self {
+        Self::Integer(time.map(Timestamp::as_microsecond))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<Uuid> for Value {
+    fn from(id: Uuid) -> Self {
+        Self::Bytes(id.as_bytes().to_vec())
+    }
+}
+
+impl From<SecretHash> for Value {
+    fn from(hash: SecretHash) -> Self {
+        Self::Bytes(hash.0.to_vec())
+    }
+}
+
+pub(super) fn arguments<'v>(values: impl IntoIterator<Item = &'v Value>) -> Result<AnyArguments, sqlx::Error> {
+    let mut arguments = AnyArguments::default();
+    for value in values {
+        let bound = match value {
+            Value::Integer(number) => arguments.add(*number),
+            Value::Text(text) => arguments.add(text.clone()),
+            Value::Bytes(bytes) => arguments.add(bytes.clone()),
+        };
+        bound.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
+
+/// A statement of a transaction.
+pub(super) struct Statement {
+    sql: &'static str,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    pub(super) fn new<const N: usize>(sql: &'static str, values: [Value; N]) -> Self {
+        let values = values.into();
+        Self { sql, values }
+    }
+
+    /// Returns how many rows it affected.
+    pub(super) async fn execute(&self, connection: &mut AnyConnection) -> Result<u64, sqlx::Error> {
+        let done = sqlx::query_with(self.sql, arguments(&self.values)?).execute(connection);
+        Ok(done.await?.rows_affected())
+    }
+
+    /// Returns the one number it selects.
+    pub(super) async fn number(&self, connection: &mut AnyConnection) -> Result<i64, sqlx::Error> {
+        sqlx::query_scalar_with(self.sql, arguments(&self.values)?)
+            .fetch_one(connection)
+            .await
+    }
+}
+
+/// A query, built from fixed texts and bound values.
+pub(super) struct SelectQuery {
+    sql: String,
+    values: Vec<Value>,
+    /// Whether connections should keep it as a prepared statement.
+    is_persistent: bool,
+}
+
+impl SelectQuery {
+    /// - `from`: the query up to the conditions.
+    pub(super) fn new(from: &'static str) -> Self {
+        Self {
+            sql: format!("{from} WHERE TRUE"),
+            values: Vec::new(),
+            is_persistent: true,
+        }
+    }
+
+    /// Adds a condition if there is a value for it.
+    ///
+    /// - `condition`: the text before the value, such as `id =`.
+    pub(super) fn and(mut self, condition: &'static str, value: Option<impl Into<Value>>) -> Self {
+        if let Some(value) = value {
+            let _ = write!(self.sql, " AND {condition} ");
+            self.value(value);
+        }
+        self
+    }
+
+    /// Adds the condition that a number is one of these.
+    pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
+        if let Some(numbers) = numbers {
+            // The numbers are written out, since there may be more than can be bound.
+            self.is_persistent = false;
+            let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+            let _ = match numbers.as_slice() {
+                [] => write!(self.sql, " AND FALSE"),
+                some => write!(self.sql, " AND {column} IN ({})", some.join(", ")),
+            };
+        }
+        self
+    }
+
+    /// Adds the condition that a text is one of these.
+    pub(super) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Self {
+        self.is_persistent = false;
+        let _ = write!(self.sql, " AND {column} IN (NULL");
+        for text in texts {
+            self.sql.push_str(", ");
+            self.value(text.as_str());
+        }
+        self.sql.push(')');
+        self
+    }
+
+    /// Adds the condition that a row comes after another one, if there is one.
+    ///
+    /// - `condition`: the text before the values, such as `(created_at, id) <`.
+    pub(super) fn and_after(
+        mut self,
+        condition: &'static str,
+        other: Option<(impl Into<Value>, impl Into<Value>)>,
+    ) -> Self {
+        if let Some((first, second)) = other {
+            let _ = write!(self.sql, " AND {condition} (");
+            self.value(first);
+            self.sql.push_str(", ");
+            self.value(second);
+            self.sql.push(')');
+        }
+        self
+    }
+
+    /// Puts the conditions into a larger query.
+    ///
+    /// - `is_persistent`: whether its text stays the same between uses.
+    pub(super) fn wrap(self, is_persistent: bool, whole: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            sql: whole(&self.sql),
+            values: self.values,
+            is_persistent: self.is_persistent && is_persistent,
+        }
+    }
+
+    /// The database's plan for the query.
+    #[cfg(test)]
+    pub(super) fn explained(self) -> Self {
+        self.wrap(false, |query| format!("EXPLAIN QUERY PLAN {query}"))
+    }
+
+    /// Runs the query for a limited number of rows.
+    ///
+    /// - `order`: such as `id DESC`.
+    pub(super) async fn fetch(
+        mut self,
+        (database, purpose): (&Database, Purpose),
+        order: &'static str,
+        limit: i64,
+    ) -> Result<Vec<AnyRow>, Error> {
+        let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
+        self.value(limit);
+        let values = arguments(&self.values).map_err(|error| failed(&error))?;
+        // SECURITY: the text contains only fixed parts and numbers.
+        let query = sqlx::query_with(AssertSqlSafe(self.sql), values).persistent(self.is_persistent);
+        database.rows(purpose, query).await.map_err(|error| failed(&error))
+    }
+
+    fn value(&mut self, value: impl Into<Value>) {
+        self.values.push(value.into());
+        let _ = write!(self.sql, "${}", self.values.len());
+    }
+}
+
+pub(super) fn page_limit<P>(page: &Page<P>) -> i64 {
+    i64::from(page.limit).clamp(1, ROWS)
+}
+
+/// The single value of a query, in its column `number`.
+pub(super) async fn number(database: &Database, sql: &'static str) -> Result<i64, Error> {
+    let query = sqlx::query_with(sql, AnyArguments::default());
+    let rows = database.rows(Purpose::Lookup, query).await;
+    let rows = rows.map_err(|error| failed(&error))?;
+    rows.first().ok_or_else(|| invalid_column("number"))?.read("number")
+}
+
+pub(super) trait ReadColumn {
+    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
+    where
+        T: Decode<'r, Any> + Type<Any>;
+}
+
+impl ReadColumn for AnyRow {
+    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
+    where
+        T: Decode<'r, Any> + Type<Any>,
+    {
+        self.try_get(column).map_err(|error| failed(&error))
+    }
+}
+
+pub(super) fn time(row: &AnyRow, column: &'static str) -> Result<Timestamp, Error> {
+    time_opt(row, column)?.ok_or_else(|| invalid_column(column))
+}
+
+pub(super) fn time_opt(row: &AnyRow, column: &'static str) -> Result<Option<Timestamp>, Error> {
+    row.read::<Option<i64>>(column)?
+        .map(|number| time_of(number, column))
+        .transpose()
+}
+
+pub(super) fn time_of(microseconds: i64, column: &'static str) -> Result<Timestamp, Error> {
+    Timestamp::from_microsecond(microseconds).map_err(|_| invalid_column(column))
+}
+
+pub(super) fn uuid(row: &AnyRow, column: &'static str) -> Result<Uuid, Error> {
+    Uuid::from_slice(&row.read::<Vec<u8>>(column)?).map_err(|_| invalid_column(column))
+}
+
+pub(super) fn user(row: &AnyRow) -> Result<User, Error> {
+    Ok(User {
+        id: row.read("user_id")?,
+        username: row.read("username")?,
+    })
+}
+
+pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
+    AgentId::new(row.read("agent_id")?).ok_or_else(|| invalid_column("agent_id"))
+}
+
+/// The error for a column with an impossible value.
+pub(super) fn invalid_column(column: &'static str) -> Error {
+    Error::Failed {
+        detail: format!("column `{column}` has what cannot be there"),
+    }
+}

@@ -1,0 +1,162 @@
+//! Revocations of sessions, and what follows from time: rows that are no longer needed.
+
+use jiff::{SignedDuration, Timestamp};
+use sqlx::any::AnyRow;
+
+use super::audit::revoked;
+use super::change::{Change, ChangeOutcome, ROWS_PER_TRANSACTION};
+use super::database::{DatabaseKind, Purpose};
+use super::query::{ROWS, ReadColumn as _, SelectQuery, invalid_column, number, time, time_of};
+use super::{Actor, Error, Revocation, SessionOwner, Store, bounds};
+use tollgate_core::session::SessionId;
+
+/// How long rows of active sessions are kept.
+const ACTIVITY_TTL: SignedDuration = SignedDuration::from_hours(24);
+
+impl Store {
+    /// Revokes a session: marks its token or browser session, adds a revocation, and adds the
+    /// audit event `token.revoked` or `session.revoked`.
+    ///
+    /// Revoking the same session again changes nothing and returns the existing revocation. With
+    /// a later `until` it counts as a new revocation, so that every replica learns of the longer
+    /// time.
+    ///
+    /// - `until`: when the credential expires. `at`: now.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    pub async fn revoke(
+        &self,
+        session: &SessionId,
+        (until, at): (Timestamp, Timestamp),
+        by: &Actor,
+        owner: &SessionOwner,
+    ) -> Result<Revocation, Error> {
+        let text = session.to_string();
+        bounds::check("session", &text, bounds::SESSION)?;
+        // INVARIANT: every replica can parse the id of a revoked session.
+        if SessionId::parse(&text).as_ref() != Some(session) {
+            return Err(Error::Character { field: "session" });
+        }
+        bounds::check("username", &owner.user.username, bounds::USERNAME)?;
+        let revocation = Change::Revocation {
+            session: session.clone(),
+            until,
+            at,
+            event: revoked(session, at, by, owner)?,
+        };
+        match self.writer.change(revocation).await? {
+            ChangeOutcome::Revoked(revocation) => Ok(revocation),
+            ChangeOutcome::LimitReached(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
+                detail: "a revocation was not acknowledged as one".to_owned(),
+            }),
+        }
+    }
+
+    /// Returns the revocations after a sequence number, in the order they took effect, at most
+    /// 1,000. None ever appears below one that was returned.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
+        let query =
+            SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence));
+        let rows = query.fetch((&self.database, Purpose::Lookup), "sequence", ROWS).await?;
+        let read = |row: &AnyRow| {
+            let session: String = row.read("session")?;
+            Ok(Revocation {
+                sequence: row.read("sequence")?,
+                session: SessionId::parse(&session).ok_or_else(|| invalid_column("session"))?,
+                until: time(row, "until")?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Returns the sequence number of the latest revocation; 0 without any.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn latest_revocation(&self) -> Result<i64, Error> {
+        let latest = "SELECT COALESCE(MAX(sequence), 0) AS number FROM revocations";
+        number(&self.database, latest).await
+    }
+
+    /// Returns the database's time if it may run on another machine.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn time(&self) -> Result<Option<Timestamp>, Error> {
+        let now = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS number";
+        match self.database.kind() {
+            DatabaseKind::Sqlite => Ok(None),
+            DatabaseKind::Postgres => time_of(number(&self.database, now).await?, "now").map(Some),
+        }
+    }
+
+    /// Returns the time that was assumed when rows were last removed. Without one, returns the
+    /// time of the latest audit event; `None` without any.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn time_watermark(&self) -> Result<Option<Timestamp>, Error> {
+        let reached =
+            "SELECT COALESCE((SELECT MAX(reached) FROM clock), (SELECT MAX(last_at) FROM audit), 0) AS number";
+        match number(&self.database, reached).await? {
+            0 => Ok(None),
+            reached => time_of(reached, "reached").map(Some),
+        }
+    }
+
+    /// Stores the time that is assumed when rows are removed.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn advance_time_watermark(&self, time: Timestamp) -> Result<(), Error> {
+        let sql =
+            "INSERT INTO clock (id, reached) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET reached = excluded.reached";
+        self.execute(sql, [time.into()]).await.map(drop)
+    }
+
+    /// Removes audit events and tokens that ended before `audit`, revocations and browser sessions
+    /// that have ended, and rows of sessions last active more than a day ago.
+    ///
+    /// Uses small transactions, so that other changes need not wait long. What is left after an
+    /// error is removed the next time.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
+        let inactive = now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN);
+        let expired = [
+            (
+                "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",
+                audit,
+            ),
+            (
+                "DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE expires_at < $1 LIMIT $2)",
+                audit,
+            ),
+            (
+                "DELETE FROM browser_sessions WHERE id IN \
+                 (SELECT id FROM browser_sessions WHERE expires_at < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM revocations WHERE sequence IN \
+                 (SELECT sequence FROM revocations WHERE until < $1 LIMIT $2)",
+                now,
+            ),
+            (
+                "DELETE FROM seen WHERE (session, agent_id, replica) IN \
+                 (SELECT session, agent_id, replica FROM seen WHERE last_at < $1 LIMIT $2)",
+                inactive,
+            ),
+        ];
+        for (sql, before) in expired {
+            let is_full = |rows| rows >= ROWS_PER_TRANSACTION.unsigned_abs();
+            while is_full(self.execute(sql, [before.into(), ROWS_PER_TRANSACTION.into()]).await?) {}
+        }
+        Ok(())
+    }
+}
