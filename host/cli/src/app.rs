@@ -3,22 +3,19 @@
 //! answer from a configuration that the gateway would refuse.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tabled::Tabled;
-use tabled::settings::Style;
 
+use super::answer::{Error, SettingsArgs, require_loaded};
 use super::format::Format;
-use super::{EXIT_NO_ANSWER, EXIT_USAGE};
-use tollgate_config::ImpersonationMode;
-use tollgate_config::raw;
-use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
+use super::list_output::render_flush;
+use tollgate_config::{ImpersonationMode, raw};
+use tollgate_core::diagnostic::{Diagnostic, Location, one_line, with_causes};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
-    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules,
+    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
 };
 use tollgate_state::{ObjectName, source};
 
@@ -43,31 +40,11 @@ pub struct Identity {
     /// Application; without NAMESPACE, in the control plane's namespace
     #[arg(value_name = "NAMESPACE/NAME")]
     application: String,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("`{0}` is not NAME or NAMESPACE/NAME")]
-    Usage(String),
-    #[error("the configuration is refused")]
-    Refused(Vec<Diagnostic>),
-    #[error("there is no application `{name}` in namespace `{namespace}`")]
-    Unknown { namespace: String, name: String },
-    #[error("the answer cannot be written: {0}")]
-    Output(#[from] std::io::Error),
 }
 
 /// The answer as JSON or YAML.
@@ -129,17 +106,6 @@ struct TriedEntry {
     why: &'static str,
 }
 
-#[derive(Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row {
-    entry: usize,
-    server: String,
-    namespace: String,
-    account: String,
-    place: String,
-    why: &'static str,
-}
-
 impl Command {
     /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
@@ -151,25 +117,15 @@ impl Command {
 
 impl Identity {
     fn run_with(&self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
-        let error = match self.answer(stderr).and_then(|answer| self.print(&answer, out)) {
-            Ok(code) => return ExitCode::from(code),
-            Err(error) => error,
-        };
-        if let Error::Refused(findings) = &error {
-            for finding in findings {
-                // Nothing is left to do when standard error is closed.
-                let _ = writeln!(stderr, "{finding}");
-            }
-        }
-        let _ = writeln!(stderr, "tollgate: {error}");
-        ExitCode::from(match error {
-            Error::Usage(_) => EXIT_USAGE,
-            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => EXIT_NO_ANSWER,
-        })
+        let answer = self.answer(stderr).and_then(|answer| {
+            self.output.show(&answer, Answer::table, out)?;
+            Ok(if answer.refused { EXIT_REFUSED } else { 0 })
+        });
+        ExitCode::from(answer.unwrap_or_else(|error| error.report(stderr)))
     }
 
     fn answer(&self, stderr: &mut dyn Write) -> Result<Answer, Error> {
-        let config = require_loaded(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.settings.config))?;
         let name = self.name(&config.control_plane_namespace)?;
         let settings = config.applications.unwrap_or_else(|| {
             let _ = writeln!(
@@ -184,13 +140,16 @@ impl Identity {
         let index = ApplicationIndex::build(&resources, &rules, settings.mode, None);
         let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
         if !errors.is_empty() {
-            return Err(Error::Refused(errors));
+            return Err(Error::Refused {
+                what: "configuration",
+                findings: errors,
+            });
         }
         let ObjectName { namespace, name } = name;
-        match index.find(&namespace, &name) {
-            Some(indexed) => Ok(Answer::of(indexed, index.mode, &rules)),
-            None => Err(Error::Unknown { namespace, name }),
-        }
+        let indexed = index
+            .find(&namespace, &name)
+            .ok_or_else(|| Error::Failed(format!("there is no application `{name}` in namespace `{namespace}`")))?;
+        Ok(Answer::of(indexed, index.mode, &rules))
     }
 
     fn name(&self, control_plane_namespace: &str) -> Result<ObjectName, Error> {
@@ -199,25 +158,16 @@ impl Identity {
             None => (control_plane_namespace, self.application.as_str()),
         };
         if namespace.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(Error::Usage(self.application.clone()));
+            return Err(Error::Usage(format!(
+                "`{}` is not NAME or NAMESPACE/NAME",
+                self.application
+            )));
         }
         Ok(ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
     }
-
-    fn print(&self, answer: &Answer, out: &mut dyn Write) -> Result<u8, Error> {
-        match self.output {
-            Format::Table => out.write_all(answer.table().as_bytes())?,
-            Format::Json | Format::Yaml => self.output.print(answer, out)?,
-        }
-        Ok(if answer.refused { EXIT_REFUSED } else { 0 })
-    }
-}
-
-fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
-    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 
 impl Answer {
@@ -255,7 +205,7 @@ impl Answer {
             }),
             decided_by: derived.ok().map(DecidedBy::of),
             impersonates: ImpersonationView {
-                user: acts.map(tollgate_policy::impersonate::service_account::ServiceAccountName::username),
+                user: acts.map(ServiceAccountName::username),
                 groups: [],
                 extra_keys: acts
                     .map(|_| rules.extra_keys().map(str::to_owned).collect())
@@ -315,14 +265,9 @@ impl Answer {
             text.push_str(&format!("{name:<12} {}\n", one_line(&value, 1024)));
         }
         if !self.tried.is_empty() {
+            let head = ["ENTRY", "SERVER", "NAMESPACE", "ACCOUNT", "PLACE", "WHY"];
             text.push('\n');
-            let table = tabled::Table::new(self.tried.iter().map(TriedEntry::row))
-                .with(Style::blank())
-                .to_string();
-            for line in table.lines() {
-                text.push_str(line.trim());
-                text.push('\n');
-            }
+            text.push_str(&render_flush(&head, self.tried.iter().map(TriedEntry::row)));
         }
         text
     }
@@ -348,19 +293,19 @@ impl DecidedBy {
 }
 
 impl TriedEntry {
-    fn row(&self) -> Row {
+    fn row(&self) -> [String; 6] {
         let cell = |text: &str| match text {
             "" => "\"\"".to_owned(),
             text => one_line(text, MAX_CELL_BYTES),
         };
-        Row {
-            entry: self.tried.index,
-            server: cell(&self.tried.server),
-            namespace: cell(&self.tried.namespace),
-            account: cell(&self.tried.account),
-            place: self.tried.location.to_string(),
-            why: self.why,
-        }
+        [
+            self.tried.index.to_string(),
+            cell(&self.tried.server),
+            cell(&self.tried.namespace),
+            cell(&self.tried.account),
+            self.tried.location.to_string(),
+            self.why.to_owned(),
+        ]
     }
 }
 

@@ -11,14 +11,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{ApiRequest, Failure, Server, print};
 use super::format::Format;
-use super::list_output::{Table, print_items};
+use super::list_output::{Table, items, print_items};
 
 mod display;
 mod file;
 
-use display::{Colors, DiffStyle};
+use display::Colors;
 use file::Manifest;
 
 /// Most attempts of a change that conflicts with those of other writers.
@@ -101,19 +101,6 @@ struct RequestOptions {
 impl RequestOptions {
     fn read(&self, files: &[PathBuf]) -> Result<Vec<Manifest>, Failure> {
         file::read(files, self.appset_namespace.as_deref())
-    }
-
-    /// Prints a response: as `render` formats it for people, or as a document.
-    fn show(
-        &self,
-        answer: &Value,
-        render: impl FnOnce(&Value, DiffStyle) -> String,
-        out: &mut dyn Write,
-    ) -> Result<(), Failure> {
-        match self.output {
-            Format::Table => print(&render(answer, self.colors.diff_style()), out),
-            Format::Json | Format::Yaml => document(self.output, answer, out),
-        }
     }
 }
 
@@ -211,7 +198,10 @@ pub struct Generate {
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::Create(create) => create.run(out),
+            Self::Create(create) => {
+                let action = ManifestAction::Create { upsert: create.upsert };
+                create.change.run(action, out)
+            }
             Self::Apply(change) => change.run(ManifestAction::Apply, out),
             Self::Update(change) => change.run(ManifestAction::Update, out),
             Self::Delete(delete) => delete.run(out),
@@ -230,86 +220,61 @@ enum ManifestAction {
     Update,
 }
 
-impl Create {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        self.change.run(ManifestAction::Create { upsert: self.upsert }, out)
-    }
-}
-
 impl Change {
     fn run(&self, action: ManifestAction, out: &mut dyn Write) -> Result<(), Failure> {
         // Reads everything before it sends anything.
         let manifests = self.options.read(&self.files)?;
-        let runtime = runtime()?;
+        let style = self.options.colors.diff_style();
         for manifest in &manifests {
-            let done = runtime.block_on(async {
-                match action {
-                    ManifestAction::Create { upsert } => self.create(manifest, upsert).await,
-                    ManifestAction::Update => self.replace(manifest).await,
-                    ManifestAction::Apply => match self.replace(manifest).await {
-                        Err(failure) if failure.code() == NOT_FOUND => self.create(manifest, false).await,
-                        done => done,
-                    },
-                }
-            });
+            let done = match action {
+                ManifestAction::Create { upsert } => self.create(manifest, upsert),
+                ManifestAction::Update => self.replace(manifest),
+                ManifestAction::Apply => match self.replace(manifest) {
+                    Err(failure) if failure.code == NOT_FOUND => self.create(manifest, false),
+                    done => done,
+                },
+            };
             let answer = done.map_err(|failure| failure.about(&manifest.name))?;
-            self.options.show(
-                &answer,
-                |answer, style| display::change(answer, self.dry_run, style),
-                out,
-            )?;
+            let text = |answer: &Value| display::change(answer, self.dry_run, style);
+            self.options.output.show(&answer, text, out)?;
         }
         Ok(())
     }
 
-    async fn create(&self, manifest: &Manifest, upsert: bool) -> Result<Value, Failure> {
+    fn send(&self, request: ApiRequest<'_>, object: Value) -> Result<Value, Failure> {
         let query = [
-            ("upsert", upsert.then(|| "true".to_owned())),
             ("dryRun", self.dry_run.then(|| "true".to_owned())),
             ("deletions", self.deletions.map(|number| number.to_string())),
         ];
-        let request = ApiRequest {
-            method: Method::POST,
-            query: &query,
-            content: Some(manifest.object.clone()),
-            ..ApiRequest::get(&["applicationsets"], hint)
-        };
-        self.options.server.send_json(request).await
+        request.query(query).content(object).json()
+    }
+
+    fn create(&self, manifest: &Manifest, upsert: bool) -> Result<Value, Failure> {
+        let request = self.options.server.request(Method::POST, &["applicationsets"], hint);
+        let request = request.query([("upsert", upsert.then(|| "true".to_owned()))]);
+        self.send(request, manifest.object.clone())
     }
 
     /// Replaces the stored set by the manifest, based on the version that the manifest names, or
     /// else on the version that is stored now.
-    async fn replace(&self, manifest: &Manifest) -> Result<Value, Failure> {
+    fn replace(&self, manifest: &Manifest) -> Result<Value, Failure> {
         let path = ["applicationsets", manifest.name.as_str()];
-        let query = [
-            ("appsetNamespace", manifest.namespace.clone()),
-            ("dryRun", self.dry_run.then(|| "true".to_owned())),
-            ("deletions", self.deletions.map(|number| number.to_string())),
-        ];
+        let namespace = || [("appsetNamespace", manifest.namespace.clone())];
+        let server = &self.options.server;
         let mut tried = 0;
         loop {
             let mut object = manifest.object.clone();
             if !manifest.has_version {
-                let query = [("appsetNamespace", manifest.namespace.clone())];
-                let request = ApiRequest {
-                    query: &query,
-                    ..ApiRequest::get(&path, hint)
-                };
-                let stored = self.options.server.send_json(request).await?;
+                let stored = server.get(&path, hint).query(namespace()).json()?;
                 let version = stored.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.insert("resourceVersion".to_owned(), version);
                 }
             }
-            let request = ApiRequest {
-                method: Method::PUT,
-                query: &query,
-                content: Some(object),
-                ..ApiRequest::get(&path, hint)
-            };
+            let request = server.request(Method::PUT, &path, hint).query(namespace());
             tried += 1;
-            match self.options.server.send_json(request).await {
-                Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < MAX_ATTEMPTS => {}
+            match self.send(request, object) {
+                Err(failure) if failure.code == CONFLICT && !manifest.has_version && tried < MAX_ATTEMPTS => {}
                 done => return done,
             }
         }
@@ -318,93 +283,67 @@ impl Change {
 
 impl Delete {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
         for name in &self.names {
             let (namespace, name) = qualified(name, self.appset_namespace.as_deref());
+            let namespace = || [("appsetNamespace", namespace.map(str::to_owned))];
             if !self.yes {
-                let tree = runtime.block_on(self.tree(name, namespace))?;
+                let tree = self.server.get(&["applicationsets", name, "resource-tree"], hint);
+                let tree = tree.query(namespace()).json()?;
                 file::confirm(&display::question(name, &tree, self.cascade == Cascade::Orphan))?;
             }
-            let query = [
-                ("appsetNamespace", namespace.map(str::to_owned)),
-                (
-                    "cascade",
-                    Some(match self.cascade {
-                        Cascade::Background => "background".to_owned(),
-                        Cascade::Orphan => "orphan".to_owned(),
-                    }),
-                ),
+            let cascade = match self.cascade {
+                Cascade::Background => "background",
+                Cascade::Orphan => "orphan",
+            };
+            let options = [
+                ("cascade", Some(cascade.to_owned())),
                 ("deletions", self.deletions.map(|number| number.to_string())),
             ];
-            let path = ["applicationsets", name];
-            let request = ApiRequest {
-                method: Method::DELETE,
-                query: &query,
-                ..ApiRequest::get(&path, hint)
-            };
-            let answer = runtime.block_on(self.server.send_json(request));
+            let request = self.server.request(Method::DELETE, &["applicationsets", name], hint);
+            let answer = request.query(namespace()).query(options).json();
             let answer = answer.map_err(|failure| failure.about(name))?;
             print(&display::deleted(name, &answer), out)?;
         }
         Ok(())
-    }
-
-    async fn tree(&self, name: &str, namespace: Option<&str>) -> Result<Value, Failure> {
-        let query = [("appsetNamespace", namespace.map(str::to_owned))];
-        let path = ["applicationsets", name, "resource-tree"];
-        let request = ApiRequest {
-            query: &query,
-            ..ApiRequest::get(&path, hint)
-        };
-        self.server.send_json(request).await
     }
 }
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let projects = self.project.iter().map(|project| ("projects", Some(project.clone())));
-        let mut query: Vec<_> = projects.collect();
-        query.push(("selector", self.selector.clone()));
-        query.push(("appsetNamespace", self.appset_namespace.clone()));
-        let request = ApiRequest {
-            query: &query,
-            ..ApiRequest::get(&["applicationsets"], hint)
+        let request = self.server.get(&["applicationsets"], hint).query(projects);
+        let answer = request
+            .query([
+                ("selector", self.selector.clone()),
+                ("appsetNamespace", self.appset_namespace.clone()),
+            ])
+            .json()?;
+        let format = match self.output {
+            ListFormat::Wide => Format::Table,
+            ListFormat::Json => Format::Json,
+            ListFormat::Yaml => Format::Yaml,
+            ListFormat::Name => {
+                let mut names = items(&answer, "/items").iter().map(display::qualified);
+                return names.try_for_each(|name| print(&name, out));
+            }
         };
-        let answer = runtime()?.block_on(self.server.send_json(request))?;
         let table = Table {
             columns: &["NAME", "PROJECT", "GENERATORS", "SYNC", "REPO", "PATH", "TARGET"],
-            row: &display::row,
+            row: display::row,
             empty_message: "No ApplicationSets found.",
         };
-        match self.output {
-            ListFormat::Wide => print_items(&answer, Format::Table, &table, out),
-            ListFormat::Json => document(Format::Json, &answer, out),
-            ListFormat::Yaml => document(Format::Yaml, &answer, out),
-            ListFormat::Name => {
-                let items = answer.get("items").and_then(Value::as_array);
-                for item in items.map(Vec::as_slice).unwrap_or_default() {
-                    print(&display::qualified(item), out)?;
-                }
-                Ok(())
-            }
-        }
+        print_items(&answer, format, &table, out)
     }
 }
 
 impl Get {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let (namespace, name) = qualified(&self.name, self.appset_namespace.as_deref());
-        let query = [("appsetNamespace", namespace.map(str::to_owned))];
-        let path = ["applicationsets", name];
-        let request = ApiRequest {
-            query: &query,
-            ..ApiRequest::get(&path, hint)
-        };
-        let object = runtime()?.block_on(self.server.send_json(request))?;
-        match self.output {
-            Format::Table => print(&display::describe(&object), out),
-            Format::Json | Format::Yaml => document(self.output, &object, out),
-        }
+        let request = self.server.get(&["applicationsets", name], hint);
+        let object = request
+            .query([("appsetNamespace", namespace.map(str::to_owned))])
+            .json()?;
+        Ok(self.output.show(&object, display::describe, out)?)
     }
 }
 
@@ -416,14 +355,17 @@ impl Generate {
             let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
             return Err(Failure::new("appset.file", message));
         };
-        let request = ApiRequest {
-            method: Method::POST,
-            content: Some(json!({ "applicationSet": manifest.object })),
-            ..ApiRequest::get(&["applicationsets", "generate"], hint)
-        };
-        let answer = runtime()?.block_on(self.options.server.send_json(request));
+        let request = self
+            .options
+            .server
+            .request(Method::POST, &["applicationsets", "generate"], hint);
+        let answer = request.content(json!({ "applicationSet": manifest.object })).json();
         let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
-        self.options.show(&answer, display::generated, out)
+        let style = self.options.colors.diff_style();
+        Ok(self
+            .options
+            .output
+            .show(&answer, |answer| display::generated(answer, style), out)?)
     }
 }
 
@@ -433,12 +375,6 @@ fn qualified<'a>(name: &'a str, namespace: Option<&'a str>) -> (Option<&'a str>,
         Some((namespace, name)) => (Some(namespace), name),
         None => (namespace, name),
     }
-}
-
-fn document(format: Format, object: &Value, out: &mut dyn Write) -> Result<(), Failure> {
-    format
-        .print(object, out)
-        .map_err(|error| Failure::new("host.output", error))
 }
 
 fn hint(reason: &str) -> Option<&'static str> {

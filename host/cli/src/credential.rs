@@ -12,13 +12,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::client::{Failure, Server, print, runtime};
+use super::answer::SettingsArgs;
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::print_error;
 use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
-mod local;
+pub(crate) mod local;
 mod remote;
 
 /// Subcommands of `tollgate credential`.
@@ -67,15 +67,8 @@ pub struct Exec {
 pub struct Explain {
     /// Name of the cluster, or URL of its API server
     cluster: String,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -108,15 +101,13 @@ pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     let done = match command {
         Command::Get(get) => get.run(out),
         Command::Exec(exec) => exec.run(out),
-        Command::Explain(explain) => return explain::run(&explain.cluster, &explain.config, explain.output, out),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            print_error(failure);
-            ExitCode::FAILURE
+        Command::Explain(explain) => {
+            return explain
+                .run(out)
+                .unwrap_or_else(|failure| super::to_exit_code(Err(failure)));
         }
-    }
+    };
+    super::to_exit_code(done)
 }
 
 impl Get {
@@ -141,8 +132,7 @@ impl Get {
                 let mut parsed = parse(&document)?;
                 let text = Format::Yaml.document(&parsed).map(Zeroizing::new);
                 erase(&mut parsed);
-                let text = text.map_err(|error| Failure::new("host.output", error))?;
-                print(text.trim_end(), out)
+                print(text?.trim_end(), out)
             }
         }
     }

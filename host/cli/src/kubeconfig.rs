@@ -15,9 +15,9 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agent;
-use super::client::{Failure, Server, runtime};
+use super::client::{Failure, Server};
 use super::format::Format;
-use super::list_output::text_at;
+use super::list_output::{items, text_at};
 use super::token::{self, CreateTokenRequest};
 use application::ApplicationName;
 use file::KubeconfigOutput;
@@ -111,7 +111,7 @@ struct Target {
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         if let Some(application) = &self.application {
-            let server = application.url(self.server.url())?;
+            let server = application.url(&self.server.server)?;
             let name = self.context.clone().unwrap_or_else(|| application.context());
             let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), &name)?;
             let user = self.user_of_application()?;
@@ -160,21 +160,28 @@ impl Kubeconfig {
         Ok(())
     }
 
+    /// The user entry that signs in at an issuer, if one is named.
+    fn oidc_user(&self) -> Option<Value> {
+        Some(exec(
+            self.oidc_issuer.as_ref()?,
+            self.oidc_client_id.as_ref()?,
+            &self.oidc_scope,
+        ))
+    }
+
     /// The user entry for the Applications front, which accepts credentials of the control plane.
     fn user_of_application(&self) -> Result<Value, Failure> {
-        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
-            return Ok(exec(issuer, client, &self.oidc_scope));
-        }
-        match &self.token_file {
-            Some(path) => application::token_file(path),
-            None => Err(application::no_credential()),
+        match (self.oidc_user(), &self.token_file) {
+            (Some(user), _) => Ok(user),
+            (None, Some(path)) => application::token_file(path),
+            (None, None) => Err(application::no_credential()),
         }
     }
 
     /// The user entry for the Kubernetes front.
     fn user(&self, target: &Target) -> Result<Value, Failure> {
-        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
-            return Ok(exec(issuer, client, &self.oidc_scope));
+        if let Some(user) = self.oidc_user() {
+            return Ok(user);
         }
         if let Some(path) = &self.token_file {
             let token = read(path)?;
@@ -187,7 +194,7 @@ impl Kubeconfig {
             expires_at: None,
             user: None,
         };
-        let mut made = runtime()?.block_on(token::create(&self.server, &new_token))?;
+        let mut made = token::create(&self.server, &new_token)?;
         let user = token::bearer(&made).map(|bearer| file::user(bearer, made.pointer("/token/id")));
         erase(&mut made);
         user
@@ -197,17 +204,15 @@ impl Kubeconfig {
     fn target(&self) -> Result<Target, Failure> {
         let named = self.agent.as_deref().unwrap_or_default();
         let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
-        if needs_none && !self.server.has_token() {
+        if needs_none && self.server.auth_token.is_none() {
             return Ok(Target {
                 name: named.to_owned(),
                 agent: named.to_owned(),
                 front: None,
             });
         }
-        let answer = runtime()?.block_on(agent::fetch(&self.server, &[]))?;
-        let items = answer.get("items").and_then(Value::as_array);
-        let items = items.map(Vec::as_slice).unwrap_or_default();
-        let found = find(items, named).ok_or_else(|| {
+        let answer = agent::fetch(&self.server, None)?;
+        let found = find(items(&answer, "/items"), named).ok_or_else(|| {
             Failure::new(
                 "agent_not_found",
                 format_args!("there is no agent `{named}` that is shared with you"),
@@ -226,7 +231,7 @@ impl Kubeconfig {
         let named = self.front.as_ref().or(target.front.as_ref());
         let text = match named {
             Some(front) => front.clone(),
-            None => format!("{}/{KUBERNETES_PATH}", self.server.url().trim_end_matches('/')),
+            None => format!("{}/{KUBERNETES_PATH}", self.server.server.trim_end_matches('/')),
         };
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(KUBERNETES_PATH));

@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod age;
 pub mod agent;
+mod answer;
 pub mod app;
 pub mod appset;
 pub mod audit;
@@ -178,7 +179,7 @@ fn to_exit_code(done: Result<(), client::Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             print_error(&failure);
-            failure.details().iter().for_each(print_error);
+            failure.details.iter().for_each(print_error);
             ExitCode::FAILURE
         }
     }

@@ -2,15 +2,14 @@
 //! settings and do not change a running gateway. The exit code is 0 for done, 1 for refused or
 //! failed.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use serde::Serialize;
 
 use super::format::Format;
+use super::list_output::{join_or_dash, render, serialized_name};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::World;
 use tollgate_plugin::Runtime;
@@ -183,7 +182,7 @@ fn list(
                 "HOSTS",
                 "SHA256",
             ];
-            write!(out, "{}", table(&head, summaries.iter().map(row)))?;
+            writeln!(out, "{}", render(&head, summaries.iter().map(row)))?;
         }
         Format::Json | Format::Yaml => output.print(&summaries, out)?,
     }
@@ -192,13 +191,7 @@ fn list(
 
 /// The row of a plugin.
 fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
-    let words = |words: Vec<String>| {
-        if words.is_empty() {
-            "-".to_owned()
-        } else {
-            words.join(",")
-        }
-    };
+    let words = |words: Vec<String>| join_or_dash(&words, ",");
     let extensions = match (summary.world, summary.extensions.as_slice()) {
         (World::CredentialProvider | World::Generator, _) => "-".to_owned(),
         (World::HeaderFilter, []) => "all".to_owned(),
@@ -217,55 +210,24 @@ fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
     ]
 }
 
-/// Words in one line, or a dash.
-fn join_or_dash(words: &[String]) -> String {
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
-}
-
-/// The name that serde writes for an enum.
-fn serialized_name<T: Serialize>(value: &T) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
-}
-
-/// Renders rows below a header, without borders.
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut builder = tabled::builder::Builder::default();
-    builder.push_record(head.iter().copied());
-    rows.for_each(|row| builder.push_record(row));
-    let mut table = builder.build();
-    table.with(tabled::settings::Style::blank());
-    format!("{table}\n")
-}
-
 /// Prints findings; an error among them is exit code 1.
 fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode, Error> {
     for diagnostic in diagnostics {
         writeln!(err, "{diagnostic}")?;
     }
-    Ok(if diagnostics.iter().any(Diagnostic::is_error) {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(exit_code(!diagnostics.iter().any(Diagnostic::is_error)))
 }
 
-/// Writes one file of a new plugin.
-fn write(path: &std::path::Path, content: &str) -> Result<(), Error> {
-    let io = |source| Error::File {
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The error of a file that cannot be read or written.
+fn at(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::File {
         path: path.to_owned(),
         source,
-    };
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(io)?;
     }
-    fs::write(path, content).map_err(io)
 }
 
 impl From<NewWorld> for World {

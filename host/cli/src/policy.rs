@@ -10,9 +10,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use super::EXIT_USAGE;
 use super::format::Format;
+use super::serve::WORKER_STACK_BYTES;
 use tollgate_core::attributes::Attributes;
-use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::upgrade::Protocol;
 use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
 use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
@@ -21,10 +23,6 @@ mod print;
 
 /// Exit code: refused or failed.
 const EXIT_FAILED: u8 = 1;
-/// Exit code: wrong usage (`EX_USAGE`).
-const EXIT_USAGE: u8 = 64;
-/// Stack size of the worker thread of the child process.
-const WORKER_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// Longest input of `eval` and `explain`, in bytes.
 const INPUT_BYTES: u64 = 1024 * 1024;
 
@@ -159,37 +157,47 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             print::tests(out, &checked, args.threshold, common.output)
         }
         Command::Check(_) => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
-        Command::Eval(args) => match (bundles.as_slice(), read_input(&args.input)) {
-            ([(directory, front)], Ok(input)) => {
-                let read = BundleSource::read(directory, *front);
-                let mut report = match &read.value {
-                    Some(source) => checker.evaluate(source, input),
-                    None => rego::CheckReport::default(),
-                };
-                report.diagnostics.splice(..0, read.diagnostics);
-                print::evaluation(out, &report, common.output)
+        Command::Eval(args) => {
+            let input = |_: Front| read_input(&args.input);
+            match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
+                Ok((report, _)) => print::evaluation(out, &report, common.output),
+                Err(wrong) => fail(wrong, EXIT_USAGE),
             }
-            (_, Err(finding)) => fail(finding, EXIT_USAGE),
-            (_, Ok(_)) => fail("name exactly one bundle", EXIT_USAGE),
-        },
+        }
         Command::Explain(args) => {
-            let [(directory, front)] = bundles.as_slice() else {
-                return fail("name exactly one bundle", EXIT_USAGE);
-            };
-            match explained_input(args, *front) {
-                Err(finding) => fail(finding, EXIT_USAGE),
-                Ok(input) => {
-                    let read = BundleSource::read(directory, *front);
-                    let mut report = match &read.value {
-                        Some(source) => checker.explain(source, input),
-                        None => rego::CheckReport::default(),
-                    };
-                    report.diagnostics.splice(..0, read.diagnostics);
-                    print::explanation(out, (&report, read.value.as_ref()), common.output)
-                }
+            let input = |front: Front| explained_input(args, front);
+            match decide(&bundles, input, |source, input| checker.explain(source, input)) {
+                Ok((report, source)) => print::explanation(out, (&report, source.as_ref()), common.output),
+                Err(wrong) => fail(wrong, EXIT_USAGE),
             }
         }
     }
+}
+
+/// Evaluates the only bundle for an input; without a bundle that can be read, the report has the
+/// reasons.
+fn decide(
+    bundles: &[(PathBuf, Front)],
+    input: impl FnOnce(Front) -> Result<serde_json::Value, Diagnostic>,
+    evaluate: impl FnOnce(&BundleSource, serde_json::Value) -> rego::CheckReport,
+) -> Result<(rego::CheckReport, Option<BundleSource>), String> {
+    let [(directory, front)] = bundles else {
+        return Err("name exactly one bundle".to_owned());
+    };
+    let input = input(*front).map_err(|finding| finding.to_string())?;
+    Ok(report(directory, *front, |source| evaluate(source, input)))
+}
+
+/// Reads a bundle and reports on it, with the findings of reading first.
+fn report(
+    directory: &Path,
+    front: Front,
+    make: impl FnOnce(&BundleSource) -> rego::CheckReport,
+) -> (rego::CheckReport, Option<BundleSource>) {
+    let Loaded { value, diagnostics } = BundleSource::read(directory, front);
+    let mut report = value.as_ref().map(make).unwrap_or_default();
+    report.diagnostics.splice(..0, diagnostics);
+    (report, value)
 }
 
 /// The input of `policy explain`, with the request of `--request` if there is one.
@@ -210,31 +218,20 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
     if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
-        match front {
-            Front::Applications => {
-                let access = ReadOrWrite::classify(&attributes).as_str();
-                input.insert("access".to_owned(), access.into());
-                let operation = ObjectOperation::classify(&attributes).as_str();
-                input.insert("operation".to_owned(), operation.into());
-            }
-            Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
+        if front == Front::Applications {
+            let access = ReadOrWrite::classify(&attributes).as_str();
+            input.insert("access".to_owned(), access.into());
+            let operation = ObjectOperation::classify(&attributes).as_str();
+            input.insert("operation".to_owned(), operation.into());
         }
     }
     Ok(input)
 }
 
 fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<CheckedBundle> {
-    let one = |(directory, front): &(PathBuf, Front)| {
-        let read = BundleSource::read(directory, *front);
-        let mut report = read
-            .value
-            .map(|source| checker.check(&source, coverage))
-            .unwrap_or_default();
-        report.diagnostics.splice(..0, read.diagnostics);
-        CheckedBundle {
-            directory: directory.clone(),
-            report,
-        }
+    let one = |(directory, front): &(PathBuf, Front)| CheckedBundle {
+        directory: directory.clone(),
+        report: report(directory, *front, |source| checker.check(source, coverage)).0,
     };
     bundles.iter().map(one).collect()
 }
@@ -249,18 +246,13 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
         } else if path.join("policy.rego").is_file() || path.join("cases.yaml").is_file() {
             folders.insert(path.clone());
         } else {
-            let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let inside = entries
-                .flatten()
-                .map(|entry| entry.path())
-                .filter(|inner| inner.join("policy.rego").is_file());
+            let shown = path.display();
+            let entries = std::fs::read_dir(path).map_err(|error| format!("{shown}: {error}"))?;
+            let inside = entries.flatten().map(|entry| entry.path());
             let before = folders.len();
-            folders.extend(inside);
+            folders.extend(inside.filter(|inner| inner.join("policy.rego").is_file()));
             if folders.len() == before {
-                return Err(format!(
-                    "{}: there is no bundle (a folder with a `policy.rego`)",
-                    path.display()
-                ));
+                return Err(format!("{shown}: there is no bundle (a folder with a `policy.rego`)"));
             }
         }
     }
@@ -269,19 +261,14 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
         let own = own
             .as_deref()
             .and_then(Path::file_name)
-            .map(|name| name.to_string_lossy().into_owned());
-        let name = front.map(str::to_owned).or(own).unwrap_or_default();
-        match Front::from_name(&name) {
-            Some(front) => Ok((folder, front)),
-            None => {
-                let known: Vec<&str> = Front::ALL.into_iter().map(Front::as_str).collect();
-                let known = known.join("`, `");
-                Err(format!(
-                    "{}: `{name}` is no front, known are `{known}` (use --front)",
-                    folder.display()
-                ))
-            }
-        }
+            .map(|name| name.to_string_lossy());
+        let name = front.map(Into::into).or(own).unwrap_or_default();
+        let found = Front::from_name(&name).ok_or_else(|| {
+            let known = Front::ALL.map(Front::as_str).join("`, `");
+            let folder = folder.display();
+            format!("{folder}: `{name}` is no front, known are `{known}` (use --front)")
+        })?;
+        Ok((folder, found))
     };
     folders.into_iter().map(with_front).collect()
 }

@@ -4,14 +4,13 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::Value;
 
 use super::age::{age, time_left};
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, text_at, time_at};
+use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, text_at, time_at};
 use tollgate_core::session::SessionId;
 
 /// Subcommands of `tollgate session`.
@@ -64,40 +63,20 @@ impl Command {
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let mut answer = runtime()?.block_on(fetch_all(&self.server, "sessions", query, hint))?;
+        let mut answer = fetch_all(&self.server, "sessions", query, hint)?;
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             // Latest first, across pages too.
             items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
         }
-        let table = Table {
-            columns: &[
-                "SESSION",
-                "USER",
-                "AGENT",
-                "STREAMS",
-                "REQUESTS",
-                "LAST-SEEN",
-                "EXPIRES",
-                "CLIENT",
-            ],
-            row: &row,
-            empty_message: "No sessions found.",
-        };
-        print_items(&answer, self.output, &table, out)
+        print_items(&answer, self.output, &TABLE, out)
     }
 }
 
 impl Revoke {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
         for id in &self.ids {
             let id = id.to_string();
-            let path = ["sessions", id.as_str()];
-            let request = ApiRequest {
-                method: Method::DELETE,
-                ..ApiRequest::get(&path, hint)
-            };
-            let answer = runtime.block_on(self.server.send_json(request))?;
+            let answer = self.server.request(Method::DELETE, &["sessions", &id], hint).json()?;
             print(&format!("session {id} revoked"), out)?;
             if let Some(note) = answer.get("note").and_then(Value::as_str) {
                 print(note, out)?;
@@ -115,17 +94,30 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
+const TABLE: Table = Table {
+    columns: &[
+        "SESSION",
+        "USER",
+        "AGENT",
+        "STREAMS",
+        "REQUESTS",
+        "LAST-SEEN",
+        "EXPIRES",
+        "CLIENT",
+    ],
+    row,
+    empty_message: "No sessions found.",
+};
+
 fn row(item: &Value) -> Vec<String> {
-    let now = Timestamp::now();
-    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         text_at(item, "/id"),
         text_at(item, "/user/username"),
         agent_label(item),
         text_at(item, "/openStreams"),
         text_at(item, "/requests"),
-        or(time_at(item, "/lastAt").map(|at| age(at, now))),
-        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
+        relative_time_at(item, "/lastAt", age),
+        relative_time_at(item, "/expiresAt", time_left),
         text_at(item, "/client"),
     ]
 }

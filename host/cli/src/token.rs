@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::age::{age, time_left};
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, render_table, text_at, time_at};
+use super::list_output::{
+    OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, render_items, text_at, time_at,
+};
 use tollgate_gateway::clusters::exec::erase;
 
 /// Subcommands of `tollgate token`.
@@ -112,26 +114,20 @@ impl Create {
             expires_at: self.expires_at,
             user: self.user.as_deref(),
         };
-        let mut made = runtime()?.block_on(create(&self.server, &new_token))?;
+        let mut made = create(&self.server, &new_token)?;
         let printed = match self.output {
             TokenFormat::Bearer => print(bearer(&made)?, out),
-            TokenFormat::Json => document(Format::Json, &made, out),
-            TokenFormat::Yaml => document(Format::Yaml, &made, out),
+            TokenFormat::Json => Format::Json.print(&made, out).map_err(Failure::from),
+            TokenFormat::Yaml => Format::Yaml.print(&made, out).map_err(Failure::from),
             TokenFormat::Table => bearer(&made).and_then(|bearer| {
                 let token = made.get("token").cloned().unwrap_or_default();
-                let text = render_table(&[token], &table());
+                let text = render_items(&[token], &TABLE);
                 print(&format!("{text}\n\nBearer token, shown only now:\n{bearer}"), out)
             }),
         };
         erase(&mut made);
         printed
     }
-}
-
-fn document(format: Format, made: &Value, out: &mut dyn Write) -> Result<(), Failure> {
-    format
-        .print(made, out)
-        .map_err(|error| Failure::new("host.output", error))
 }
 
 /// A request for a new token.
@@ -144,7 +140,7 @@ pub(super) struct CreateTokenRequest<'a> {
 }
 
 /// Creates a token; the response has its secret.
-pub(super) async fn create(server: &Server, new_token: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
+pub(super) fn create(server: &Server, new_token: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
     let mut content = json!({ "name": new_token.name, "agent": new_token.agent });
     let optional = [
         ("lifetime", new_token.lifetime.map(str::to_owned)),
@@ -155,12 +151,7 @@ pub(super) async fn create(server: &Server, new_token: &CreateTokenRequest<'_>) 
         let given = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
         members.extend(given.map(|(key, value)| (key.to_owned(), Value::String(value))));
     }
-    let request = ApiRequest {
-        method: Method::POST,
-        content: Some(content),
-        ..ApiRequest::get(&["tokens"], hint)
-    };
-    server.send_json(request).await
+    server.request(Method::POST, &["tokens"], hint).content(content).json()
 }
 
 /// The bearer token in the response to a [`CreateTokenRequest`].
@@ -172,27 +163,21 @@ pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let answer = runtime()?.block_on(fetch_all(&self.server, "tokens", query, hint))?;
-        print_items(&answer, self.output, &table(), out)
+        let answer = fetch_all(&self.server, "tokens", query, hint)?;
+        print_items(&answer, self.output, &TABLE, out)
     }
 }
 
 /// Revokes a token.
-pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
+pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     let id = id.to_string();
-    let path = ["tokens", id.as_str()];
-    let request = ApiRequest {
-        method: Method::DELETE,
-        ..ApiRequest::get(&path, hint)
-    };
-    server.send_json(request).await.map(drop)
+    server.request(Method::DELETE, &["tokens", &id], hint).json().map(drop)
 }
 
 impl Revoke {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
         for id in &self.ids {
-            runtime.block_on(revoke(&self.server, *id))?;
+            revoke(&self.server, *id)?;
             print(&format!("token {id} revoked"), out)?;
         }
         Ok(())
@@ -208,25 +193,21 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
-fn table() -> Table<'static> {
-    Table {
-        columns: &["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"],
-        row: &row,
-        empty_message: "No tokens found.",
-    }
-}
+const TABLE: Table = Table {
+    columns: &["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"],
+    row,
+    empty_message: "No tokens found.",
+};
 
 fn row(item: &Value) -> Vec<String> {
-    let now = Timestamp::now();
-    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         text_at(item, "/name"),
         text_at(item, "/id"),
         agent_label(item),
         text_at(item, "/user/username"),
-        or(time_at(item, "/createdAt").map(|at| age(at, now))),
-        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
-        time_at(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, now)),
+        relative_time_at(item, "/createdAt", age),
+        relative_time_at(item, "/expiresAt", time_left),
+        time_at(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, Timestamp::now())),
         text_at(item, "/state"),
     ]
 }

@@ -76,9 +76,9 @@ fn manifests(documents: Vec<Value>, namespace: Option<&str>) -> Result<Vec<Manif
         return Err("it has no ApplicationSet".to_owned());
     }
     let numbered = (1_usize..).zip(flat);
-    let read =
-        numbered.map(|(number, object)| manifest(object, namespace).map_err(|why| format!("object {number} {why}")));
-    read.collect()
+    numbered
+        .map(|(number, object)| manifest(object, namespace).map_err(|why| format!("object {number} {why}")))
+        .collect()
 }
 
 fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, String> {
@@ -87,23 +87,12 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     };
     // Objects from the API, such as items of its lists, may omit it.
-    let kind = text(&object, "/kind");
-    if kind
-        .as_deref()
-        .is_some_and(|kind| kind != WritableKind::ApplicationSet.as_str())
-    {
-        return Err(format!("is `{}`, ApplicationSet is wanted", kind.unwrap_or_default()));
+    if let Some(kind) = text(&object, "/kind").filter(|kind| kind != WritableKind::ApplicationSet.as_str()) {
+        return Err(format!("is `{kind}`, ApplicationSet is wanted"));
     }
-    let version = text(&object, "/apiVersion");
-    if version
-        .as_deref()
-        .is_some_and(|version| version != WritableKind::ApplicationSet.api_version())
-    {
-        let allowed = WritableKind::ApplicationSet.api_version();
-        return Err(format!(
-            "has apiVersion `{}`, `{allowed}` is wanted",
-            version.unwrap_or_default()
-        ));
+    let allowed = WritableKind::ApplicationSet.api_version();
+    if let Some(version) = text(&object, "/apiVersion").filter(|version| version != allowed) {
+        return Err(format!("has apiVersion `{version}`, `{allowed}` is wanted"));
     }
     let name = text(&object, "/metadata/name").ok_or("has no `metadata.name`")?;
     let own = text(&object, "/metadata/namespace");

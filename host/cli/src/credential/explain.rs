@@ -4,7 +4,6 @@
 //! Security: no secret is shown, and the credential is revoked if its provider can do so.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::local::LocalClusters;
-use super::{Failure, print_error};
-use crate::format::Format;
+use super::{Explain, Failure};
+use crate::list_output::render_flush;
 use tollgate_gateway::cluster_access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
@@ -23,7 +22,7 @@ use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest
 /// Time limit of the mint, as in the gateway.
 const BUDGET: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
     cluster: String,
@@ -62,39 +61,16 @@ struct MintFailure {
     correlation: Option<String>,
 }
 
-#[derive(tabled::Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row {
-    method: &'static str,
-    host: String,
-    path: String,
-    status: String,
-    ms: u64,
-}
-
-/// Runs the command: 0 for a credential, 1 for none.
-pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn Write) -> ExitCode {
-    let outcome = LocalClusters::load(settings).and_then(|local| {
-        let access = local.find(cluster)?;
-        Ok(local.runtime.block_on(report(access)))
-    });
-    let printed = outcome.and_then(|report| {
-        let text = match output {
-            Format::Table => report.table(),
-            Format::Json | Format::Yaml => output
-                .document(&report)
-                .map_err(|error| Failure::new("host.output", error))?,
-        };
-        writeln!(out, "{}", text.trim_end()).map_err(|error| Failure::new("host.output", error))?;
-        Ok(report.failure.is_none())
-    });
-    match printed {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(failure) => {
-            print_error(failure);
-            ExitCode::FAILURE
-        }
+impl Explain {
+    /// Returns 0 for a credential, 1 for none.
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+        let local = LocalClusters::load(&self.settings.config)?;
+        let report = local.runtime.block_on(report(local.find(&self.cluster)?));
+        self.output.show(&report, Report::table, out)?;
+        Ok(match report.failure {
+            None => ExitCode::SUCCESS,
+            Some(_) => ExitCode::FAILURE,
+        })
     }
 }
 
@@ -145,15 +121,8 @@ impl Report {
             cluster: cluster.name.clone(),
             server: cluster.server.clone(),
             provider: access.provider().to_string(),
-            key: None,
-            requests: Vec::new(),
             result: "ok",
-            failure: None,
-            kind: None,
-            expires_at: None,
-            renewed_at: None,
-            used_until: None,
-            warnings: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -196,11 +165,9 @@ impl Report {
             lines.push(format!("key       {key}"));
         }
         if !self.requests.is_empty() {
-            let mut table = tabled::Table::new(self.requests.iter().map(Row::of));
-            table.with(tabled::settings::Style::blank());
-            lines.push(String::new());
-            lines.extend(table.to_string().lines().map(|line| line.trim().to_owned()));
-            lines.push(String::new());
+            let head = ["METHOD", "HOST", "PATH", "STATUS", "MS"];
+            let table = render_flush(&head, self.requests.iter().map(row));
+            lines.push(format!("\n{table}\n"));
         }
         match &self.failure {
             Some(MintFailure { code, message, .. }) => {
@@ -227,17 +194,15 @@ impl Report {
     }
 }
 
-impl Row {
-    fn of(record: &EgressRecord) -> Self {
-        let status = record.status.map(|status| status.to_string());
-        Self {
-            method: record.method,
-            host: record.host.clone(),
-            path: record.path.clone(),
-            status: status.or_else(|| record.error.clone()).unwrap_or_default(),
-            ms: record.milliseconds,
-        }
-    }
+fn row(record: &EgressRecord) -> [String; 5] {
+    let status = record.status.map(|status| status.to_string());
+    [
+        record.method.to_owned(),
+        record.host.clone(),
+        record.path.clone(),
+        status.or_else(|| record.error.clone()).unwrap_or_default(),
+        record.milliseconds.to_string(),
+    ]
 }
 
 fn kind(credential: &Credential) -> &'static str {

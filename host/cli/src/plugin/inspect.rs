@@ -5,16 +5,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, Format, findings, join_or_dash, serialized_name};
+use super::{Error, Format, at, findings, serialized_name};
+use crate::list_output;
 use tollgate_core::plugin::World;
 use tollgate_plugin::{Inspection, ManifestSummary, ProviderSummary};
 
 /// Runs it. Exit code 1 when something is wrong with component or manifest.
 pub(super) fn run(file: &Path, output: Format, out: &mut dyn Write, err: &mut dyn Write) -> Result<ExitCode, Error> {
-    let inspection = tollgate_plugin::inspect(file).map_err(|source| Error::File {
-        path: file.to_owned(),
-        source,
-    })?;
+    let inspection = tollgate_plugin::inspect(file).map_err(at(file))?;
     match output {
         Format::Table => print(&inspection, out)?,
         Format::Json | Format::Yaml => output.print(&inspection, out)?,
@@ -65,6 +63,10 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
+fn join_or_dash(words: &[String]) -> String {
+    list_output::join_or_dash(words, ", ")
+}
+
 fn serialized_names<T: serde::Serialize>(items: &[T]) -> Vec<String> {
     items.iter().map(serialized_name).collect()
 }
@@ -83,11 +85,7 @@ fn print_provider(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result
     writeln!(out, "hosts     {}", join_or_dash(hosts))?;
     for (head, values) in [("secrets", secrets), ("audiences", audiences), ("captures", captures)] {
         let lines: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let text = if lines.is_empty() {
-            "-".to_owned()
-        } else {
-            lines.join(&format!("\n{:10}", ""))
-        };
+        let text = list_output::join_or_dash(&lines, &format!("\n{:10}", ""));
         writeln!(out, "{head:10}{text}")?;
     }
     let fields = response_headers.iter().map(|name| format!("field {name}"));

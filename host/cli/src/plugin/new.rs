@@ -1,11 +1,12 @@
 //! `tollgate plugin new`: creates a folder that builds as it is: crate, manifest, WIT, SDK and
 //! build program, all of this version of the gateway. It never overwrites a file.
 
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, write};
+use super::{Error, at};
 use tollgate_core::plugin::World;
 
 /// A file of `plugins/sdk`: its path in a new plugin, and its content.
@@ -64,6 +65,13 @@ struct Template {
     files: &'static [(&'static str, &'static str)],
     /// Files in which `{{name}}` stands for the plugin's name.
     templated: &'static [(&'static str, &'static str)],
+}
+
+fn write(path: &Path, content: &str) -> Result<(), Error> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(at(path))?;
+    }
+    fs::write(path, content).map_err(at(path))
 }
 
 /// Writes the folder `into/name`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use super::Error;
+use crate::answer::Error;
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};

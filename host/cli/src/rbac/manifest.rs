@@ -6,14 +6,13 @@
 //! accounts.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
-use super::Error;
+use crate::answer::{Error, SettingsArgs, require_loaded};
 use crate::format::Format;
 use tollgate_config::raw;
-use tollgate_core::diagnostic::Loaded;
 use tollgate_gateway::self_check::grants::{ImpersonationGrants, NameSources};
 use tollgate_gateway::self_check::manifest::{
     ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
@@ -45,15 +44,8 @@ pub(super) struct ManifestArgs {
     /// Kind of impersonation to permit
     #[arg(long, value_enum, default_value_t)]
     mode: ModeArg,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Identity of the gateway in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
     #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = subject)]
     subject: Subject,
@@ -130,11 +122,6 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         out,
         "# Cluster {cluster}: lets the gateway act in people's names for {agents}."
     )?;
-    let permissions = ConstrainedPermissions {
-        verbs: args.verbs.clone(),
-        resources: args.resources.clone(),
-        urls: args.urls.clone(),
-    };
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
@@ -148,9 +135,13 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     if args.mode != ModeArg::Classic {
         parts.push((
             "Kubernetes 1.36 and later. Whoever has this role can act as people with these verbs alone.",
-            constrained(&grants, &permissions, &args.subject),
+            constrained(&grants, &args.permissions(), &args.subject),
         ));
     }
+    print_parts(parts, out)
+}
+
+fn print_parts(parts: Vec<(&str, Vec<Value>)>, out: &mut dyn Write) -> Result<u8, Error> {
     for (comment, objects) in parts {
         writeln!(out, "# {comment}")?;
         for object in objects {
@@ -162,8 +153,16 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
 }
 
 impl ManifestArgs {
+    fn permissions(&self) -> ConstrainedPermissions {
+        ConstrainedPermissions {
+            verbs: self.verbs.clone(),
+            resources: self.resources.clone(),
+            urls: self.urls.clone(),
+        }
+    }
+
     fn required_grants(&self) -> Result<RequiredGrants, Error> {
-        let config = require_loaded(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.settings.config))?;
         let Some(settings) = &config.kubernetes else {
             return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
         };
@@ -225,11 +224,6 @@ impl ManifestArgs {
         };
         Ok(all.into_iter().filter(is_selected).collect())
     }
-}
-
-/// The loaded value, or its diagnostics as an error.
-fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
-    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
