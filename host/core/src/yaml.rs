@@ -115,11 +115,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Scalar(scalar) => scalar.kind(),
-            Self::Sequence(_) => "a list",
-            Self::Mapping(_) => "a mapping",
-        })
+        f.write_str(self.kind())
     }
 }
 
@@ -132,6 +128,16 @@ impl fmt::Debug for Scalar {
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}:{}", self.value.kind(), self.line, self.column)
+    }
+}
+
+impl Content {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Scalar(scalar) => scalar.kind(),
+            Self::Sequence(_) => "a list",
+            Self::Mapping(_) => "a mapping",
+        }
     }
 }
 
@@ -188,11 +194,7 @@ fn is_number(text: &str) -> bool {
 impl Node {
     /// `text`, `number`, `list` and so on, for error texts.
     pub fn kind(&self) -> &'static str {
-        match &self.content {
-            Content::Scalar(scalar) => scalar.kind(),
-            Content::Sequence(_) => "a list",
-            Content::Mapping(_) => "a mapping",
-        }
+        self.content.kind()
     }
 
     /// The scalar, if it is one.

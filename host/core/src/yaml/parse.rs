@@ -142,21 +142,25 @@ impl Builder {
     }
 
     fn alias(&mut self, id: usize, at: (u32, u32)) {
-        let Some(node) = self.anchors.get(&id).cloned() else {
-            self.fail(at, "an alias stands inside its own anchor");
-            return self.attach(Rc::new(Node::null(at)), 0);
-        };
+        let node = self.aliased_node(id).unwrap_or_else(|problem| {
+            self.fail(at, problem);
+            Rc::new(Node::null(at))
+        });
+        self.attach(node, 0);
+    }
+
+    fn aliased_node(&mut self, id: usize) -> Result<Rc<Node>, String> {
+        let node = self.anchors.get(&id).cloned();
+        let node = node.ok_or("an alias stands inside its own anchor")?;
         self.aliased = self.aliased.saturating_add(node.node_count);
         if self.aliased > MAX_ALIASED_NODES {
-            self.fail(at, format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
             self.aliased = 0;
-            return self.attach(Rc::new(Node::null(at)), 0);
+            return Err(format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
         }
         if self.open.len().saturating_add(node.depth) > MAX_NESTING {
-            self.fail(at, format!("aliases nest deeper than {MAX_NESTING} levels"));
-            return self.attach(Rc::new(Node::null(at)), 0);
+            return Err(format!("aliases nest deeper than {MAX_NESTING} levels"));
         }
-        self.attach(node, 0);
+        Ok(node)
     }
 
     fn close(&mut self) {
@@ -233,25 +237,15 @@ fn text_node_count(text: &str) -> u64 {
 
 fn read_key(node: &Node) -> (Key, Option<String>) {
     let at = (node.line, node.column);
+    let key = |text, merge| Key { text, at, merge };
     match node.scalar() {
         Some(scalar) => {
             let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
-            (
-                Key {
-                    text: scalar.text.clone(),
-                    at,
-                    merge,
-                },
-                None,
-            )
+            (key(scalar.text.clone(), merge), None)
         }
         None => {
-            let key = Key {
-                text: Rc::from(""),
-                at,
-                merge: false,
-            };
-            (key, Some(format!("a key must be text, found {}", node.kind())))
+            let problem = format!("a key must be text, found {}", node.kind());
+            (key(Rc::from(""), false), Some(problem))
         }
     }
 }
