@@ -2,44 +2,31 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 
 use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
 
-/// Subcommands of `tollgate agent`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List agents shared with you, and your roles on them
-    List(List),
-}
-
-/// Arguments of `tollgate agent list`.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    List {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        match self {
-            Self::List(list) => list.run(out),
-        }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let answer = fetch(&self.server, self.owner.parameter())?;
-        print_items(&answer, self.output, &TABLE, out)
+        let Self::List { owner, server, output } = self;
+        print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
     }
 }
 

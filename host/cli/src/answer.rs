@@ -8,7 +8,6 @@ use clap::Args;
 use super::{EXIT_NO_ANSWER, EXIT_USAGE};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::answer::{Error, SettingsArgs, require_loaded};
 use super::format::Format;
-use super::list_output::render_flush;
+use super::list_output::{aligned, render_flush};
 use tollgate_config::{ImpersonationMode, raw};
 use tollgate_core::diagnostic::{Diagnostic, Location, one_line, with_causes};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
@@ -19,14 +19,12 @@ use tollgate_policy::impersonate::service_account::{
 };
 use tollgate_state::{ObjectName, source};
 
-/// Exit code if requests are refused.
 const EXIT_REFUSED: u8 = 1;
 /// Longest text of a table cell, in bytes.
 const MAX_CELL_BYTES: usize = 120;
 
-/// Subcommands of `tollgate app`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show which service account acts for an Application
     ///
     /// Also prints the entries of `destinationServiceAccounts` that were tried, and which one decided.
@@ -34,9 +32,8 @@ pub enum Command {
     Identity(Identity),
 }
 
-/// Arguments of `tollgate app identity`.
 #[derive(Args, Clone, Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// Application; without NAMESPACE, in the control plane's namespace
     #[arg(value_name = "NAMESPACE/NAME")]
     application: String,
@@ -47,10 +44,9 @@ pub struct Identity {
     output: Format,
 }
 
-/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Answer {
-    application: ObjectRef,
+    application: ObjectName,
     project: String,
     destination: Destination,
     mode: &'static str,
@@ -58,16 +54,10 @@ struct Answer {
     refused: bool,
     /// Why no account acts, or would not in mode `enforce`.
     error: Option<Problem>,
-    account: Option<ObjectRef>,
+    account: Option<ServiceAccountName>,
     decided_by: Option<DecidedBy>,
     impersonates: ImpersonationView,
     tried: Vec<TriedEntry>,
-}
-
-#[derive(Debug, Serialize)]
-struct ObjectRef {
-    namespace: String,
-    name: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,7 +97,6 @@ struct TriedEntry {
 }
 
 impl Command {
-    /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self {
             Self::Identity(identity) => identity.run_with(out, &mut super::stderr()),
@@ -183,10 +172,7 @@ impl Answer {
             ImpersonationMode::Off | ImpersonationMode::Audit => indexed.project.is_none() || cluster.is_none(),
         };
         Self {
-            application: ObjectRef {
-                namespace: application.name.namespace.clone(),
-                name: application.name.name.clone(),
-            },
+            application: application.name.clone(),
             project: application.project.clone(),
             destination: Destination {
                 name: cluster.map(|cluster| cluster.name.clone()),
@@ -199,10 +185,7 @@ impl Answer {
                 code: error.code(),
                 message: with_causes(error),
             }),
-            account: account.map(|account| ObjectRef {
-                namespace: account.namespace.clone(),
-                name: account.name.clone(),
-            }),
+            account: account.cloned(),
             decided_by: derived.ok().map(DecidedBy::of),
             impersonates: ImpersonationView {
                 user: acts.map(ServiceAccountName::username),
@@ -260,13 +243,13 @@ impl Answer {
         if let Some(problem) = &self.error {
             lines.push(("Error", problem.message.clone()));
         }
-        let mut text = String::new();
-        for (name, value) in lines {
-            text.push_str(&format!("{name:<12} {}\n", one_line(&value, 1024)));
+        for (_, value) in &mut lines {
+            *value = one_line(value, 1024);
         }
+        let mut text = aligned(13, &lines);
         if !self.tried.is_empty() {
             let head = ["ENTRY", "SERVER", "NAMESPACE", "ACCOUNT", "PLACE", "WHY"];
-            text.push('\n');
+            text.push_str("\n\n");
             text.push_str(&render_flush(&head, self.tried.iter().map(TriedEntry::row)));
         }
         text

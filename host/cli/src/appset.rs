@@ -30,15 +30,20 @@ const CONFLICT: &str = "conflict";
 /// Reason code if the set does not exist, or the caller may not see it.
 const NOT_FOUND: &str = "applicationset_not_found";
 
-/// Subcommands of `tollgate appset`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Create ApplicationSets and the Applications that they generate
     ///
     /// A set that is stored with the same content stays unchanged. One that is stored with other content
     /// is refused, unless --upsert is given.
     #[command(after_help = "Example:\n  tollgate appset create --dry-run cluster-addons.yaml")]
-    Create(Create),
+    Create {
+        #[command(flatten)]
+        change: Change,
+        /// Update sets that exist: merge labels and annotations, replace the rest
+        #[arg(long)]
+        upsert: bool,
+    },
     /// Create ApplicationSets, or replace existing ones
     Apply(Change),
     /// Replace existing ApplicationSets
@@ -48,26 +53,31 @@ pub enum Command {
     /// List ApplicationSets
     List(List),
     /// Show an ApplicationSet
-    Get(Get),
+    Get {
+        /// Name of the set, as `name` or `namespace/name`
+        name: String,
+        /// Namespace of the set, if its name has none
+        #[arg(short = 'N', long, value_name = "NAMESPACE")]
+        appset_namespace: Option<String>,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
     /// Preview the Applications that an ApplicationSet would generate
     ///
     /// Prints how they would differ from the stored Applications. Changes nothing.
-    Generate(Generate),
+    Generate {
+        /// YAML or JSON file with one ApplicationSet, at most 16 MiB; `-` is standard input
+        file: PathBuf,
+        #[command(flatten)]
+        options: RequestOptions,
+    },
 }
 
-/// Arguments of `tollgate appset create`.
 #[derive(Debug, Args)]
-pub struct Create {
-    #[command(flatten)]
-    change: Change,
-    /// Update sets that exist: merge labels and annotations, replace the rest
-    #[arg(long)]
-    upsert: bool,
-}
-
-/// Arguments of `tollgate appset apply` and `update`.
-#[derive(Debug, Args)]
-pub struct Change {
+pub(crate) struct Change {
     /// YAML or JSON files with ApplicationSets, at most 16 MiB each; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -83,9 +93,8 @@ pub struct Change {
     options: RequestOptions,
 }
 
-/// Options of commands that send manifests.
 #[derive(Debug, Args)]
-struct RequestOptions {
+pub(crate) struct RequestOptions {
     /// Namespace of sets that name none
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
@@ -102,11 +111,28 @@ impl RequestOptions {
     fn read(&self, files: &[PathBuf]) -> Result<Vec<Manifest>, Failure> {
         file::read(files, self.appset_namespace.as_deref())
     }
+
+    fn generate(&self, file: &PathBuf, out: &mut dyn Write) -> Result<(), Failure> {
+        let manifests = self.read(std::slice::from_ref(file))?;
+        let [manifest] = manifests.as_slice() else {
+            let found = manifests.len();
+            let message = format!("`{}` has {found} ApplicationSets, one is wanted", file.display());
+            return Err(Failure::new("appset.file", message));
+        };
+        let request = self
+            .server
+            .request(Method::POST, &["applicationsets", "generate"], hint);
+        let answer = request.content(json!({ "applicationSet": manifest.object })).json();
+        let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
+        let style = self.colors.diff_style();
+        Ok(self
+            .output
+            .show(&answer, |answer| display::generated(answer, style), out)?)
+    }
 }
 
-/// Arguments of `tollgate appset delete`.
 #[derive(Debug, Args)]
-pub struct Delete {
+pub(crate) struct Delete {
     /// Names of the sets, as `name` or `namespace/name`
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
@@ -128,7 +154,6 @@ pub struct Delete {
     server: Server,
 }
 
-/// Values of `--cascade`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Cascade {
     /// Delete them, and in the background the resources that they deployed
@@ -138,9 +163,8 @@ enum Cascade {
     Orphan,
 }
 
-/// Arguments of `tollgate appset list`.
 #[derive(Debug, Args)]
-pub struct List {
+pub(crate) struct List {
     /// List only sets of this project; may be repeated
     #[arg(short, long, value_name = "PROJECT")]
     project: Vec<String>,
@@ -157,7 +181,6 @@ pub struct List {
     output: ListFormat,
 }
 
-/// Output format of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ListFormat {
     /// Human-readable table
@@ -171,48 +194,32 @@ enum ListFormat {
     Yaml,
 }
 
-/// Arguments of `tollgate appset get`.
-#[derive(Debug, Args)]
-pub struct Get {
-    /// Name of the set, as `name` or `namespace/name`
-    name: String,
-    /// Namespace of the set, if its name has none
-    #[arg(short = 'N', long, value_name = "NAMESPACE")]
-    appset_namespace: Option<String>,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate appset generate`.
-#[derive(Debug, Args)]
-pub struct Generate {
-    /// YAML or JSON file with one ApplicationSet, at most 16 MiB; `-` is standard input
-    file: PathBuf,
-    #[command(flatten)]
-    options: RequestOptions,
-}
-
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::Create(create) => {
-                let action = ManifestAction::Create { upsert: create.upsert };
-                create.change.run(action, out)
-            }
+            Self::Create { change, upsert } => change.run(ManifestAction::Create { upsert: *upsert }, out),
             Self::Apply(change) => change.run(ManifestAction::Apply, out),
             Self::Update(change) => change.run(ManifestAction::Update, out),
             Self::Delete(delete) => delete.run(out),
             Self::List(list) => list.run(out),
-            Self::Get(get) => get.run(out),
-            Self::Generate(generate) => generate.run(out),
+            Self::Get {
+                name,
+                appset_namespace,
+                server,
+                output,
+            } => {
+                let (namespace, name) = qualified(name, appset_namespace.as_deref());
+                let request = server.get(&["applicationsets", name], hint);
+                let object = request
+                    .query([("appsetNamespace", namespace.map(str::to_owned))])
+                    .json()?;
+                Ok(output.show(&object, display::describe, out)?)
+            }
+            Self::Generate { file, options } => options.generate(file, out),
         }
     }
 }
 
-/// What to do with a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ManifestAction {
     Create { upsert: bool },
@@ -333,39 +340,6 @@ impl List {
             empty_message: "No ApplicationSets found.",
         };
         print_items(&answer, format, &table, out)
-    }
-}
-
-impl Get {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let (namespace, name) = qualified(&self.name, self.appset_namespace.as_deref());
-        let request = self.server.get(&["applicationsets", name], hint);
-        let object = request
-            .query([("appsetNamespace", namespace.map(str::to_owned))])
-            .json()?;
-        Ok(self.output.show(&object, display::describe, out)?)
-    }
-}
-
-impl Generate {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let manifests = self.options.read(std::slice::from_ref(&self.file))?;
-        let [manifest] = manifests.as_slice() else {
-            let found = manifests.len();
-            let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
-            return Err(Failure::new("appset.file", message));
-        };
-        let request = self
-            .options
-            .server
-            .request(Method::POST, &["applicationsets", "generate"], hint);
-        let answer = request.content(json!({ "applicationSet": manifest.object })).json();
-        let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
-        let style = self.options.colors.diff_style();
-        Ok(self
-            .options
-            .output
-            .show(&answer, |answer| display::generated(answer, style), out)?)
     }
 }
 

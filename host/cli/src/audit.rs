@@ -22,9 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Events of one poll with `--follow`; the most that the API returns.
 const PAGE_SIZE: u32 = 1_000;
 
-/// Arguments of `tollgate audit`.
 #[derive(Debug, Args)]
-pub struct Audit {
+pub(crate) struct Audit {
     #[command(flatten)]
     owner: OwnerArgs,
     /// Show only events at this agent, by name or number

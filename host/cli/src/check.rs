@@ -12,15 +12,14 @@ use super::answer::SettingsArgs;
 use super::client::{Failure, runtime};
 use super::credential::local;
 use super::format::Format;
-use super::list_output::render_flush;
+use super::list_output::{render_flush, serialized_name};
 use tollgate_config::raw;
-use tollgate_core::diagnostic::{Diagnostic, Severity};
+use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::inputs;
 use tollgate_identity::clock::Clock;
 
-/// Arguments of `tollgate check`.
 #[derive(Args, Clone, Debug)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
     settings: SettingsArgs,
     /// Output format
@@ -34,7 +33,7 @@ pub struct CheckArgs {
 impl CheckArgs {
     /// Runs the command: loads everything once, and tries the files and the store that
     /// the settings name, as a starting gateway would.
-    pub fn run(&self, out: &mut dyn Write) -> ExitCode {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
         let written = self.findings().and_then(|found| {
             out.write_all(render(&found, self.output)?.as_bytes())?;
             Ok(exit_code(&found, self.deny_warnings))
@@ -57,9 +56,8 @@ impl CheckArgs {
     }
 }
 
-/// Output format of `tollgate check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub(crate) enum ReportFormat {
     /// Human-readable text
     #[default]
     Table,
@@ -71,7 +69,6 @@ pub enum ReportFormat {
     Github,
 }
 
-/// The findings as a JSON or YAML document.
 #[derive(Serialize)]
 struct Report<'a> {
     errors: usize,
@@ -84,7 +81,7 @@ struct Report<'a> {
 ///
 /// # Errors
 /// JSON or YAML cannot be written.
-pub fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
+pub(crate) fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -105,22 +102,14 @@ pub fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Re
 
 /// 0 if the configuration can be used; 1 if it cannot, or if there are warnings and
 /// `deny_warnings` is set.
-pub fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
-    let refused = diagnostics.iter().any(|finding| deny_warnings || finding.is_error());
-    if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    }
+pub(crate) fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
+    super::exit_code(!diagnostics.iter().any(|finding| deny_warnings || finding.is_error()))
 }
 
 fn table(report: &Report<'_>) -> String {
     let row = |finding: &Diagnostic| {
         [
-            severity(finding.severity).to_owned(),
+            serialized_name(&finding.severity),
             finding.location.as_ref().map(ToString::to_string).unwrap_or_default(),
             finding.message.clone(),
             finding.hint.clone().unwrap_or_default(),
@@ -160,7 +149,7 @@ fn github(finding: &Diagnostic) -> String {
     let message = data(&format!("{}{hint}", finding.message));
     format!(
         "::{}{space}{}::{message}\n",
-        severity(finding.severity),
+        serialized_name(&finding.severity),
         properties.join(",")
     )
 }

@@ -26,7 +26,6 @@ pub(crate) use unreachable::unreachable;
 /// generates for up to 30 s by default.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// The gateway that a command calls, and the caller's token.
@@ -46,10 +45,8 @@ pub(crate) struct Server {
 /// A hint for a refusal with this reason code.
 pub(crate) type Hint = fn(&str) -> Option<&'static str>;
 
-/// Why a command failed, in one line.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The stable reason code.
     pub(crate) code: String,
     message: String,
     hint: Option<String>,
@@ -100,7 +97,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A request to the gateway's API.
 #[derive(Debug)]
 pub(crate) struct ApiRequest<'a> {
     server: &'a Server,
@@ -190,7 +186,6 @@ impl Server {
         self.request(Method::GET, path, hint)
     }
 
-    /// PEM of the certificate authorities, if a file was named.
     pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
         let Some(path) = &self.certificate_authority else {
             return Ok(None);
@@ -217,7 +212,6 @@ impl Server {
     }
 }
 
-/// A runtime for one command.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

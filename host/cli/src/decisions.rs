@@ -11,9 +11,8 @@ use super::format::Format;
 use super::list_output::{render, whole_seconds};
 use super::terminal;
 
-/// Arguments of `tollgate decisions`.
 #[derive(Debug, Args)]
-pub struct Decisions {
+pub(crate) struct Decisions {
     /// ID of a decision to show, from the response header `Tollgate-Decision-Id`; if omitted, the latest
     id: Option<uuid::Uuid>,
     /// URL of the gateway's admin listener
@@ -42,7 +41,6 @@ const COLUMNS: [&str; 8] = [
 ];
 
 impl Decisions {
-    /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let records = runtime()?.block_on(self.fetch())?;
         let table = |records: &Vec<Value>| render(&COLUMNS, records.iter().map(row));

@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use crate::terminal;
 
-/// Output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Human-readable text
     #[default]
     Table,

@@ -18,7 +18,7 @@ use super::agent;
 use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{items, text_at};
-use super::token::{self, CreateTokenRequest};
+use super::token::{self, NewToken};
 use application::ApplicationName;
 use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
@@ -33,9 +33,8 @@ const KUBERNETES_PATH: &str = "k8s-proxy/";
 /// Most bytes that are read from a token file.
 const TOKEN_BYTES: u64 = 16 * 1024;
 
-/// Arguments of `tollgate kubeconfig`.
 #[derive(Debug, Args)]
-pub struct Kubeconfig {
+pub(crate) struct Kubeconfig {
     /// Agent whose cluster to access, by name or number
     #[arg(long, required_unless_present = "application")]
     agent: Option<String>,
@@ -90,7 +89,6 @@ pub struct Kubeconfig {
     output: KubeconfigFormat,
 }
 
-/// Output format of a kubeconfig.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KubeconfigFormat {
     /// YAML document, as kubectl writes it
@@ -100,7 +98,6 @@ enum KubeconfigFormat {
     Json,
 }
 
-/// The agent as far as a kubeconfig needs it.
 struct Target {
     name: String,
     /// Number or name, as the API accepts it.
@@ -110,19 +107,21 @@ struct Target {
 
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        if let Some(application) = &self.application {
-            let server = application.url(&self.server.server)?;
-            let name = self.context.clone().unwrap_or_else(|| application.context());
-            let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), &name)?;
-            let user = self.user_of_application()?;
-            return self.write(&server, (&name, user), (kubeconfig_output, out));
-        }
-        let target = self.target()?;
-        let front = self.front_url(&target)?;
-        let name = self.context.as_ref().unwrap_or(&target.name);
+        let (front, default_name, agent) = match &self.application {
+            Some(application) => (application.url(&self.server.server)?, application.context(), None),
+            None => {
+                let target = self.target()?;
+                (self.front_url(&target)?, target.name, Some(target.agent))
+            }
+        };
+        let name = self.context.as_ref().unwrap_or(&default_name);
         // Opened before a token is created, which would be lost if this failed.
         let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), name)?;
-        let user = self.user(&target)?;
+        let user = match (&self.oidc_issuer, &self.oidc_client_id, agent) {
+            (Some(issuer), Some(client), _) => exec(issuer, client, &self.oidc_scope),
+            (_, _, Some(agent)) => self.user(agent)?,
+            (_, _, None) => self.user_of_application()?,
+        };
         self.write(&front, (name, user), (kubeconfig_output, out))
     }
 
@@ -160,37 +159,22 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The user entry that signs in at an issuer, if one is named.
-    fn oidc_user(&self) -> Option<Value> {
-        Some(exec(
-            self.oidc_issuer.as_ref()?,
-            self.oidc_client_id.as_ref()?,
-            &self.oidc_scope,
-        ))
-    }
-
     /// The user entry for the Applications front, which accepts credentials of the control plane.
     fn user_of_application(&self) -> Result<Value, Failure> {
-        match (self.oidc_user(), &self.token_file) {
-            (Some(user), _) => Ok(user),
-            (None, Some(path)) => application::token_file(path),
-            (None, None) => Err(application::no_credential()),
-        }
+        let path = self.token_file.as_deref();
+        application::token_file(path.ok_or_else(application::no_credential)?)
     }
 
     /// The user entry for the Kubernetes front.
-    fn user(&self, target: &Target) -> Result<Value, Failure> {
-        if let Some(user) = self.oidc_user() {
-            return Ok(user);
-        }
+    fn user(&self, agent: String) -> Result<Value, Failure> {
         if let Some(path) = &self.token_file {
             let token = read(path)?;
-            return Ok(json!({ "token": bearer(&token, &target.agent)?.as_str() }));
+            return Ok(json!({ "token": bearer(&token, &agent)?.as_str() }));
         }
-        let new_token = CreateTokenRequest {
-            name: &self.token_name,
-            agent: &target.agent,
-            lifetime: self.lifetime.as_deref(),
+        let new_token = NewToken {
+            name: self.token_name.clone(),
+            agent,
+            lifetime: self.lifetime.clone(),
             expires_at: None,
             user: None,
         };
@@ -274,7 +258,6 @@ fn exec(issuer: &str, client: &str, scopes: &[String]) -> Value {
     }})
 }
 
-/// The first line of a token file.
 fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
     first_line(path, &content(path)?).map(|line| Zeroizing::new(line.to_owned()))
 }

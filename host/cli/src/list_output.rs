@@ -18,7 +18,6 @@ use super::terminal;
 /// Longest text of a table cell, in characters.
 const MAX_CELL_CHARS: usize = 100;
 
-/// `--user` and `--all`: whose items are listed.
 #[derive(Debug, Args)]
 pub(super) struct OwnerArgs {
     /// List items of this user, which requires permission
@@ -30,7 +29,6 @@ pub(super) struct OwnerArgs {
 }
 
 impl OwnerArgs {
-    /// The query parameter `user`.
     pub(super) fn parameter(&self) -> Option<String> {
         if self.all {
             Some("*".to_owned())
@@ -40,7 +38,6 @@ impl OwnerArgs {
     }
 }
 
-/// The table of a list.
 pub(super) struct Table {
     pub(super) columns: &'static [&'static str],
     pub(super) row: fn(&Value) -> Vec<String>,
@@ -72,7 +69,6 @@ pub(super) fn fetch_all(
     }
 }
 
-/// Prints the items of a response.
 pub(super) fn print_items(answer: &Value, format: Format, table: &Table, out: &mut dyn Write) -> Result<(), Failure> {
     match format {
         Format::Table if items(answer, "/items").is_empty() => print(table.empty_message, out),
@@ -90,6 +86,15 @@ pub(super) fn render_items(items: &[Value], table: &Table) -> String {
 /// Renders facts, one a line: a name with a colon, and a value.
 pub(super) fn render_facts<const N: usize>(facts: [(&str, String); N]) -> String {
     render(&[], facts.map(|(name, value)| [format!("{name}:"), clean(&value)]))
+}
+
+/// Facts, one a line, with their values in the column `width`.
+pub(super) fn aligned(width: usize, facts: &[(&str, String)]) -> String {
+    let lines: Vec<String> = facts
+        .iter()
+        .map(|(name, value)| format!("{name:width$}{value}"))
+        .collect();
+    lines.join("\n")
 }
 
 /// Renders a table without borders, below a head unless that is empty.
@@ -149,7 +154,6 @@ pub(super) fn text_at(item: &Value, pointer: &str) -> String {
     }
 }
 
-/// The time at a JSON pointer.
 pub(super) fn time_at(item: &Value, pointer: &str) -> Option<Timestamp> {
     item.pointer(pointer)?.as_str()?.parse().ok()
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use super::exit_code;
 use super::format::Format;
 use super::list_output::{join_or_dash, render, serialized_name};
 use tollgate_core::diagnostic::Diagnostic;
@@ -32,7 +33,6 @@ pub struct PluginArgs {
     output: Format,
 }
 
-/// Subcommands of `tollgate plugin`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Load all plugins and list them
@@ -79,7 +79,6 @@ enum Command {
     },
 }
 
-/// Kinds of plugins `new` can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NewWorld {
     /// Edits headers of requests and responses
@@ -189,7 +188,6 @@ fn list(
     findings(&diagnostics, err)
 }
 
-/// The row of a plugin.
 fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
     let words = |words: Vec<String>| join_or_dash(&words, ",");
     let extensions = match (summary.world, summary.extensions.as_slice()) {
@@ -216,10 +214,6 @@ fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode,
         writeln!(err, "{diagnostic}")?;
     }
     Ok(exit_code(!diagnostics.iter().any(Diagnostic::is_error)))
-}
-
-fn exit_code(is_good: bool) -> ExitCode {
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The error of a file that cannot be read or written.

@@ -4,7 +4,7 @@
 //! Security: bundles are not parsed in this process.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::EXIT_USAGE;
 use super::format::Format;
+use super::input::read_file_or_stdin;
 use super::serve::WORKER_STACK_BYTES;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
@@ -21,14 +22,12 @@ use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
 
 mod print;
 
-/// Exit code: refused or failed.
 const EXIT_FAILED: u8 = 1;
 /// Longest input of `eval` and `explain`, in bytes.
 const INPUT_BYTES: u64 = 1024 * 1024;
 
-/// Subcommands of `tollgate policy`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the test cases of policy bundles
     ///
     /// Exits with 1 if a case fails or a bundle would not be used.
@@ -36,12 +35,23 @@ pub enum Command {
                             tollgate policy test policies/extensions --threshold 90")]
     Test(TestArgs),
     /// Check whether the gateway would use policy bundles, and print what is wrong
-    Check(CheckArgs),
+    Check {
+        /// Bundles, files in bundles, or folders of bundles
+        #[arg(default_value = "policies")]
+        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Evaluate a policy bundle for one input and print the decision
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
     #[command(after_help = "Example:\n  tollgate policy eval policies/extensions --input request.yaml")]
-    Eval(EvalArgs),
+    Eval {
+        #[command(flatten)]
+        bundle: BundleArgs,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Evaluate a policy bundle for one request and print the lines that decided
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
@@ -52,9 +62,8 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
-/// Arguments of `policy test`.
 #[derive(Clone, Debug, Args)]
-pub struct TestArgs {
+pub(crate) struct TestArgs {
     /// Bundles, files in bundles, or folders of bundles
     #[arg(default_value = "policies")]
     paths: Vec<PathBuf>,
@@ -68,36 +77,10 @@ pub struct TestArgs {
     common: Common,
 }
 
-/// Arguments of `policy check`.
 #[derive(Clone, Debug, Args)]
-pub struct CheckArgs {
-    /// Bundles, files in bundles, or folders of bundles
-    #[arg(default_value = "policies")]
-    paths: Vec<PathBuf>,
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    common: Common,
-}
-
-/// Arguments of `policy eval`.
-#[derive(Clone, Debug, Args)]
-pub struct EvalArgs {
-    /// Folder of the bundle, or a file in it
-    path: PathBuf,
-    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Arguments of `policy explain`.
-#[derive(Clone, Debug, Args)]
-pub struct ExplainArgs {
-    /// Folder of the bundle, or a file in it
-    path: PathBuf,
-    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
+    bundle: BundleArgs,
     /// Method and path of a request to a cluster, such as `GET /api/v1/pods?watch=1`; replaces `request` of
     /// the input
     #[arg(long, value_name = "LINE")]
@@ -110,7 +93,16 @@ pub struct ExplainArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct Common {
+pub(crate) struct BundleArgs {
+    /// Folder of the bundle, or a file in it
+    path: PathBuf,
+    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
     /// Front that the bundle is for, if its folder has another name: `extensions`, `kubernetes`,
     /// `applications` or `applicationsets`
     #[arg(long, value_name = "NAME")]
@@ -120,27 +112,24 @@ struct Common {
     output: Format,
 }
 
-/// A bundle and the report of its check.
 struct CheckedBundle {
     directory: PathBuf,
     report: rego::CheckReport,
 }
 
-/// Runs `policy …`. Exit code: 0 done, 1 refused or failed, 64 wrong usage.
-pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
+pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     match Checker::current() {
         Ok(checker) => run_with(command, &checker, out),
         Err(error) => fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
     }
 }
 
-/// Runs `policy …` with the given checker.
-pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
+pub(crate) fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
     let (paths, common) = match command {
         Command::Test(args) => (args.paths.as_slice(), &args.common),
-        Command::Check(args) => (args.paths.as_slice(), &args.common),
-        Command::Eval(args) => (std::slice::from_ref(&args.path), &args.common),
-        Command::Explain(args) => (std::slice::from_ref(&args.path), &args.common),
+        Command::Check { paths, common } => (paths.as_slice(), common),
+        Command::Eval { bundle, common } => (std::slice::from_ref(&bundle.path), common),
+        Command::Explain(args) => (std::slice::from_ref(&args.bundle.path), &args.common),
     };
     let bundles = match find(paths, common.front.as_deref()) {
         Ok(bundles) => bundles,
@@ -156,9 +145,9 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             let checked = check(&bundles, checker, coverage);
             print::tests(out, &checked, args.threshold, common.output)
         }
-        Command::Check(_) => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
-        Command::Eval(args) => {
-            let input = |_: Front| read_input(&args.input);
+        Command::Check { .. } => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
+        Command::Eval { bundle, .. } => {
+            let input = |_: Front| read_input(&bundle.input);
             match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
                 Ok((report, _)) => print::evaluation(out, &report, common.output),
                 Err(wrong) => fail(wrong, EXIT_USAGE),
@@ -202,7 +191,7 @@ fn report(
 
 /// The input of `policy explain`, with the request of `--request` if there is one.
 fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
-    let mut input = read_input(&args.input)?;
+    let mut input = read_input(&args.bundle.input)?;
     let Some(line) = &args.request else { return Ok(input) };
     let wrong = || Diagnostic::error(None, format!("`{line}` is no method and path"));
     let (method, target) = line.split_once(' ').ok_or_else(wrong)?;
@@ -276,17 +265,9 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
 fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
     let place = path.display().to_string();
     let here = |message: String| Diagnostic::error(Location::new(place.as_str(), 0), message);
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(INPUT_BYTES + 1).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES + 1).read_to_string(&mut text))
-    };
-    match read {
-        Err(error) => Err(here(format!("the input cannot be read: {error}"))),
-        Ok(bytes) if bytes as u64 > INPUT_BYTES => Err(here(format!("the input has more than {INPUT_BYTES} bytes"))),
-        Ok(_) => rego::parse_yaml(&place, &text),
-    }
+    let text = read_file_or_stdin(path, INPUT_BYTES);
+    let text = text.map_err(|error| here(format!("the input cannot be read: {error}")))?;
+    rego::parse_yaml(&place, &text)
 }
 
 fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
@@ -300,18 +281,13 @@ fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
 /// The first line has the limits: CPU seconds and bytes of address space. They
 /// are set before anything else is read. Exit code 0 with an answer; the
 /// parent process reports any other exit code, or a signal, as a finding about the bundle.
-pub fn worker() -> ExitCode {
+pub(crate) fn worker() -> ExitCode {
     let mut job = Vec::new();
-    let mut limits = Vec::new();
+    let mut limits = String::new();
     let mut stdin = std::io::stdin().lock();
-    for byte in stdin.by_ref().bytes().take(64).map_while(Result::ok) {
-        if byte == b'\n' {
-            break;
-        }
-        limits.push(byte);
-    }
-    let limits = String::from_utf8(limits).unwrap_or_default();
-    let mut numbers = limits.split(' ').map(str::parse::<u64>);
+    // A line that cannot be read leaves the numbers missing.
+    let _ = stdin.by_ref().take(64).read_line(&mut limits);
+    let mut numbers = limits.trim_end_matches('\n').split(' ').map(str::parse::<u64>);
     let (Some(Ok(cpu)), Some(Ok(memory)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
         return ExitCode::from(EXIT_USAGE);
     };

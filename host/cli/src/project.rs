@@ -10,7 +10,6 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::client::Failure;
-use super::format::Format;
 use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
@@ -22,13 +21,20 @@ use project_client::ProjectClientArgs;
 /// Most attempts of a change that conflicts with those of other writers.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Subcommands of `tollgate project`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List projects
-    List(List),
+    List {
+        #[command(flatten)]
+        client: ProjectClientArgs,
+    },
     /// Show a project
-    Get(Get),
+    Get {
+        /// Name of the project
+        project: String,
+        #[command(flatten)]
+        client: ProjectClientArgs,
+    },
     /// Add a service account that acts for a project's Applications at a destination
     ///
     /// Appends an entry to `destinationServiceAccounts`. The first entry that matches is used, so add
@@ -40,31 +46,8 @@ pub enum Command {
     RemoveDestinationServiceAccount(EntryArgs),
 }
 
-/// Arguments of `tollgate project list`.
 #[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate project get`.
-#[derive(Debug, Args)]
-pub struct Get {
-    /// Name of the project
-    project: String,
-    #[command(flatten)]
-    client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// An entry of `destinationServiceAccounts`.
-#[derive(Debug, Args)]
-pub struct EntryArgs {
+pub(crate) struct EntryArgs {
     /// Name of the project
     project: String,
     /// URL of the destination's API server, or a pattern such as `*`
@@ -79,16 +62,13 @@ pub struct EntryArgs {
     service_account_namespace: Option<String>,
     #[command(flatten)]
     client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::List(list) => list.run(out),
-            Self::Get(get) => get.run(out),
+            Self::List { client } => print_items(&client.open()?.list()?, client.output, &TABLE, out),
+            Self::Get { project, client } => Ok(client.output.show(&client.open()?.get(project)?, describe, out)?),
             Self::AddDestinationServiceAccount(args) => {
                 let entry = args.read()?;
                 args.refuse_wildcards()?;
@@ -96,24 +76,6 @@ impl Command {
             }
             Self::RemoveDestinationServiceAccount(args) => args.change("removed", &args.read()?, change::remove, out),
         }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let table = Table {
-            columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
-            row,
-            empty_message: "No projects found.",
-        };
-        print_items(&self.client.open()?.list()?, self.output, &table, out)
-    }
-}
-
-impl Get {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let object = self.client.open()?.get(&self.project)?;
-        Ok(self.output.show(&object, describe, out)?)
     }
 }
 
@@ -159,7 +121,7 @@ impl EntryArgs {
         } = entry;
         let message =
             format!("project {name}: {done} service account {account} for server {server}, namespace {namespace}");
-        Ok(self.output.show(&changed, |_| message, out)?)
+        Ok(self.client.output.show(&changed, |_| message, out)?)
     }
 
     fn read(&self) -> Result<Entry, Failure> {
@@ -178,6 +140,12 @@ impl EntryArgs {
         })
     }
 }
+
+const TABLE: Table = Table {
+    columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
+    row,
+    empty_message: "No projects found.",
+};
 
 fn row(item: &Value) -> Vec<String> {
     let one = |pointer: &str, keys: &[&str], many: &str| match items(item, pointer) {
@@ -202,7 +170,6 @@ fn row(item: &Value) -> Vec<String> {
     ]
 }
 
-/// Describes a project for people.
 fn describe(object: &Value) -> String {
     let facts = render_facts([
         ("Name", text_at(object, "/metadata/name")),

@@ -28,14 +28,11 @@ mod tests;
 use input::{OtherPolicyArgs, PolicyArgs};
 use manifest::ManifestArgs;
 
-/// Exit code: refused, or no.
 const EXIT_NO: u8 = 1;
-/// Exit code: differences found.
 const EXIT_DIFFERENT: u8 = 2;
 
-/// Arguments of `tollgate rbac`.
 #[derive(Args, Clone, Debug)]
-pub struct RbacCommand {
+pub(crate) struct RbacCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -73,7 +70,6 @@ enum Action {
     Manifest(ManifestArgs),
 }
 
-/// `--semantics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SemanticsArg {
     /// As Argo CD evaluates
@@ -179,8 +175,7 @@ struct DiffArgs {
 }
 
 impl RbacCommand {
-    /// Runs the command: results go to `out`, findings and errors to standard error.
-    pub fn run(self, out: &mut dyn Write) -> ExitCode {
+    pub(crate) fn run(self, out: &mut dyn Write) -> ExitCode {
         self.run_with(out, &mut super::stderr())
     }
 
@@ -217,7 +212,6 @@ fn compiled(loaded: Loaded<Rbac>, stderr: &mut dyn Write) -> Result<Rbac, Error>
     }
 }
 
-/// The answer of `can` as JSON or YAML.
 #[derive(Serialize)]
 struct CanAnswer {
     allowed: bool,
@@ -306,7 +300,6 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> R
     Ok(if explanation.is_allowed() { 0 } else { EXIT_NO })
 }
 
-/// The answer of `validate` as JSON or YAML.
 #[derive(Serialize)]
 struct Findings<'a> {
     valid: bool,
@@ -338,7 +331,6 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
     Ok(if refused { EXIT_NO } else { 0 })
 }
 
-/// The answer of `diff` as JSON or YAML.
 #[derive(Serialize)]
 struct Differences {
     left: String,

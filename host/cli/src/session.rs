@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use reqwest::Method;
 use serde_json::Value;
 
@@ -13,38 +13,29 @@ use super::format::Format;
 use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, text_at, time_at};
 use tollgate_core::session::SessionId;
 
-/// Subcommands of `tollgate session`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List active sessions and browser sessions
-    List(List),
+    List {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// List only sessions at this agent, by name or number
+        #[arg(long)]
+        agent: Option<String>,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
     /// Revoke sessions and end the requests they have open
-    Revoke(Revoke),
-}
-
-/// Arguments of `tollgate session list`.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    /// List only sessions at this agent, by name or number
-    #[arg(long)]
-    agent: Option<String>,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate session revoke`.
-#[derive(Debug, Args)]
-pub struct Revoke {
-    /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
-    #[arg(required = true, value_parser = session)]
-    ids: Vec<SessionId>,
-    #[command(flatten)]
-    server: Server,
+    Revoke {
+        /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
+        #[arg(required = true, value_parser = session)]
+        ids: Vec<SessionId>,
+        #[command(flatten)]
+        server: Server,
+    },
 }
 
 fn session(text: &str) -> Result<SessionId, &'static str> {
@@ -54,35 +45,32 @@ fn session(text: &str) -> Result<SessionId, &'static str> {
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::List(list) => list.run(out),
-            Self::Revoke(revoke) => revoke.run(out),
-        }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let mut answer = fetch_all(&self.server, "sessions", query, hint)?;
-        if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
-            // Latest first, across pages too.
-            items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
-        }
-        print_items(&answer, self.output, &TABLE, out)
-    }
-}
-
-impl Revoke {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        for id in &self.ids {
-            let id = id.to_string();
-            let answer = self.server.request(Method::DELETE, &["sessions", &id], hint).json()?;
-            print(&format!("session {id} revoked"), out)?;
-            if let Some(note) = answer.get("note").and_then(Value::as_str) {
-                print(note, out)?;
+            Self::List {
+                owner,
+                agent,
+                server,
+                output,
+            } => {
+                let query = [("user", owner.parameter()), ("agent", agent.clone())];
+                let mut answer = fetch_all(server, "sessions", query, hint)?;
+                if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+                    // Latest first, across pages too.
+                    items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
+                }
+                print_items(&answer, *output, &TABLE, out)
             }
+            Self::Revoke { ids, server } => ids.iter().try_for_each(|id| revoke(server, id, out)),
         }
-        Ok(())
+    }
+}
+
+fn revoke(server: &Server, id: &SessionId, out: &mut dyn Write) -> Result<(), Failure> {
+    let id = id.to_string();
+    let answer = server.request(Method::DELETE, &["sessions", &id], hint).json()?;
+    print(&format!("session {id} revoked"), out)?;
+    match answer.get("note").and_then(Value::as_str) {
+        Some(note) => print(note, out),
+        None => Ok(()),
     }
 }
 

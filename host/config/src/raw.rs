@@ -71,9 +71,8 @@ struct RawPolicies {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRbac {
-    #[serde(default)]
     semantics: RbacSemantics,
 }
 
@@ -85,17 +84,15 @@ struct RawExtensions {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawApplications {
     compat: Option<ServiceAccountSemantics>,
-    #[serde(default)]
     gateway_identity: GatewayIdentity,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClusters {
-    #[serde(default)]
     forward: bool,
     renew_after: Option<String>,
 }
@@ -384,7 +381,6 @@ impl<'a> SettingsValidator<'a> {
         self.find(Severity::Error, key, format!("`{key}` {message}"));
     }
 
-    /// Adds a finding about the value of `key`.
     fn find(&mut self, severity: Severity, key: &str, message: String) {
         self.findings.push(Diagnostic {
             severity,

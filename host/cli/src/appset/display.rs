@@ -11,10 +11,8 @@ use serde_json::Value;
 use crate::list_output::{Table, items, render_facts, render_items, text_at};
 use crate::terminal::{escape_block, escape_line};
 
-/// Most Applications that a question lists.
 const MAX_LISTED_APPLICATIONS: usize = 10;
 
-/// `--color` and the variable `NO_COLOR`.
 #[derive(Debug, Args)]
 pub(super) struct Colors {
     /// Whether to color diffs
@@ -36,17 +34,14 @@ enum ColorMode {
     Never,
 }
 
-/// Whether diffs have colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiffStyle {
-    /// None.
     Plain,
     /// Added, removed and hunk lines each have a color.
     Colored,
 }
 
 impl Colors {
-    /// The style of diffs on standard output.
     pub(super) fn diff_style(&self) -> DiffStyle {
         let forbidden = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
         match self.color {
@@ -88,7 +83,6 @@ pub(super) fn qualified(item: &Value) -> String {
     }
 }
 
-/// A row of the list.
 pub(super) fn row(item: &Value) -> Vec<String> {
     // Of several sources the first is shown.
     let source = |key: &str| match text_at(item, &format!("/spec/template/spec/source/{key}")) {
@@ -116,7 +110,6 @@ fn project(item: &Value) -> String {
     }
 }
 
-/// Names of its generators.
 fn generators(item: &Value) -> String {
     let names = items(item, "/spec/generators").iter().filter_map(Value::as_object);
     let names = names.flat_map(|entry| entry.keys().filter(|key| *key != "selector"));
@@ -134,7 +127,6 @@ const CONDITIONS: Table = Table {
     empty_message: "",
 };
 
-/// Describes an ApplicationSet for people.
 pub(super) fn describe(object: &Value) -> String {
     let facts = render_facts([
         ("Name", qualified(object)),
@@ -209,7 +201,6 @@ fn changes(answer: &Value, style: DiffStyle) -> String {
     shown
 }
 
-/// Describes the deletion of a set.
 pub(super) fn deleted(name: &str, answer: &Value) -> String {
     let text = format!(
         "applicationset {} deleted\n{}",

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use super::local::LocalClusters;
 use super::{Explain, Failure};
-use crate::list_output::render_flush;
+use crate::exit_code;
+use crate::list_output::{aligned, render_flush};
 use tollgate_gateway::cluster_access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
@@ -67,10 +68,7 @@ impl Explain {
         let local = LocalClusters::load(&self.settings.config)?;
         let report = local.runtime.block_on(report(local.find(&self.cluster)?));
         self.output.show(&report, Report::table, out)?;
-        Ok(match report.failure {
-            None => ExitCode::SUCCESS,
-            Some(_) => ExitCode::FAILURE,
-        })
+        Ok(exit_code(report.failure.is_none()))
     }
 }
 
@@ -159,38 +157,31 @@ impl Report {
     }
 
     fn table(&self) -> String {
-        let mut lines = vec![format!("cluster   {} {}", self.cluster, self.server)];
-        lines.push(format!("provider  {}", self.provider));
-        if let Some(key) = &self.key {
-            lines.push(format!("key       {key}"));
-        }
+        let mut facts = vec![
+            ("cluster", format!("{} {}", self.cluster, self.server)),
+            ("provider", self.provider.clone()),
+        ];
+        facts.extend(self.key.iter().map(|key| ("key", key.clone())));
+        let mut text = aligned(10, &facts);
         if !self.requests.is_empty() {
             let head = ["METHOD", "HOST", "PATH", "STATUS", "MS"];
             let table = render_flush(&head, self.requests.iter().map(row));
-            lines.push(format!("\n{table}\n"));
+            text.push_str(&format!("\n\n{table}\n"));
         }
-        match &self.failure {
-            Some(MintFailure { code, message, .. }) => {
-                lines.push(format!("result    {} {code}: {message}", self.result));
-            }
-            None => lines.push(format!(
-                "result    {} ({})",
-                self.result,
-                self.kind.unwrap_or("nothing")
-            )),
-        }
-        let times = [
+        let result = match &self.failure {
+            Some(MintFailure { code, message, .. }) => format!("{} {code}: {message}", self.result),
+            None => format!("{} ({})", self.result, self.kind.unwrap_or("nothing")),
+        };
+        let mut facts = vec![("result", result)];
+        for (name, at) in [
             ("expires", &self.expires_at),
             ("renewed", &self.renewed_at),
             ("used till", &self.used_until),
-        ];
-        for (name, at) in times {
-            if let Some(at) = at {
-                lines.push(format!("{name:<9} {at}"));
-            }
+        ] {
+            facts.extend(at.iter().map(|at| (name, at.clone())));
         }
-        lines.extend(self.warnings.iter().map(|warning| format!("warning   {warning}")));
-        lines.join("\n")
+        facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
+        format!("{text}\n{}", aligned(10, &facts))
     }
 }
 

@@ -30,7 +30,6 @@ pub(super) struct LocalClusters {
 }
 
 impl LocalClusters {
-    /// Loads settings, state and plugins.
     pub(super) fn load(settings: &Path) -> Result<Self, Failure> {
         let config = require_loaded(raw::load(settings))?;
         let runtime = runtime()?;
@@ -76,7 +75,6 @@ pub(crate) fn loader(config: Arc<Config>, runtime: &Runtime) -> Result<(Loader, 
     Ok((loader, cache))
 }
 
-/// Mints the credential of one cluster.
 pub(super) fn fetch(
     settings: &Path,
     cluster: &str,

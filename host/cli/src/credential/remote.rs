@@ -6,7 +6,6 @@ use zeroize::Zeroizing;
 
 use super::{ExecCredentialVersion, Failure, Server};
 
-/// Requests the credential from the gateway.
 pub(super) fn fetch(
     server: &Server,
     cluster: &str,

@@ -17,7 +17,6 @@ use crate::client::{Failure, base_url, wrong_url};
 /// encoded dots.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// An Application by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApplicationName {
     namespace: String,
@@ -40,7 +39,6 @@ impl FromStr for ApplicationName {
 }
 
 impl ApplicationName {
-    /// Name of the context.
     pub(super) fn context(&self) -> String {
         format!("{}-{}", self.namespace, self.name)
     }
@@ -92,11 +90,9 @@ pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
     Ok(json!({ "tokenFile": absolute }))
 }
 
-/// Names the commands that print a token.
 const CREDENTIALS: &str = "`argocd account session-token`, `argocd account generate-token` and \
                            `argocd proj role create-token` print one";
 
-/// The failure if no credential is given.
 pub(super) fn no_credential() -> Failure {
     Failure::new(
         "kubeconfig.credential",

@@ -26,9 +26,7 @@ const EXTENSION: &str = "tollgate.dev/token";
 /// Longest kubeconfig that is replaced, in bytes.
 const FILE_BYTES: u64 = 1024 * 1024;
 
-/// Where a kubeconfig goes.
 pub(super) enum KubeconfigOutput<'a> {
-    /// Standard output.
     Stdout,
     /// A file, the draft that replaces it, and the ids of the tokens in the kubeconfig being replaced.
     File {
@@ -38,7 +36,6 @@ pub(super) enum KubeconfigOutput<'a> {
     },
 }
 
-/// A user entry with a new token.
 pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
     let extension = json!({ "name": EXTENSION, "extension": { "id": id } });
     json!({ "token": bearer, "extensions": [extension] })

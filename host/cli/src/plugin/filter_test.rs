@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Format, at, exit_code, findings};
+use super::{Error, Format, at, findings};
+use crate::exit_code;
 use crate::list_output::{join_or_dash, render};
 use tollgate_plugin::{CallError, FilterContext, HeaderFilter, Runtime};
 
@@ -30,7 +31,6 @@ struct RawMessage {
     response: Option<RawResponse>,
 }
 
-/// The backend's answer.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawResponse {
@@ -47,7 +47,6 @@ enum Values {
     Several(Vec<String>),
 }
 
-/// The outcome of the test.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

@@ -43,7 +43,6 @@ const WIT_FILES: &[(&str, &str)] = &[
     ("world.wit", include_str!("../../../../wit/world.wit")),
 ];
 
-/// Files that are the same in every new plugin.
 const SHARED: &[(&str, &str)] = &[
     ("build/src/plugins.rs", include_str!("../../../../xtask/src/plugins.rs")),
     ("build/src/main.rs", include_str!("new/build.rs")),
@@ -55,7 +54,6 @@ const SHARED: &[(&str, &str)] = &[
     (".gitignore", "/target\n/build/target\n"),
 ];
 
-/// The files of one kind of plugin.
 struct Template {
     /// Folder of the SDK's crate.
     sdk: &'static str,

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{Error, Format, at, exit_code};
+use super::{Error, Format, at};
+use crate::exit_code;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 

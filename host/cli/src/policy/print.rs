@@ -5,18 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{CheckedBundle, EXIT_FAILED, Format};
+use super::{CheckedBundle, Format};
+use crate::exit_code;
 use crate::list_output::render;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage};
-
-fn exit(good: bool) -> ExitCode {
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_FAILED)
-    }
-}
 
 fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)
@@ -53,7 +46,6 @@ fn ranges(lines: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// `policy test`.
 pub(super) fn tests(out: &mut dyn Write, checked: &[CheckedBundle], threshold: Option<u8>, output: Format) -> ExitCode {
     let enough = |report: &CheckReport| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
     let good = checked
@@ -67,7 +59,7 @@ pub(super) fn tests(out: &mut dyn Write, checked: &[CheckedBundle], threshold: O
         }
         Format::Table => checked.iter().try_for_each(|bundle| test_text(out, bundle, threshold)),
     });
-    exit(good)
+    exit_code(good)
 }
 
 fn test_value(bundle: &CheckedBundle) -> Value {
@@ -83,7 +75,6 @@ fn test_value(bundle: &CheckedBundle) -> Value {
     value
 }
 
-/// A duration in a readable unit.
 fn time(micros: u64) -> String {
     match micros {
         ..1_000 => format!("{micros} µs"),
@@ -140,7 +131,6 @@ fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>)
     }
 }
 
-/// `policy check`.
 pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: Format) -> ExitCode {
     let good = checked.iter().all(|bundle| !refused(&bundle.report));
     drop(match output {
@@ -162,7 +152,7 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: For
             writeln!(out, "{}: {word}, {} cases", directory.display(), report.cases.len())
         }),
     });
-    exit(good)
+    exit_code(good)
 }
 
 fn print_findings(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {
@@ -178,7 +168,7 @@ pub(super) fn explanation(
     output: Format,
 ) -> ExitCode {
     drop(explain(out, (report, source), output));
-    exit(is_decided(report))
+    exit_code(is_decided(report))
 }
 
 fn explain(
@@ -239,7 +229,7 @@ pub(super) fn evaluation(out: &mut dyn Write, report: &CheckReport, output: Form
         (Some(decision), _) => output.print(decision, out),
         (None, _) => output.print(&json!({"findings": report.diagnostics}), out),
     });
-    exit(is_decided(report))
+    exit_code(is_decided(report))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::client::{Failure, Server, runtime};
+use crate::format::Format;
 use crate::print_error;
 use tollgate_config::{Config, raw};
 use tollgate_gateway::projects::update::{self, change};
@@ -18,9 +19,8 @@ use tollgate_state::write::{self, ObjectKey, ResourceVersion, WritableKind, Writ
 /// Reason code of a write that is based on an older version.
 pub(super) const CONFLICT: &str = "conflict";
 
-/// `--config`, or `--server` and its options.
 #[derive(Debug, Args)]
-pub(super) struct ProjectClientArgs {
+pub(crate) struct ProjectClientArgs {
     /// Settings file of the gateway whose state to read and write, unless --server is given
     #[arg(
         short,
@@ -39,14 +39,14 @@ pub(super) struct ProjectClientArgs {
     /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE", requires = "server")]
     certificate_authority: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Format,
 }
 
-/// Reads and writes projects.
 #[derive(Debug)]
 pub(super) enum ProjectClient {
-    /// The state that the settings name.
     State(Box<Config>),
-    /// A gateway's API.
     Gateway(Server),
 }
 
@@ -74,7 +74,6 @@ impl ProjectClientArgs {
 }
 
 impl ProjectClient {
-    /// Every project, as a list of the API.
     pub(super) fn list(&self) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
@@ -92,7 +91,6 @@ impl ProjectClient {
         }
     }
 
-    /// One project, with its version.
     pub(super) fn get(&self, name: &str) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
@@ -126,7 +124,6 @@ impl ProjectClient {
     }
 }
 
-/// Reads or writes the state.
 fn with_writer<T>(config: &Config, work: impl AsyncFnOnce(Writer) -> Result<T, write::Error>) -> Result<T, Failure> {
     let done = async { work(Writer::open(config).await?).await };
     runtime()?.block_on(done).map_err(|error| state_failure(&error))
@@ -152,7 +149,6 @@ fn state_failure(error: &write::Error) -> Failure {
     }
 }
 
-/// A change that is refused.
 pub(super) fn change_failure(error: &change::Error) -> Failure {
     let code = match error {
         change::Error::Present => "project.present",

@@ -67,7 +67,6 @@ pub(super) struct ManifestArgs {
     service_accounts: Vec<ServiceAccount>,
 }
 
-/// `--mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
     /// Verb `impersonate`, which every Kubernetes version has
@@ -80,14 +79,12 @@ enum ModeArg {
     Both,
 }
 
-/// The grants that the selected agents of one cluster require.
 struct RequiredGrants {
     cluster: String,
     agents: Vec<String>,
     grants: ImpersonationGrants,
 }
 
-/// Prints the roles.
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     if args.applications {
         return applications::run(args, out, stderr);
@@ -178,29 +175,27 @@ impl ManifestArgs {
         settings: &tollgate_config::Kubernetes,
         mapping: &ImpersonationMapping,
     ) -> Result<RequiredGrants, Error> {
-        let mut required: Option<RequiredGrants> = None;
-        for (agent, binding) in self.selected_agents(resources)? {
-            let of = ImpersonationGrants::of(agent, NameSources { settings, mapping });
-            let before = required.take().unwrap_or_else(|| RequiredGrants {
-                cluster: binding.cluster.clone(),
-                agents: Vec::new(),
-                grants: ImpersonationGrants::default(),
-            });
-            if before.cluster != binding.cluster {
-                return Err(Error::Usage(format!(
-                    "`{}` is an agent of cluster `{}`, others are of `{}`: name agents of one cluster with --agent",
-                    agent.name, binding.cluster, before.cluster
-                )));
-            }
-            let mut agents = before.agents;
-            agents.push(format!("{} ({})", agent.name, binding.id));
-            required = Some(RequiredGrants {
-                agents,
-                grants: before.grants.union(of),
-                ..before
-            });
+        let selected = self.selected_agents(resources)?;
+        let Some((_, first)) = selected.first() else {
+            return Err(Error::Failed("the state folder has no agents".to_owned()));
+        };
+        if let Some((agent, binding)) = selected.iter().find(|(_, binding)| binding.cluster != first.cluster) {
+            return Err(Error::Usage(format!(
+                "`{}` is an agent of cluster `{}`, others are of `{}`: name agents of one cluster with --agent",
+                agent.name, binding.cluster, first.cluster
+            )));
         }
-        required.ok_or_else(|| Error::Failed("the state folder has no agents".to_owned()))
+        let grants = selected
+            .iter()
+            .map(|(agent, _)| ImpersonationGrants::of(agent, NameSources { settings, mapping }));
+        let names = selected
+            .iter()
+            .map(|(agent, binding)| format!("{} ({})", agent.name, binding.id));
+        Ok(RequiredGrants {
+            cluster: first.cluster.clone(),
+            agents: names.collect(),
+            grants: grants.fold(ImpersonationGrants::default(), ImpersonationGrants::union),
+        })
     }
 
     /// The agents that `--agent` names, each once, or all.

@@ -10,16 +10,12 @@ use super::SettingsValidator;
 use crate::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawApplicationSets {
     compat: Option<ApplicationSetChecks>,
-    #[serde(default)]
     namespaces: Vec<String>,
-    #[serde(default)]
     repositories: Vec<String>,
-    #[serde(default)]
     limits: RawLimits,
-    #[serde(default)]
     git: RawGit,
     concurrency: Option<usize>,
     max_deletions: Option<u64>,

@@ -20,7 +20,6 @@ use super::SettingsValidator;
 use crate::{Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
 use tollgate_core::diagnostic::Loaded;
 
-/// Bounds of `jwksMaxAge`.
 const JWKS_MAX_AGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 60 * 60));
 /// Most issuers of one gateway (Kubernetes' bound).
 const MAX_ISSUERS: usize = 64;
@@ -37,7 +36,6 @@ pub struct RawAuthentication {
     anonymous: bool,
 }
 
-/// One entry of `jwt`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawIssuerEntry {
@@ -100,7 +98,6 @@ struct RawPrefixedClaim {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClaim {
     claim: Option<String>,
-    /// CEL over `claims`, instead of `claim`.
     expression: Option<String>,
 }
 

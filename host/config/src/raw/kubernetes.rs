@@ -26,32 +26,24 @@ const AGENT_CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
 const DAY: u64 = 24 * 60 * 60;
 const YEAR: u64 = 365 * DAY;
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawKubernetes {
-    #[serde(default)]
     authorizer: RawAuthorizer,
     platform_secret_file: Option<PathBuf>,
-    #[serde(default)]
     allowed_origins: Vec<String>,
     agent_claim: Option<String>,
-    #[serde(default)]
     jwt: Vec<RawIssuerEntry>,
-    #[serde(default)]
     users: Vec<UserClaimMapping>,
     #[serde(rename = "publicURL")]
     public_url: Option<String>,
-    #[serde(default)]
     cookie: RawCookie,
-    #[serde(default)]
     cache: RawCache,
     longest_token: Option<String>,
     max_groups: Option<usize>,
-    #[serde(default)]
     audit: RawAudit,
 }
 
-/// `embedded`, or `remote` with its address.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuthorizer {

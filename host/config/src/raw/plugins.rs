@@ -16,11 +16,9 @@ use tollgate_core::plugin::Import;
 
 mod pod;
 
-/// Longest wall time of one call.
 const MAX_CALL_TIME: Duration = Duration::from_secs(10);
 /// Least memory a guest can start with: one page.
 const MIN_MEMORY_BYTES: u64 = 64 << 10;
-/// Most memory a guest may have.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
 #[derive(Debug, Default, Deserialize)]
@@ -111,7 +109,6 @@ impl RawPlugins {
     }
 }
 
-/// Checks the values of the section and collects diagnostics.
 struct PluginsValidator<'a> {
     file: &'a Arc<str>,
     diagnostics: &'a mut Vec<Diagnostic>,

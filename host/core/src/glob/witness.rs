@@ -69,7 +69,6 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
     }
 }
 
-/// The characters that occur in the pattern.
 fn collect_chars(nodes: &[Node], chars: &mut Vec<char>) {
     for node in nodes {
         match node {
@@ -109,7 +108,6 @@ impl Nfa {
         })
     }
 
-    /// The shortest text that both automata accept.
     fn shortest_common_text(&self, other: &Self) -> Option<String> {
         let listed = self.alphabet.iter().chain(&other.alphabet).copied();
         let alphabet: BTreeSet<char> = listed.chain([FILLER]).collect();

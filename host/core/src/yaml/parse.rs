@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag, options};
 
-use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
+use super::{Content, Entry, Node, Parsed, Problem, Style};
 
 /// Most nodes that a document may gain through aliases. Real documents use a handful; ten nested
 /// "billion laughs" levels would need ten thousand million.
@@ -144,7 +144,7 @@ impl Builder {
     fn alias(&mut self, id: usize, at: (u32, u32)) {
         let node = self.aliased_node(id).unwrap_or_else(|problem| {
             self.fail(at, problem);
-            Rc::new(Node::null(at))
+            Rc::new(Node::new(Content::scalar("", Style::Plain), at))
         });
         self.attach(node, 0);
     }
@@ -177,14 +177,10 @@ impl Builder {
                 (Content::Mapping(entries), node_count, depth)
             }
         };
-        let (line, column) = open.at;
         let node = Node {
-            content,
-            line,
-            column,
-            text_line: line,
             node_count,
             depth,
+            ..Node::new(content, open.at)
         };
         self.attach(Rc::new(node), open.anchor);
     }
@@ -322,16 +318,9 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
     } else {
         written
     };
-    let content = Content::Scalar(Scalar {
-        text: Rc::from(text),
-        style,
-    });
     Node {
-        content,
-        line,
-        column,
         text_line,
         node_count: text_node_count(text).saturating_add(1),
-        depth: 0,
+        ..Node::new(Content::scalar(text, style), (line, column))
     }
 }

@@ -18,7 +18,6 @@ use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED_NAMESPACES, ServiceAccountName};
 use tollgate_state::{Cluster, source};
 
-/// Comment at the start of the output.
 const HEADER: &str = "\
 # Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the
 # gateway's credential act as those of kube-system, and so take over the cluster.
@@ -26,7 +25,6 @@ const HEADER: &str = "\
 # longer; all objects have the label tollgate.dev/roles=applications.
 ";
 
-/// Prints the roles.
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let (needs, keys) = args.of_applications()?;
     let cluster = name(&needs.cluster);
