@@ -2,60 +2,37 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 
-use super::client::{ApiRequest, Failure, Server, runtime};
+use super::client::{Failure, Server};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, print_items, text_at};
+use super::list_output::{OwnerArgs, Table, items, join_or_dash, print_items, text_at};
 
-/// Subcommands of `tollgate agent`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List agents shared with you, and your roles on them
-    List(List),
-}
-
-/// Arguments of `tollgate agent list`.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    List {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        match self {
-            Self::List(list) => list.run(out),
-        }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.owner.parameter())];
-        let answer = runtime()?.block_on(fetch(&self.server, &query))?;
-        let table = Table {
-            columns: &["NAME", "ID", "CLUSTER", "ACCESS-AS", "ROLES"],
-            row: &row,
-            empty_message: "No agents found.",
-        };
-        print_items(&answer, self.output, &table, out)
+        let Self::List { owner, server, output } = self;
+        print_items(&fetch(server, owner.parameter())?, *output, &TABLE, out)
     }
 }
 
 /// Requests the agents that the caller may use.
-pub(super) async fn fetch(server: &Server, query: &[(&str, Option<String>)]) -> Result<Value, Failure> {
-    let request = ApiRequest {
-        query,
-        ..ApiRequest::get(&["agents"], hint)
-    };
-    server.send_json(request).await
+pub(super) fn fetch(server: &Server, user: Option<String>) -> Result<Value, Failure> {
+    server.get(&["agents"], hint).query([("user", user)]).json()
 }
 
 fn hint(reason: &str) -> Option<&'static str> {
@@ -65,31 +42,23 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
+const TABLE: Table = Table {
+    columns: &["NAME", "ID", "CLUSTER", "ACCESS-AS", "ROLES"],
+    row,
+    empty_message: "No agents found.",
+};
+
 fn row(item: &Value) -> Vec<String> {
-    let roles = item.get("roles").and_then(Value::as_array);
-    let roles: Vec<String> = roles
-        .map(Vec::as_slice)
-        .unwrap_or_default()
-        .iter()
-        .map(|role| {
-            let highest = role
-                .get("roles")
-                .and_then(Value::as_array)
-                .and_then(|roles| roles.last());
-            let highest = highest.and_then(Value::as_str).unwrap_or("-");
-            format!("{} ({highest})", text_at(role, "/path"))
-        })
-        .collect();
-    let roles = if roles.is_empty() {
-        "-".to_owned()
-    } else {
-        roles.join(", ")
+    let role = |role: &Value| {
+        let highest = items(role, "/roles").last().and_then(Value::as_str);
+        format!("{} ({})", text_at(role, "/path"), highest.unwrap_or("-"))
     };
+    let roles: Vec<String> = items(item, "/roles").iter().map(role).collect();
     vec![
         text_at(item, "/name"),
         text_at(item, "/id"),
         text_at(item, "/cluster"),
         text_at(item, "/accessAs"),
-        roles,
+        join_or_dash(&roles, ", "),
     ]
 }

@@ -3,33 +3,28 @@
 //! answer from a configuration that the gateway would refuse.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tabled::Tabled;
-use tabled::settings::Style;
 
+use super::answer::{Error, SettingsArgs, require_loaded};
 use super::format::Format;
-use super::{EXIT_NO_ANSWER, EXIT_USAGE};
-use tollgate_config::ImpersonationMode;
-use tollgate_config::raw;
-use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
+use super::list_output::{aligned, render_flush};
+use tollgate_config::{ImpersonationMode, raw};
+use tollgate_core::diagnostic::{Diagnostic, Location, one_line, with_causes};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
-    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules,
+    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
 };
 use tollgate_state::{ObjectName, source};
 
-/// Exit code if requests are refused.
 const EXIT_REFUSED: u8 = 1;
 /// Longest text of a table cell, in bytes.
 const MAX_CELL_BYTES: usize = 120;
 
-/// Subcommands of `tollgate app`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show which service account acts for an Application
     ///
     /// Also prints the entries of `destinationServiceAccounts` that were tried, and which one decided.
@@ -37,43 +32,21 @@ pub enum Command {
     Identity(Identity),
 }
 
-/// Arguments of `tollgate app identity`.
 #[derive(Args, Clone, Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// Application; without NAMESPACE, in the control plane's namespace
     #[arg(value_name = "NAMESPACE/NAME")]
     application: String,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("`{0}` is not NAME or NAMESPACE/NAME")]
-    Usage(String),
-    #[error("the configuration is refused")]
-    Refused(Vec<Diagnostic>),
-    #[error("there is no application `{name}` in namespace `{namespace}`")]
-    Unknown { namespace: String, name: String },
-    #[error("the answer cannot be written: {0}")]
-    Output(#[from] std::io::Error),
-}
-
-/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Answer {
-    application: ObjectRef,
+    application: ObjectName,
     project: String,
     destination: Destination,
     mode: &'static str,
@@ -81,16 +54,10 @@ struct Answer {
     refused: bool,
     /// Why no account acts, or would not in mode `enforce`.
     error: Option<Problem>,
-    account: Option<ObjectRef>,
+    account: Option<ServiceAccountName>,
     decided_by: Option<DecidedBy>,
     impersonates: ImpersonationView,
     tried: Vec<TriedEntry>,
-}
-
-#[derive(Debug, Serialize)]
-struct ObjectRef {
-    namespace: String,
-    name: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,19 +96,7 @@ struct TriedEntry {
     why: &'static str,
 }
 
-#[derive(Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row {
-    entry: usize,
-    server: String,
-    namespace: String,
-    account: String,
-    place: String,
-    why: &'static str,
-}
-
 impl Command {
-    /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self {
             Self::Identity(identity) => identity.run_with(out, &mut super::stderr()),
@@ -151,25 +106,15 @@ impl Command {
 
 impl Identity {
     fn run_with(&self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
-        let error = match self.answer(stderr).and_then(|answer| self.print(&answer, out)) {
-            Ok(code) => return ExitCode::from(code),
-            Err(error) => error,
-        };
-        if let Error::Refused(findings) = &error {
-            for finding in findings {
-                // Nothing is left to do when standard error is closed.
-                let _ = writeln!(stderr, "{finding}");
-            }
-        }
-        let _ = writeln!(stderr, "tollgate: {error}");
-        ExitCode::from(match error {
-            Error::Usage(_) => EXIT_USAGE,
-            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => EXIT_NO_ANSWER,
-        })
+        let answer = self.answer(stderr).and_then(|answer| {
+            self.output.show(&answer, Answer::table, out)?;
+            Ok(if answer.refused { EXIT_REFUSED } else { 0 })
+        });
+        ExitCode::from(answer.unwrap_or_else(|error| error.report(stderr)))
     }
 
     fn answer(&self, stderr: &mut dyn Write) -> Result<Answer, Error> {
-        let config = require_loaded(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.settings.config))?;
         let name = self.name(&config.control_plane_namespace)?;
         let settings = config.applications.unwrap_or_else(|| {
             let _ = writeln!(
@@ -184,13 +129,16 @@ impl Identity {
         let index = ApplicationIndex::build(&resources, &rules, settings.mode, None);
         let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
         if !errors.is_empty() {
-            return Err(Error::Refused(errors));
+            return Err(Error::Refused {
+                what: "configuration",
+                findings: errors,
+            });
         }
         let ObjectName { namespace, name } = name;
-        match index.find(&namespace, &name) {
-            Some(indexed) => Ok(Answer::of(indexed, index.mode, &rules)),
-            None => Err(Error::Unknown { namespace, name }),
-        }
+        let indexed = index
+            .find(&namespace, &name)
+            .ok_or_else(|| Error::Failed(format!("there is no application `{name}` in namespace `{namespace}`")))?;
+        Ok(Answer::of(indexed, index.mode, &rules))
     }
 
     fn name(&self, control_plane_namespace: &str) -> Result<ObjectName, Error> {
@@ -199,25 +147,16 @@ impl Identity {
             None => (control_plane_namespace, self.application.as_str()),
         };
         if namespace.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(Error::Usage(self.application.clone()));
+            return Err(Error::Usage(format!(
+                "`{}` is not NAME or NAMESPACE/NAME",
+                self.application
+            )));
         }
         Ok(ObjectName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
     }
-
-    fn print(&self, answer: &Answer, out: &mut dyn Write) -> Result<u8, Error> {
-        match self.output {
-            Format::Table => out.write_all(answer.table().as_bytes())?,
-            Format::Json | Format::Yaml => self.output.print(answer, out)?,
-        }
-        Ok(if answer.refused { EXIT_REFUSED } else { 0 })
-    }
-}
-
-fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
-    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 
 impl Answer {
@@ -233,10 +172,7 @@ impl Answer {
             ImpersonationMode::Off | ImpersonationMode::Audit => indexed.project.is_none() || cluster.is_none(),
         };
         Self {
-            application: ObjectRef {
-                namespace: application.name.namespace.clone(),
-                name: application.name.name.clone(),
-            },
+            application: application.name.clone(),
             project: application.project.clone(),
             destination: Destination {
                 name: cluster.map(|cluster| cluster.name.clone()),
@@ -249,13 +185,10 @@ impl Answer {
                 code: error.code(),
                 message: with_causes(error),
             }),
-            account: account.map(|account| ObjectRef {
-                namespace: account.namespace.clone(),
-                name: account.name.clone(),
-            }),
+            account: account.cloned(),
             decided_by: derived.ok().map(DecidedBy::of),
             impersonates: ImpersonationView {
-                user: acts.map(tollgate_policy::impersonate::service_account::ServiceAccountName::username),
+                user: acts.map(ServiceAccountName::username),
                 groups: [],
                 extra_keys: acts
                     .map(|_| rules.extra_keys().map(str::to_owned).collect())
@@ -310,19 +243,14 @@ impl Answer {
         if let Some(problem) = &self.error {
             lines.push(("Error", problem.message.clone()));
         }
-        let mut text = String::new();
-        for (name, value) in lines {
-            text.push_str(&format!("{name:<12} {}\n", one_line(&value, 1024)));
+        for (_, value) in &mut lines {
+            *value = one_line(value, 1024);
         }
+        let mut text = aligned(13, &lines);
         if !self.tried.is_empty() {
-            text.push('\n');
-            let table = tabled::Table::new(self.tried.iter().map(TriedEntry::row))
-                .with(Style::blank())
-                .to_string();
-            for line in table.lines() {
-                text.push_str(line.trim());
-                text.push('\n');
-            }
+            let head = ["ENTRY", "SERVER", "NAMESPACE", "ACCOUNT", "PLACE", "WHY"];
+            text.push_str("\n\n");
+            text.push_str(&render_flush(&head, self.tried.iter().map(TriedEntry::row)));
         }
         text
     }
@@ -348,19 +276,19 @@ impl DecidedBy {
 }
 
 impl TriedEntry {
-    fn row(&self) -> Row {
+    fn row(&self) -> [String; 6] {
         let cell = |text: &str| match text {
             "" => "\"\"".to_owned(),
             text => one_line(text, MAX_CELL_BYTES),
         };
-        Row {
-            entry: self.tried.index,
-            server: cell(&self.tried.server),
-            namespace: cell(&self.tried.namespace),
-            account: cell(&self.tried.account),
-            place: self.tried.location.to_string(),
-            why: self.why,
-        }
+        [
+            self.tried.index.to_string(),
+            cell(&self.tried.server),
+            cell(&self.tried.namespace),
+            cell(&self.tried.account),
+            self.tried.location.to_string(),
+            self.why.to_owned(),
+        ]
     }
 }
 

@@ -9,9 +9,11 @@ use clap::Args;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, print_items, render_table, text_at};
+use super::list_output::{
+    OwnerArgs, Table, agent_label, items, join_or_dash, print_items, render_items, text_at, whole_seconds,
+};
 use super::terminal;
 
 /// Time between two polls with `--follow`.
@@ -20,9 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Events of one poll with `--follow`; the most that the API returns.
 const PAGE_SIZE: u32 = 1_000;
 
-/// Arguments of `tollgate audit`.
 #[derive(Debug, Args)]
-pub struct Audit {
+pub(crate) struct Audit {
     #[command(flatten)]
     owner: OwnerArgs,
     /// Show only events at this agent, by name or number
@@ -49,23 +50,22 @@ pub struct Audit {
 
 impl Audit {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
         if self.follow {
-            return runtime.block_on(self.poll(out));
+            return self.poll(out);
         }
-        let mut answer = runtime.block_on(self.fetch(self.limit))?;
+        let mut answer = self.fetch(self.limit)?;
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             items.reverse();
         }
-        print_items(&answer, self.output, &table(), out)
+        print_items(&answer, self.output, &TABLE, out)
     }
 
     /// Polls for events until an error, or until the reader of `out` is gone.
-    async fn poll(&self, out: &mut dyn Write) -> Result<(), Failure> {
+    fn poll(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut shown = HashMap::new();
         // The whole first page counts as shown, so that events beyond `--limit` do not appear
         // later as if they were new.
-        let mut events = new_events(&self.fetch(PAGE_SIZE).await?, &mut shown);
+        let mut events = new_events(&self.fetch(PAGE_SIZE)?, &mut shown);
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         events.drain(..events.len().saturating_sub(limit));
         let mut has_header = false;
@@ -76,16 +76,15 @@ impl Audit {
                 match out.flush() {
                     // The reader is gone.
                     Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-                    flushed => flushed.map_err(|error| Failure::new("host.output", error))?,
+                    flushed => flushed?,
                 }
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
-            events = new_events(&self.fetch(PAGE_SIZE).await?, &mut shown);
+            std::thread::sleep(POLL_INTERVAL);
+            events = new_events(&self.fetch(PAGE_SIZE)?, &mut shown);
         }
     }
 
     fn print_events(&self, events: &[Value], is_first: bool, out: &mut dyn Write) -> Result<(), Failure> {
-        let failed = |error| Failure::new("host.output", error);
         match self.output {
             Format::Json => {
                 for event in events {
@@ -94,12 +93,12 @@ impl Audit {
             }
             Format::Yaml => {
                 for event in events {
-                    let text = Format::Yaml.document(event).map_err(failed)?;
+                    let text = Format::Yaml.document(event)?;
                     print(&format!("---\n{}", text.trim_end()), out)?;
                 }
             }
             Format::Table => {
-                let text = render_table(events, &table());
+                let text = render_items(events, &TABLE);
                 let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
                 print(if is_first { &text } else { rest }, out)?;
             }
@@ -107,7 +106,7 @@ impl Audit {
         Ok(())
     }
 
-    async fn fetch(&self, limit: u32) -> Result<Value, Failure> {
+    fn fetch(&self, limit: u32) -> Result<Value, Failure> {
         let query = [
             ("user", self.owner.parameter()),
             ("agent", self.agent.clone()),
@@ -115,19 +114,14 @@ impl Audit {
             ("before", self.before.map(|id| id.to_string())),
             ("limit", Some(limit.to_string())),
         ];
-        let request = ApiRequest {
-            query: &query,
-            ..ApiRequest::get(&["audit"], hint)
-        };
-        self.server.send_json(request).await
+        self.server.get(&["audit"], hint).query(query).json()
     }
 }
 
 /// Events that are not in `shown` with their current count, oldest first. Only the events of the
 /// latest response are remembered: older ones do not reappear.
 fn new_events(answer: &Value, shown: &mut HashMap<String, u64>) -> Vec<Value> {
-    let items = answer.get("items").and_then(Value::as_array);
-    let items = items.map(Vec::as_slice).unwrap_or_default();
+    let items = items(answer, "/items");
     let mut latest = HashMap::with_capacity(items.len());
     let mut new_events = Vec::new();
     for event in items.iter().rev() {
@@ -149,20 +143,15 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
-fn table() -> Table<'static> {
-    Table {
-        columns: &["TIME", "ACTION", "USER", "AGENT", "COUNT", "WHAT", "SESSION"],
-        row: &row,
-        empty_message: "No events found.",
-    }
-}
+const TABLE: Table = Table {
+    columns: &["TIME", "ACTION", "USER", "AGENT", "COUNT", "WHAT", "SESSION"],
+    row,
+    empty_message: "No events found.",
+};
 
 fn row(item: &Value) -> Vec<String> {
-    let time = text_at(item, "/lastAt");
-    // Seconds are enough for people.
-    let seconds = time.split('.').next().unwrap_or_default().trim_end_matches('Z');
     vec![
-        format!("{seconds}Z"),
+        whole_seconds(&text_at(item, "/lastAt")),
         text_at(item, "/action"),
         text_at(item, "/user"),
         agent_label(item),
@@ -194,11 +183,7 @@ fn event_summary(item: &Value) -> String {
         reason,
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() {
-        "-".to_owned()
-    } else {
-        parts.join(" ")
-    }
+    join_or_dash(&parts, " ")
 }
 
 #[cfg(test)]

@@ -1,130 +1,74 @@
 //! `tollgate check`: checks a configuration and everything it names, and reports what is wrong. It
 //! opens no listener and changes nothing.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tabled::Tabled;
-use tabled::settings::object::Columns;
-use tabled::settings::{Padding, Style};
 
+use super::answer::SettingsArgs;
+use super::client::{Failure, runtime};
+use super::credential::local;
 use super::format::Format;
+use super::list_output::{render_flush, serialized_name};
 use tollgate_config::raw;
-use tollgate_core::diagnostic::{Diagnostic, Severity};
+use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::inputs;
-use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::{self, CredentialCache};
-use tollgate_policy::rego::Checker;
-use tollgate_proxy::metrics::Metrics;
 
-/// Arguments of `tollgate check`.
 #[derive(Args, Clone, Debug)]
-pub struct CheckArgs {
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    pub config: PathBuf,
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: ReportFormat,
+    output: ReportFormat,
     /// Exit with 1 on warnings too
     #[arg(long)]
-    pub deny_warnings: bool,
+    deny_warnings: bool,
 }
 
 impl CheckArgs {
     /// Runs the command: loads everything once, and tries the files and the store that
     /// the settings name, as a starting gateway would.
-    pub fn run(&self, out: &mut dyn Write) -> ExitCode {
-        let found = self.findings();
-        let written = found.and_then(|found| {
-            let text = render(&found, self.output).map_err(|error| error.to_string())?;
-            out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
-            Ok(found)
+    pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
+        let written = self.findings().and_then(|found| {
+            out.write_all(render(&found, self.output)?.as_bytes())?;
+            Ok(exit_code(&found, self.deny_warnings))
         });
-        match written {
-            Ok(found) => exit_code(&found, self.deny_warnings),
-            Err(error) => {
-                super::print_error(error);
-                ExitCode::FAILURE
-            }
-        }
+        written.unwrap_or_else(|failure| super::to_exit_code(Err(failure)))
     }
 
-    fn findings(&self) -> Result<Vec<Diagnostic>, String> {
-        let loaded = raw::load(&self.config);
+    fn findings(&self) -> Result<Vec<Diagnostic>, Failure> {
+        let loaded = raw::load(&self.settings.config);
         let mut found = loaded.diagnostics;
         let Some(config) = loaded.value else { return Ok(found) };
-        let checker = Checker::current().map_err(|error| format!("this program cannot be found: {error}"))?;
-        // A check requests no credential; the loader only needs a cache.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())?;
-        let clock = Arc::new(cache::clock::SystemClock::start());
-        let cache = Arc::new(CredentialCache::new(
-            cache::Settings::default(),
-            clock,
-            runtime.handle().clone(),
-        ));
+        let runtime = runtime()?;
         let config = Arc::new(config);
-        let locations = raw::SettingLocations::read(&self.config);
+        let locations = raw::SettingLocations::read(&self.settings.config);
         found.extend(runtime.block_on(inputs::findings(&config, &locations, &Clock::default())));
-        let loader = Loader::new(config, checker, Arc::new(Metrics::new()), (cache, Clock::default()))
-            .map_err(|error| error.to_string())?;
+        // A check requests no credential; the loader only needs a cache.
+        let (loader, _cache) = local::loader(config, &runtime)?;
         found.extend(loader.first().diagnostics);
         Ok(found)
     }
 }
 
-/// Output format of `tollgate check`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportFormat {
-    /// A format that every command has.
-    Plain(Format),
-    /// GitHub Actions workflow commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Human-readable text
+    #[default]
+    Table,
+    /// JSON document
+    Json,
+    /// YAML document
+    Yaml,
+    /// GitHub Actions workflow commands, which annotate the lines
     Github,
 }
 
-impl Default for ReportFormat {
-    fn default() -> Self {
-        Self::Plain(Format::default())
-    }
-}
-
-impl ValueEnum for ReportFormat {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[
-            Self::Plain(Format::Table),
-            Self::Plain(Format::Json),
-            Self::Plain(Format::Yaml),
-            Self::Github,
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Plain(format) => format.to_possible_value(),
-            Self::Github => {
-                Some(PossibleValue::new("github").help("GitHub Actions workflow commands, which annotate the lines"))
-            }
-        }
-    }
-}
-
-/// The findings as a JSON or YAML document.
 #[derive(Serialize)]
 struct Report<'a> {
     errors: usize,
@@ -132,21 +76,12 @@ struct Report<'a> {
     diagnostics: &'a [Diagnostic],
 }
 
-#[derive(Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row<'a> {
-    severity: &'static str,
-    place: String,
-    message: &'a str,
-    hint: &'a str,
-}
-
 /// Formats findings, ordered by file and line, errors before warnings of the same line. The text
 /// ends with a line break unless it is empty.
 ///
 /// # Errors
 /// JSON or YAML cannot be written.
-pub fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
+pub(crate) fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -156,60 +91,38 @@ pub fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Re
         warnings,
         diagnostics: &sorted,
     };
-    match report_format {
-        ReportFormat::Plain(Format::Table) => Ok(table(&report)),
-        ReportFormat::Plain(format) => Ok(format.document(&report)?.trim_end().to_owned() + "\n"),
-        ReportFormat::Github => Ok(sorted.iter().map(github).collect()),
-    }
+    let format = match report_format {
+        ReportFormat::Table => return Ok(table(&report)),
+        ReportFormat::Github => return Ok(sorted.iter().map(github).collect()),
+        ReportFormat::Json => Format::Json,
+        ReportFormat::Yaml => Format::Yaml,
+    };
+    Ok(format.document(&report)?.trim_end().to_owned() + "\n")
 }
 
 /// 0 if the configuration can be used; 1 if it cannot, or if there are warnings and
 /// `deny_warnings` is set.
-pub fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
-    let refused = diagnostics.iter().any(|finding| deny_warnings || finding.is_error());
-    if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    }
+pub(crate) fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
+    super::exit_code(!diagnostics.iter().any(|finding| deny_warnings || finding.is_error()))
 }
 
 fn table(report: &Report<'_>) -> String {
-    let row = |finding: &'_ Diagnostic| finding.location.as_ref().map(ToString::to_string).unwrap_or_default();
-    let rows = report.diagnostics.iter().map(|finding| Row {
-        severity: severity(finding.severity),
-        place: row(finding),
-        message: &finding.message,
-        hint: finding.hint.as_deref().unwrap_or_default(),
-    });
+    let row = |finding: &Diagnostic| {
+        [
+            serialized_name(&finding.severity),
+            finding.location.as_ref().map(ToString::to_string).unwrap_or_default(),
+            finding.message.clone(),
+            finding.hint.clone().unwrap_or_default(),
+        ]
+    };
     let mut text = String::new();
     if !report.diagnostics.is_empty() {
-        let mut table = tabled::Table::new(rows);
-        table
-            .with(Style::blank())
-            .modify(Columns::first(), Padding::new(0, 1, 0, 0));
-        for line in table.to_string().lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
+        let head = ["SEVERITY", "PLACE", "MESSAGE", "HINT"];
+        text = render_flush(&head, report.diagnostics.iter().map(row)) + "\n";
     }
-    let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let Report {
-        errors,
-        warnings,
-        diagnostics: _,
-    } = *report;
-    // Writing to a String does not fail.
-    let _ = writeln!(
-        text,
-        "{errors} error{}, {warnings} warning{}",
-        plural(errors),
-        plural(warnings)
-    );
-    text
+    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let (errors, warnings) = (count(report.errors, "error"), count(report.warnings, "warning"));
+    format!("{text}{errors}, {warnings}\n")
 }
 
 /// One workflow command.
@@ -232,12 +145,11 @@ fn github(finding: &Diagnostic) -> String {
     let hint = finding
         .hint
         .as_ref()
-        .map(|hint| format!(" ({hint})"))
-        .unwrap_or_default();
+        .map_or_else(String::new, |hint| format!(" ({hint})"));
     let message = data(&format!("{}{hint}", finding.message));
     format!(
         "::{}{space}{}::{message}\n",
-        severity(finding.severity),
+        serialized_name(&finding.severity),
         properties.join(",")
     )
 }
@@ -246,7 +158,7 @@ fn github(finding: &Diagnostic) -> String {
 mod tests {
     use std::process::ExitCode;
 
-    use super::{Format, ReportFormat, exit_code, render};
+    use super::{ReportFormat, exit_code, render};
     use tollgate_core::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
@@ -272,22 +184,18 @@ mod tests {
 
     #[test]
     fn a_table_names_places_and_counts() {
-        let text = render(&findings(), ReportFormat::Plain(Format::Table)).unwrap();
+        let text = render(&findings(), ReportFormat::Table).unwrap();
         assert!(text.starts_with("SEVERITY"), "{text}");
         assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
         assert!(text.ends_with("1 error, 2 warnings\n"), "{text}");
-        assert_eq!(
-            render(&[], ReportFormat::Plain(Format::Table)).unwrap(),
-            "0 errors, 0 warnings\n"
-        );
+        assert_eq!(render(&[], ReportFormat::Table).unwrap(), "0 errors, 0 warnings\n");
     }
 
     #[test]
     fn json_and_yaml_say_the_same() {
-        let json: serde_json::Value =
-            serde_json::from_str(&render(&findings(), ReportFormat::Plain(Format::Json)).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&render(&findings(), ReportFormat::Json).unwrap()).unwrap();
         let yaml: serde_json::Value =
-            serde_saphyr::from_str(&render(&findings(), ReportFormat::Plain(Format::Yaml)).unwrap()).unwrap();
+            serde_saphyr::from_str(&render(&findings(), ReportFormat::Yaml).unwrap()).unwrap();
         assert_eq!(json, yaml);
         assert_eq!(
             (&json["errors"], &json["diagnostics"][2]["location"]["line"]),

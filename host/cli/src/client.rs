@@ -26,7 +26,6 @@ pub(crate) use unreachable::unreachable;
 /// generates for up to 30 s by default.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// The gateway that a command calls, and the caller's token.
@@ -34,23 +33,25 @@ const MAX_RESPONSE_BYTES: usize = 8 << 20;
 pub(crate) struct Server {
     /// URL of the gateway
     #[arg(long, env = "TOLLGATE_SERVER", default_value = "http://127.0.0.1:8080")]
-    server: String,
+    pub(crate) server: String,
     /// Token that authenticates you to the gateway
     #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
-    auth_token: Option<SecretString>,
+    pub(crate) auth_token: Option<SecretString>,
     /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE")]
-    certificate_authority: Option<PathBuf>,
+    pub(crate) certificate_authority: Option<PathBuf>,
 }
 
-/// Why a command failed, in one line.
+/// A hint for a refusal with this reason code.
+pub(crate) type Hint = fn(&str) -> Option<&'static str>;
+
 #[derive(Debug)]
 pub(crate) struct Failure {
-    code: String,
+    pub(crate) code: String,
     message: String,
     hint: Option<String>,
     /// Everything that was refused, one line each.
-    details: Vec<String>,
+    pub(crate) details: Vec<String>,
 }
 
 impl Failure {
@@ -63,25 +64,22 @@ impl Failure {
         }
     }
 
-    /// Lines with details, printed after the failure.
-    pub(crate) fn details(&self) -> &[String] {
-        &self.details
-    }
-
     /// Prefixes the message with the name of the object, for commands that take several.
     pub(crate) fn about(mut self, name: &str) -> Self {
         self.message = format!("`{name}`: {}", self.message);
         self
     }
 
-    /// The stable reason code.
-    pub(crate) fn code(&self) -> &str {
-        &self.code
-    }
-
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// The output is closed, or its format cannot represent the result.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("host.output", error)
     }
 }
 
@@ -99,84 +97,48 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A request to the gateway's API.
 #[derive(Debug)]
 pub(crate) struct ApiRequest<'a> {
-    pub(crate) method: Method,
-    /// Path segments below `/api/v1/`; they are encoded here.
-    pub(crate) path: &'a [&'a str],
-    /// Query parameters; those without a value are left out.
-    pub(crate) query: &'a [(&'a str, Option<String>)],
-    /// Content.
-    pub(crate) content: Option<Value>,
-    /// A hint for a refusal with this reason code.
-    pub(crate) hint: fn(&str) -> Option<&'static str>,
+    server: &'a Server,
+    method: Method,
+    /// Path segments below `/api/v1/`; they are encoded when it is sent.
+    path: Vec<&'a str>,
+    query: Vec<(&'a str, Option<String>)>,
+    content: Option<Value>,
+    hint: Hint,
 }
 
 impl<'a> ApiRequest<'a> {
-    /// A GET request without query.
-    pub(crate) fn get(path: &'a [&'a str], hint: fn(&str) -> Option<&'static str>) -> Self {
-        Self {
-            method: Method::GET,
-            path,
-            query: &[],
-            content: None,
-            hint,
-        }
-    }
-}
-
-impl Server {
-    /// The gateway at a URL, for commands whose `--server` is optional.
-    pub(crate) fn new(
-        server: String,
-        auth_token: Option<SecretString>,
-        certificate_authority: Option<PathBuf>,
-    ) -> Self {
-        Self {
-            server,
-            auth_token,
-            certificate_authority,
-        }
+    /// Adds query parameters; those without a value are left out.
+    pub(crate) fn query(mut self, query: impl IntoIterator<Item = (&'a str, Option<String>)>) -> Self {
+        self.query.extend(query);
+        self
     }
 
-    /// The gateway's URL as it was given.
-    pub(crate) fn url(&self) -> &str {
-        &self.server
+    pub(crate) fn content(mut self, content: Value) -> Self {
+        self.content = Some(content);
+        self
     }
 
-    /// Whether a token is set.
-    pub(crate) fn has_token(&self) -> bool {
-        self.auth_token.is_some()
-    }
-
-    /// PEM of the certificate authorities, if a file was named.
-    pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(path) = &self.certificate_authority else {
-            return Ok(None);
-        };
-        let pem = std::fs::read(path).map_err(|error| {
-            let text = format_args!("`{}`: {error}", path.display()).to_string();
-            Failure::new("gateway.authority", text)
-        });
-        pem.map(Some)
-    }
-
-    /// Sends a request and reads the response.
+    /// Sends the request and reads the response.
     ///
     /// # Errors
     /// [`Failure`] with the gateway's own reason code, or with one that begins with `gateway.`.
-    pub(crate) async fn send(&self, api_request: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let url = url(&self.server, api_request.path, api_request.query)?;
-        let mut request = self.client(&url)?.request(api_request.method, url);
-        if let Some(token) = &self.auth_token {
+    pub(crate) fn send(self) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        runtime()?.block_on(self.exchange())
+    }
+
+    async fn exchange(self) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let url = url(&self.server.server, &self.path, &self.query)?;
+        let mut request = self.server.client(&url)?.request(self.method, url);
+        if let Some(token) = &self.server.auth_token {
             request = request.bearer_auth(token.expose_secret());
         }
-        if let Some(content) = &api_request.content {
+        if let Some(content) = &self.content {
             request = request.json(content);
         }
         let mut answer = request.send().await.map_err(|error| {
-            let server = format!("the gateway at `{}`", self.server);
+            let server = format!("the gateway at `{}`", self.server.server);
             unreachable(&server, &error, "--server", Some("--certificate-authority"))
         })?;
         let status = answer.status();
@@ -191,21 +153,46 @@ impl Server {
         }
         if !status.is_success() {
             let decision = decision.as_ref().and_then(|value| value.to_str().ok());
-            return Err(failure_of_response((status, decision), &bytes, api_request.hint));
+            return Err(failure_of_response((status, decision), &bytes, self.hint));
         }
         Ok(bytes)
     }
 
-    /// Sends a request and parses the response as JSON.
+    /// Sends the request and parses the response as JSON.
     ///
     /// # Errors
-    /// As [`Server::send`], and if the response is not JSON.
-    pub(crate) async fn send_json(&self, request: ApiRequest<'_>) -> Result<Value, Failure> {
-        let bytes = self.send(request).await?;
-        serde_json::from_slice(&bytes).map_err(|_| {
+    /// As [`ApiRequest::send`], and if the response is not JSON.
+    pub(crate) fn json(self) -> Result<Value, Failure> {
+        serde_json::from_slice(&self.send()?).map_err(|_| {
             Failure::new("gateway.answer", "the answer is not the gateway's")
                 .with_hint("`--server` is the gateway's public listener")
         })
+    }
+}
+
+impl Server {
+    pub(crate) fn request<'a>(&'a self, method: Method, path: &[&'a str], hint: Hint) -> ApiRequest<'a> {
+        ApiRequest {
+            server: self,
+            method,
+            path: path.to_vec(),
+            query: Vec::new(),
+            content: None,
+            hint,
+        }
+    }
+
+    pub(crate) fn get<'a>(&'a self, path: &[&'a str], hint: Hint) -> ApiRequest<'a> {
+        self.request(Method::GET, path, hint)
+    }
+
+    pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(path) = &self.certificate_authority else {
+            return Ok(None);
+        };
+        let pem = std::fs::read(path)
+            .map_err(|error| Failure::new("gateway.authority", format_args!("`{}`: {error}", path.display())));
+        pem.map(Some)
     }
 
     fn client(&self, url: &Url) -> Result<reqwest::Client, Failure> {
@@ -225,7 +212,6 @@ impl Server {
     }
 }
 
-/// A runtime for one command.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -235,34 +221,44 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 /// Writes a text with one line break at its end.
 pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
-    writeln!(out, "{text}").map_err(|error| Failure::new("host.output", error))
+    Ok(writeln!(out, "{text}")?)
 }
 
 /// Characters to encode in a path segment. Ids, with their dashes, stay readable; dots are encoded,
 /// because `..` would name the parent.
 const SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// The URL of a path of the API.
+/// The URL of a gateway.
 ///
 /// # Errors
 /// `server` is not a URL, or one that would let others read the token.
-pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<Url, Failure> {
-    let wrong = |why: &str| {
-        Failure::new("gateway.url", format_args!("`{server}` {why}")).with_hint("such as `https://tollgate.example`")
-    };
-    let base = Url::parse(server).map_err(|_| wrong("is not a URL"))?;
+pub(crate) fn base_url(server: &str) -> Result<Url, Failure> {
+    let base = Url::parse(server).map_err(|_| wrong_url(server, "is not a URL"))?;
     match base.scheme() {
-        "https" => {}
-        "http" if is_loopback(&base) => {}
-        "http" => return Err(wrong("is not https, and others could read the token")),
-        _ => return Err(wrong("is neither https nor http")),
+        "https" => Ok(base),
+        "http" if is_loopback(&base) => Ok(base),
+        "http" => Err(wrong_url(server, "is not https, and others could read the token")),
+        _ => Err(wrong_url(server, "is neither https nor http")),
     }
+}
+
+pub(crate) fn wrong_url(server: &str, why: &str) -> Failure {
+    Failure::new("gateway.url", format_args!("`{server}` {why}"))
+        .with_hint("name the gateway with `--server`, such as `https://tollgate.example`")
+}
+
+/// The URL of a path of the API.
+///
+/// # Errors
+/// As [`base_url`].
+fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<Url, Failure> {
+    let base = base_url(server)?;
     let mut text = format!("{}/api/v1", base.as_str().trim_end_matches('/'));
     for segment in path {
         text.push('/');
         text.extend(percent_encoding::utf8_percent_encode(segment, SEGMENT));
     }
-    let mut url = Url::parse(&text).map_err(|_| wrong("is not a URL"))?;
+    let mut url = Url::parse(&text).map_err(|_| wrong_url(server, "is not a URL"))?;
     let values = query.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
     for (name, value) in values {
         url.query_pairs_mut().append_pair(name, value);
@@ -273,11 +269,7 @@ pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)])
 /// The failure that a response reports, with a hint.
 ///
 /// - `decision`: id in the response header, for a body that has none.
-pub(crate) fn failure_of_response(
-    (status, decision): (StatusCode, Option<&str>),
-    bytes: &[u8],
-    hint: fn(&str) -> Option<&'static str>,
-) -> Failure {
+fn failure_of_response((status, decision): (StatusCode, Option<&str>), bytes: &[u8], hint: Hint) -> Failure {
     let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").unwrap_or_else(|| format!("http.{}", status.as_u16()));
@@ -374,12 +366,12 @@ mod tests {
             {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
             {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;
         let failure = failure_of_response((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
-        assert_eq!(failure.code(), "permission_denied");
+        assert_eq!(failure.code, "permission_denied");
         let expected = [
             "  application `dev/a`: no (policy.csv:2: p, u)",
             "  cluster `b`: not? yours",
         ];
-        assert_eq!(failure.details(), expected);
+        assert_eq!(failure.details, expected);
     }
 
     #[test]

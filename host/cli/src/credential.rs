@@ -12,25 +12,32 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::client::{Failure, Server, print, runtime};
+use super::answer::SettingsArgs;
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::print_error;
 use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
-mod local;
+pub(crate) mod local;
 mod remote;
 
-/// Subcommands of `tollgate credential`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Print the credential of a cluster
     Get(Get),
     /// Print the credential of a cluster as a client-go exec plugin
     ///
     /// For kubeconfigs and for `execProviderConfig` of Argo CD. Prints an `ExecCredential` of the version
     /// that the variable `KUBERNETES_EXEC_INFO` requests.
-    Exec(Exec),
+    Exec {
+        /// Name of the cluster, or URL of its API server
+        cluster: String,
+        #[command(flatten)]
+        source: SourceArgs,
+        /// Cluster and protocol version, as client-go names them
+        #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
+        exec_info: Option<String>,
+    },
     /// Mint a credential and show each request and its outcome
     ///
     /// Mints from the settings, without a running gateway. Prints no secret, and revokes the credential if
@@ -38,9 +45,8 @@ pub enum Command {
     Explain(Explain),
 }
 
-/// Arguments of `tollgate credential get`.
 #[derive(Debug, Args)]
-pub struct Get {
+pub(crate) struct Get {
     /// Name of the cluster, or URL of its API server
     cluster: String,
     #[command(flatten)]
@@ -50,32 +56,12 @@ pub struct Get {
     output: CredentialFormat,
 }
 
-/// Arguments of `tollgate credential exec`.
 #[derive(Debug, Args)]
-pub struct Exec {
+pub(crate) struct Explain {
     /// Name of the cluster, or URL of its API server
     cluster: String,
     #[command(flatten)]
-    source: SourceArgs,
-    /// Cluster and protocol version, as client-go names them
-    #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
-    exec_info: Option<String>,
-}
-
-/// Arguments of `tollgate credential explain`.
-#[derive(Debug, Args)]
-pub struct Explain {
-    /// Name of the cluster, or URL of its API server
-    cluster: String,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    settings: SettingsArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -83,7 +69,7 @@ pub struct Explain {
 
 /// Where the credential comes from: a running gateway, or settings to mint it with.
 #[derive(Debug, Args)]
-struct SourceArgs {
+pub(crate) struct SourceArgs {
     #[command(flatten)]
     server: Server,
     /// Mint in this process with a gateway's settings file, instead of calling a running gateway
@@ -91,7 +77,6 @@ struct SourceArgs {
     config: Option<PathBuf>,
 }
 
-/// Output format of a credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum CredentialFormat {
     /// Only the token
@@ -103,20 +88,24 @@ enum CredentialFormat {
     Yaml,
 }
 
-/// Runs one of the commands.
-pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
+pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     let done = match command {
         Command::Get(get) => get.run(out),
-        Command::Exec(exec) => exec.run(out),
-        Command::Explain(explain) => return explain::run(&explain.cluster, &explain.config, explain.output, out),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            print_error(failure);
-            ExitCode::FAILURE
+        Command::Exec {
+            cluster,
+            source,
+            exec_info,
+        } => {
+            let document = version(exec_info.as_deref()).and_then(|version| source.fetch(cluster, version));
+            document.and_then(|document| print(&document, out))
         }
-    }
+        Command::Explain(explain) => {
+            return explain
+                .run(out)
+                .unwrap_or_else(|failure| super::to_exit_code(Err(failure)));
+        }
+    };
+    super::to_exit_code(done)
 }
 
 impl Get {
@@ -141,23 +130,13 @@ impl Get {
                 let mut parsed = parse(&document)?;
                 let text = Format::Yaml.document(&parsed).map(Zeroizing::new);
                 erase(&mut parsed);
-                let text = text.map_err(|error| Failure::new("host.output", error))?;
-                print(text.trim_end(), out)
+                print(text?.trim_end(), out)
             }
         }
     }
 }
 
-impl Exec {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let version = version(self.exec_info.as_deref())?;
-        let document = self.source.fetch(&self.cluster, version)?;
-        print(&document, out)
-    }
-}
-
 impl SourceArgs {
-    /// Returns an `ExecCredential`.
     fn fetch(&self, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
         match &self.config {
             Some(settings) => local::fetch(settings, cluster, version),

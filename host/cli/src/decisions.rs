@@ -6,13 +6,13 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::client::{Failure, print, runtime, unreachable};
+use super::client::{Failure, runtime, unreachable};
 use super::format::Format;
+use super::list_output::{render, whole_seconds};
 use super::terminal;
 
-/// Arguments of `tollgate decisions`.
 #[derive(Debug, Args)]
-pub struct Decisions {
+pub(crate) struct Decisions {
     /// ID of a decision to show, from the response header `Tollgate-Decision-Id`; if omitted, the latest
     id: Option<uuid::Uuid>,
     /// URL of the gateway's admin listener
@@ -29,24 +29,22 @@ pub struct Decisions {
     output: Format,
 }
 
-#[derive(tabled::Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row {
-    time: String,
-    outcome: String,
-    status: String,
-    user: String,
-    extension: String,
-    reason: String,
-    decision: String,
-    row: String,
-}
+const COLUMNS: [&str; 8] = [
+    "TIME",
+    "OUTCOME",
+    "STATUS",
+    "USER",
+    "EXTENSION",
+    "REASON",
+    "DECISION",
+    "ROW",
+];
 
 impl Decisions {
-    /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let records = runtime()?.block_on(self.fetch())?;
-        self.print(&records, out)
+        let table = |records: &Vec<Value>| render(&COLUMNS, records.iter().map(row));
+        Ok(self.output.show(&records, table, out)?)
     }
 
     async fn fetch(&self) -> Result<Vec<Value>, Failure> {
@@ -80,52 +78,28 @@ impl Decisions {
             record => Ok(vec![record]),
         }
     }
-
-    fn print(&self, records: &[Value], out: &mut dyn Write) -> Result<(), Failure> {
-        let text = match self.output {
-            Format::Table => tabled::Table::new(records.iter().map(Row::of))
-                .with(tabled::settings::Style::blank())
-                .to_string(),
-            Format::Json | Format::Yaml => {
-                let document = self.output.document(&records);
-                document.map_err(|error| Failure::new("host.output", error))?
-            }
-        };
-        print(text.trim_end(), out)
-    }
 }
 
-impl Row {
-    fn of(record: &Value) -> Self {
-        let text = |pointer: &str| match record.pointer(pointer) {
-            Some(Value::String(text)) => terminal::escape_line(text).into_owned(),
-            Some(Value::Null) | None => "-".to_owned(),
-            Some(other) => terminal::escape_line(&other.to_string()).into_owned(),
-        };
-        // The last check decided; it has no rule if no row matched.
-        let checks = record.get("checks").and_then(Value::as_array);
-        let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());
-        let time = text("/timestamp");
-        let reason = match text("/detail") {
+fn row(record: &Value) -> [String; 8] {
+    let text = |pointer: &str| match record.pointer(pointer) {
+        Some(Value::String(text)) => terminal::escape_line(text).into_owned(),
+        Some(Value::Null) | None => "-".to_owned(),
+        Some(other) => terminal::escape_line(&other.to_string()).into_owned(),
+    };
+    // The last check decided; it has no rule if no row matched.
+    let checks = record.get("checks").and_then(Value::as_array);
+    let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());
+    [
+        whole_seconds(&text("/timestamp")),
+        text("/outcome"),
+        text("/status"),
+        text("/principal/username"),
+        text("/extension"),
+        match text("/detail") {
             detail if detail == "-" => text("/reason"),
             detail => detail,
-        };
-        Self {
-            // Seconds are enough for people.
-            time: time
-                .split('.')
-                .next()
-                .unwrap_or_default()
-                .trim_end_matches('Z')
-                .to_owned()
-                + "Z",
-            outcome: text("/outcome"),
-            status: text("/status"),
-            user: text("/principal/username"),
-            extension: text("/extension"),
-            reason,
-            decision: text("/decision_id"),
-            row: terminal::escape_line(rule.unwrap_or("-")).into_owned(),
-        }
-    }
+        },
+        text("/decision_id"),
+        terminal::escape_line(rule.unwrap_or("-")).into_owned(),
+    ]
 }

@@ -5,11 +5,10 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::terminal;
+use crate::terminal;
 
-/// Output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Human-readable text
     #[default]
     Table,
@@ -24,8 +23,24 @@ impl Format {
     ///
     /// # Errors
     /// As [`Format::document`], and errors of `out`.
-    pub fn print<T: Serialize>(self, value: &T, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn print<T: Serialize>(self, value: &T, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.document(value)?.trim_end())
+    }
+
+    /// Writes `text` of the value for [`Format::Table`], else the value as one document.
+    ///
+    /// # Errors
+    /// As [`Format::print`].
+    pub(crate) fn show<T: Serialize>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        match self {
+            Self::Table => writeln!(out, "{}", text(value).trim_end()),
+            Self::Json | Self::Yaml => self.print(value, out),
+        }
     }
 
     /// Serializes the value as one document; [`Format::Table`] gives JSON. Characters that a
@@ -34,7 +49,7 @@ impl Format {
     ///
     /// # Errors
     /// The format cannot represent the value.
-    pub fn document<T: Serialize>(self, value: &T) -> io::Result<String> {
+    pub(crate) fn document<T: Serialize>(self, value: &T) -> io::Result<String> {
         match self {
             Self::Table | Self::Json => {
                 let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;

@@ -15,10 +15,10 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agent;
-use super::client::{Failure, Server, runtime};
+use super::client::{Failure, Server};
 use super::format::Format;
-use super::list_output::text_at;
-use super::token::{self, CreateTokenRequest};
+use super::list_output::{items, text_at};
+use super::token::{self, NewToken};
 use application::ApplicationName;
 use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
@@ -33,9 +33,8 @@ const KUBERNETES_PATH: &str = "k8s-proxy/";
 /// Most bytes that are read from a token file.
 const TOKEN_BYTES: u64 = 16 * 1024;
 
-/// Arguments of `tollgate kubeconfig`.
 #[derive(Debug, Args)]
-pub struct Kubeconfig {
+pub(crate) struct Kubeconfig {
     /// Agent whose cluster to access, by name or number
     #[arg(long, required_unless_present = "application")]
     agent: Option<String>,
@@ -90,7 +89,6 @@ pub struct Kubeconfig {
     output: KubeconfigFormat,
 }
 
-/// Output format of a kubeconfig.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KubeconfigFormat {
     /// YAML document, as kubectl writes it
@@ -100,7 +98,6 @@ enum KubeconfigFormat {
     Json,
 }
 
-/// The agent as far as a kubeconfig needs it.
 struct Target {
     name: String,
     /// Number or name, as the API accepts it.
@@ -110,19 +107,21 @@ struct Target {
 
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        if let Some(application) = &self.application {
-            let server = application.url(self.server.url())?;
-            let name = self.context.clone().unwrap_or_else(|| application.context());
-            let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), &name)?;
-            let user = self.user_of_application()?;
-            return self.write(&server, (&name, user), (kubeconfig_output, out));
-        }
-        let target = self.target()?;
-        let front = self.front_url(&target)?;
-        let name = self.context.as_ref().unwrap_or(&target.name);
+        let (front, default_name, agent) = match &self.application {
+            Some(application) => (application.url(&self.server.server)?, application.context(), None),
+            None => {
+                let target = self.target()?;
+                (self.front_url(&target)?, target.name, Some(target.agent))
+            }
+        };
+        let name = self.context.as_ref().unwrap_or(&default_name);
         // Opened before a token is created, which would be lost if this failed.
         let kubeconfig_output = KubeconfigOutput::open(self.file.as_deref(), name)?;
-        let user = self.user(&target)?;
+        let user = match (&self.oidc_issuer, &self.oidc_client_id, agent) {
+            (Some(issuer), Some(client), _) => exec(issuer, client, &self.oidc_scope),
+            (_, _, Some(agent)) => self.user(agent)?,
+            (_, _, None) => self.user_of_application()?,
+        };
         self.write(&front, (name, user), (kubeconfig_output, out))
     }
 
@@ -162,32 +161,24 @@ impl Kubeconfig {
 
     /// The user entry for the Applications front, which accepts credentials of the control plane.
     fn user_of_application(&self) -> Result<Value, Failure> {
-        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
-            return Ok(exec(issuer, client, &self.oidc_scope));
-        }
-        match &self.token_file {
-            Some(path) => application::token_file(path),
-            None => Err(application::no_credential()),
-        }
+        let path = self.token_file.as_deref();
+        application::token_file(path.ok_or_else(application::no_credential)?)
     }
 
     /// The user entry for the Kubernetes front.
-    fn user(&self, target: &Target) -> Result<Value, Failure> {
-        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
-            return Ok(exec(issuer, client, &self.oidc_scope));
-        }
+    fn user(&self, agent: String) -> Result<Value, Failure> {
         if let Some(path) = &self.token_file {
             let token = read(path)?;
-            return Ok(json!({ "token": bearer(&token, &target.agent)?.as_str() }));
+            return Ok(json!({ "token": bearer(&token, &agent)?.as_str() }));
         }
-        let new_token = CreateTokenRequest {
-            name: &self.token_name,
-            agent: &target.agent,
-            lifetime: self.lifetime.as_deref(),
+        let new_token = NewToken {
+            name: self.token_name.clone(),
+            agent,
+            lifetime: self.lifetime.clone(),
             expires_at: None,
             user: None,
         };
-        let mut made = runtime()?.block_on(token::create(&self.server, &new_token))?;
+        let mut made = token::create(&self.server, &new_token)?;
         let user = token::bearer(&made).map(|bearer| file::user(bearer, made.pointer("/token/id")));
         erase(&mut made);
         user
@@ -197,17 +188,15 @@ impl Kubeconfig {
     fn target(&self) -> Result<Target, Failure> {
         let named = self.agent.as_deref().unwrap_or_default();
         let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
-        if needs_none && !self.server.has_token() {
+        if needs_none && self.server.auth_token.is_none() {
             return Ok(Target {
                 name: named.to_owned(),
                 agent: named.to_owned(),
                 front: None,
             });
         }
-        let answer = runtime()?.block_on(agent::fetch(&self.server, &[]))?;
-        let items = answer.get("items").and_then(Value::as_array);
-        let items = items.map(Vec::as_slice).unwrap_or_default();
-        let found = find(items, named).ok_or_else(|| {
+        let answer = agent::fetch(&self.server, None)?;
+        let found = find(items(&answer, "/items"), named).ok_or_else(|| {
             Failure::new(
                 "agent_not_found",
                 format_args!("there is no agent `{named}` that is shared with you"),
@@ -226,7 +215,7 @@ impl Kubeconfig {
         let named = self.front.as_ref().or(target.front.as_ref());
         let text = match named {
             Some(front) => front.clone(),
-            None => format!("{}/{KUBERNETES_PATH}", self.server.url().trim_end_matches('/')),
+            None => format!("{}/{KUBERNETES_PATH}", self.server.server.trim_end_matches('/')),
         };
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(KUBERNETES_PATH));
@@ -269,7 +258,6 @@ fn exec(issuer: &str, client: &str, scopes: &[String]) -> Value {
     }})
 }
 
-/// The first line of a token file.
 fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
     first_line(path, &content(path)?).map(|line| Zeroizing::new(line.to_owned()))
 }

@@ -11,25 +11,27 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod age;
-pub mod agent;
-pub mod app;
-pub mod appset;
-pub mod audit;
-pub mod check;
+mod agent;
+mod answer;
+mod app;
+mod appset;
+mod audit;
+mod check;
 mod client;
-pub mod credential;
-pub mod decisions;
-pub mod format;
-pub mod kubeconfig;
+mod credential;
+mod decisions;
+mod format;
+mod input;
+mod kubeconfig;
 mod list_output;
 pub mod plugin;
-pub mod policy;
-pub mod project;
-pub mod rbac;
+mod policy;
+mod project;
+mod rbac;
 pub mod serve;
-pub mod session;
+mod session;
 mod terminal;
-pub mod token;
+mod token;
 
 use terminal::Terminal;
 
@@ -38,11 +40,11 @@ const EXIT_CODES: &str = "Exit codes: 0 success or yes, 1 refused, failed or no,
                           69 no answer (only `rbac` and `app identity`, where 1 means no)";
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
-pub const EXIT_USAGE: u8 = 64;
+pub(crate) const EXIT_USAGE: u8 = 64;
 
 /// Exit code of a command that answers by its exit code and has no answer
 /// (`EX_UNAVAILABLE` of sysexits.h), so that a script can tell "no" from "unknown".
-pub const EXIT_NO_ANSWER: u8 = 69;
+pub(crate) const EXIT_NO_ANSWER: u8 = 69;
 
 /// Policy gateway between people, their GitOps control plane and their Kubernetes clusters
 #[derive(Debug, Parser)]
@@ -133,12 +135,10 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = if error.use_stderr() {
-                ExitCode::from(EXIT_USAGE)
-            } else {
-                ExitCode::SUCCESS
+            return match error.print() {
+                Ok(()) if error.use_stderr() => ExitCode::from(EXIT_USAGE),
+                printed => exit_code(printed.is_ok()),
             };
-            return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
     let mut out = Terminal::new(std::io::stdout().lock());
@@ -178,7 +178,7 @@ fn to_exit_code(done: Result<(), client::Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             print_error(&failure);
-            failure.details().iter().for_each(print_error);
+            failure.details.iter().for_each(print_error);
             ExitCode::FAILURE
         }
     }
@@ -216,15 +216,15 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
     let rendered = clap_mangen::Man::new(command)
         .render(&mut page)
         .and_then(|()| out.write_all(&page));
-    if rendered.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    exit_code(rendered.is_ok())
+}
+
+fn exit_code(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints one line with the prefix `tollgate: ` on standard error.
-pub fn print_error(text: impl std::fmt::Display) {
+pub(crate) fn print_error(text: impl std::fmt::Display) {
     // If this fails, there is nowhere to report it.
     let _ = writeln!(stderr(), "tollgate: {text}");
 }

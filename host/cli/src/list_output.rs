@@ -6,18 +6,18 @@ use std::io::Write;
 
 use clap::Args;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::client::{ApiRequest, Failure, Server, print};
+use super::client::{Failure, Hint, Server, print};
 use super::format::Format;
 use super::terminal;
 
 /// Longest text of a table cell, in characters.
 const MAX_CELL_CHARS: usize = 100;
 
-/// `--user` and `--all`: whose items are listed.
 #[derive(Debug, Args)]
 pub(super) struct OwnerArgs {
     /// List items of this user, which requires permission
@@ -29,7 +29,6 @@ pub(super) struct OwnerArgs {
 }
 
 impl OwnerArgs {
-    /// The query parameter `user`.
     pub(super) fn parameter(&self) -> Option<String> {
         if self.all {
             Some("*".to_owned())
@@ -39,75 +38,111 @@ impl OwnerArgs {
     }
 }
 
-/// A table: the names of its columns, and the cells of an item.
-pub(super) struct Table<'a> {
-    pub(super) columns: &'a [&'a str],
-    pub(super) row: &'a dyn Fn(&Value) -> Vec<String>,
+pub(super) struct Table {
+    pub(super) columns: &'static [&'static str],
+    pub(super) row: fn(&Value) -> Vec<String>,
     /// Printed if there are no items.
-    pub(super) empty_message: &'a str,
+    pub(super) empty_message: &'static str,
 }
 
 /// Fetches every page of a list, as one response.
 ///
 /// - `query`: the query without `continue`.
-pub(super) async fn fetch_all(
+pub(super) fn fetch_all(
     server: &Server,
-    path: &'static str,
-    query: [(&'static str, Option<String>); 2],
-    hint: fn(&str) -> Option<&'static str>,
+    path: &str,
+    query: [(&str, Option<String>); 2],
+    hint: Hint,
 ) -> Result<Value, Failure> {
-    let [first, second] = query;
-    let path = [path];
-    let mut items = Vec::new();
+    let mut all = Vec::new();
     let mut next = None;
     loop {
-        let request = ApiRequest {
-            query: &[first.clone(), second.clone(), ("continue", next)],
-            ..ApiRequest::get(&path, hint)
-        };
-        let mut page = server.send_json(request).await?;
+        let request = server.get(&[path], hint).query(query.clone());
+        let mut page = request.query([("continue", next)]).json()?;
         if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
-            items.append(more);
+            all.append(more);
         }
         next = page.get("continue").and_then(Value::as_str).map(str::to_owned);
         if next.is_none() {
-            return Ok(serde_json::json!({ "items": items }));
+            return Ok(serde_json::json!({ "items": all }));
         }
     }
 }
 
-/// Prints the items of a response.
-pub(super) fn print_items(
-    answer: &Value,
-    format: Format,
-    table: &Table<'_>,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+pub(super) fn print_items(answer: &Value, format: Format, table: &Table, out: &mut dyn Write) -> Result<(), Failure> {
     match format {
-        Format::Json | Format::Yaml => format
-            .print(answer, out)
-            .map_err(|error| Failure::new("host.output", error)),
-        Format::Table => {
-            let items = answer.get("items").and_then(Value::as_array);
-            let items = items.map(Vec::as_slice).unwrap_or_default();
-            if items.is_empty() {
-                return print(table.empty_message, out);
-            }
-            print(&render_table(items, table), out)
-        }
+        Format::Table if items(answer, "/items").is_empty() => print(table.empty_message, out),
+        Format::Table => print(&render_items(items(answer, "/items"), table), out),
+        Format::Json | Format::Yaml => Ok(format.print(answer, out)?),
     }
 }
 
-/// Renders items as a table without borders.
-pub(super) fn render_table(items: &[Value], table: &Table<'_>) -> String {
+/// Renders items of a response. Each cell is one line of bounded length.
+pub(super) fn render_items(items: &[Value], table: &Table) -> String {
+    let row = |item: &Value| (table.row)(item).into_iter().map(|cell| clean(&cell));
+    render(table.columns, items.iter().map(row))
+}
+
+/// Renders facts, one a line: a name with a colon, and a value.
+pub(super) fn render_facts<const N: usize>(facts: [(&str, String); N]) -> String {
+    render(&[], facts.map(|(name, value)| [format!("{name}:"), clean(&value)]))
+}
+
+/// Facts, one a line, with their values in the column `width`.
+pub(super) fn aligned(width: usize, facts: &[(&str, String)]) -> String {
+    let lines: Vec<String> = facts
+        .iter()
+        .map(|(name, value)| format!("{name:width$}{value}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// Renders a table without borders, below a head unless that is empty.
+pub(super) fn render<R: IntoIterator<Item = String>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut builder = Builder::default();
-    builder.push_record(table.columns.iter().copied());
-    for item in items {
-        builder.push_record((table.row)(item).into_iter().map(|cell| clean(&cell)));
+    if !head.is_empty() {
+        builder.push_record(head.iter().copied());
     }
+    rows.into_iter().for_each(|row| builder.push_record(row));
     let text = builder.build().with(Style::blank()).to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n")
+}
+
+/// As [`render`], without the blank before each line.
+pub(super) fn render_flush<R: IntoIterator<Item = String>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let text = render(head, rows);
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line))
+        .collect();
+    lines.join("\n")
+}
+
+/// The list at a JSON pointer; empty if there is none.
+pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The words, separated; `-` if there are none.
+pub(super) fn join_or_dash(words: &[String], separator: &str) -> String {
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(separator)
+    }
+}
+
+/// The name that serde writes for an enum.
+pub(super) fn serialized_name<T: Serialize>(value: &T) -> String {
+    text_at(&serde_json::to_value(value).unwrap_or_default(), "")
+}
+
+/// A time without its fraction: seconds are enough for people.
+pub(super) fn whole_seconds(time: &str) -> String {
+    let seconds = time.split('.').next().unwrap_or_default().trim_end_matches('Z');
+    format!("{seconds}Z")
 }
 
 /// The text at a JSON pointer; `-` if there is none.
@@ -119,9 +154,13 @@ pub(super) fn text_at(item: &Value, pointer: &str) -> String {
     }
 }
 
-/// The time at a JSON pointer.
 pub(super) fn time_at(item: &Value, pointer: &str) -> Option<Timestamp> {
     item.pointer(pointer)?.as_str()?.parse().ok()
+}
+
+/// The time at a JSON pointer as `show` writes it relative to now; `-` if there is none.
+pub(super) fn relative_time_at(item: &Value, pointer: &str, show: fn(Timestamp, Timestamp) -> String) -> String {
+    time_at(item, pointer).map_or_else(|| "-".to_owned(), |at| show(at, Timestamp::now()))
 }
 
 /// The name of the item's agent, or its number if it has no name.
@@ -132,7 +171,8 @@ pub(super) fn agent_label(item: &Value) -> String {
     }
 }
 
-fn clean(cell: &str) -> String {
+/// A text for one cell: one line of bounded length.
+pub(super) fn clean(cell: &str) -> String {
     let mut text: String = terminal::escape_line(cell).chars().take(MAX_CELL_CHARS + 1).collect();
     if text.chars().count() > MAX_CELL_CHARS {
         text.pop();
@@ -149,10 +189,9 @@ mod tests {
     use super::{Format, Table, agent_label, print_items, text_at};
 
     fn table(answer: &serde_json::Value) -> String {
-        let row = |item: &serde_json::Value| vec![text_at(item, "/name"), agent_label(item)];
         let table = Table {
             columns: &["NAME", "AGENT"],
-            row: &row,
+            row: |item| vec![text_at(item, "/name"), agent_label(item)],
             empty_message: "none",
         };
         let mut out = Vec::new();

@@ -2,15 +2,15 @@
 //! settings and do not change a running gateway. The exit code is 0 for done, 1 for refused or
 //! failed.
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use serde::Serialize;
 
+use super::exit_code;
 use super::format::Format;
+use super::list_output::{join_or_dash, render, serialized_name};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::World;
 use tollgate_plugin::Runtime;
@@ -33,7 +33,6 @@ pub struct PluginArgs {
     output: Format,
 }
 
-/// Subcommands of `tollgate plugin`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Load all plugins and list them
@@ -80,7 +79,6 @@ enum Command {
     },
 }
 
-/// Kinds of plugins `new` can write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NewWorld {
     /// Edits headers of requests and responses
@@ -183,22 +181,15 @@ fn list(
                 "HOSTS",
                 "SHA256",
             ];
-            write!(out, "{}", table(&head, summaries.iter().map(row)))?;
+            writeln!(out, "{}", render(&head, summaries.iter().map(row)))?;
         }
         Format::Json | Format::Yaml => output.print(&summaries, out)?,
     }
     findings(&diagnostics, err)
 }
 
-/// The row of a plugin.
 fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
-    let words = |words: Vec<String>| {
-        if words.is_empty() {
-            "-".to_owned()
-        } else {
-            words.join(",")
-        }
-    };
+    let words = |words: Vec<String>| join_or_dash(&words, ",");
     let extensions = match (summary.world, summary.extensions.as_slice()) {
         (World::CredentialProvider | World::Generator, _) => "-".to_owned(),
         (World::HeaderFilter, []) => "all".to_owned(),
@@ -217,55 +208,20 @@ fn row(summary: &tollgate_plugin::PluginSummary) -> Vec<String> {
     ]
 }
 
-/// Words in one line, or a dash.
-fn join_or_dash(words: &[String]) -> String {
-    if words.is_empty() {
-        "-".to_owned()
-    } else {
-        words.join(", ")
-    }
-}
-
-/// The name that serde writes for an enum.
-fn serialized_name<T: Serialize>(value: &T) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
-}
-
-/// Renders rows below a header, without borders.
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut builder = tabled::builder::Builder::default();
-    builder.push_record(head.iter().copied());
-    rows.for_each(|row| builder.push_record(row));
-    let mut table = builder.build();
-    table.with(tabled::settings::Style::blank());
-    format!("{table}\n")
-}
-
 /// Prints findings; an error among them is exit code 1.
 fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode, Error> {
     for diagnostic in diagnostics {
         writeln!(err, "{diagnostic}")?;
     }
-    Ok(if diagnostics.iter().any(Diagnostic::is_error) {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(exit_code(!diagnostics.iter().any(Diagnostic::is_error)))
 }
 
-/// Writes one file of a new plugin.
-fn write(path: &std::path::Path, content: &str) -> Result<(), Error> {
-    let io = |source| Error::File {
+/// The error of a file that cannot be read or written.
+fn at(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::File {
         path: path.to_owned(),
         source,
-    };
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(io)?;
     }
-    fs::write(path, content).map_err(io)
 }
 
 impl From<NewWorld> for World {

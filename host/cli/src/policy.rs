@@ -4,33 +4,30 @@
 //! Security: bundles are not parsed in this process.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use super::EXIT_USAGE;
 use super::format::Format;
+use super::input::read_file_or_stdin;
+use super::serve::WORKER_STACK_BYTES;
 use tollgate_core::attributes::Attributes;
-use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::upgrade::Protocol;
 use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
 use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
 
 mod print;
 
-/// Exit code: refused or failed.
 const EXIT_FAILED: u8 = 1;
-/// Exit code: wrong usage (`EX_USAGE`).
-const EXIT_USAGE: u8 = 64;
-/// Stack size of the worker thread of the child process.
-const WORKER_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// Longest input of `eval` and `explain`, in bytes.
 const INPUT_BYTES: u64 = 1024 * 1024;
 
-/// Subcommands of `tollgate policy`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the test cases of policy bundles
     ///
     /// Exits with 1 if a case fails or a bundle would not be used.
@@ -38,12 +35,23 @@ pub enum Command {
                             tollgate policy test policies/extensions --threshold 90")]
     Test(TestArgs),
     /// Check whether the gateway would use policy bundles, and print what is wrong
-    Check(CheckArgs),
+    Check {
+        /// Bundles, files in bundles, or folders of bundles
+        #[arg(default_value = "policies")]
+        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Evaluate a policy bundle for one input and print the decision
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
     #[command(after_help = "Example:\n  tollgate policy eval policies/extensions --input request.yaml")]
-    Eval(EvalArgs),
+    Eval {
+        #[command(flatten)]
+        bundle: BundleArgs,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Evaluate a policy bundle for one request and print the lines that decided
     ///
     /// Exits with 0 for an allow and for a denial, and with 1 if there is no decision.
@@ -54,9 +62,8 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
-/// Arguments of `policy test`.
 #[derive(Clone, Debug, Args)]
-pub struct TestArgs {
+pub(crate) struct TestArgs {
     /// Bundles, files in bundles, or folders of bundles
     #[arg(default_value = "policies")]
     paths: Vec<PathBuf>,
@@ -70,36 +77,10 @@ pub struct TestArgs {
     common: Common,
 }
 
-/// Arguments of `policy check`.
 #[derive(Clone, Debug, Args)]
-pub struct CheckArgs {
-    /// Bundles, files in bundles, or folders of bundles
-    #[arg(default_value = "policies")]
-    paths: Vec<PathBuf>,
+pub(crate) struct ExplainArgs {
     #[command(flatten)]
-    common: Common,
-}
-
-/// Arguments of `policy eval`.
-#[derive(Clone, Debug, Args)]
-pub struct EvalArgs {
-    /// Folder of the bundle, or a file in it
-    path: PathBuf,
-    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
-    #[command(flatten)]
-    common: Common,
-}
-
-/// Arguments of `policy explain`.
-#[derive(Clone, Debug, Args)]
-pub struct ExplainArgs {
-    /// Folder of the bundle, or a file in it
-    path: PathBuf,
-    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
-    #[arg(long, value_name = "FILE")]
-    input: PathBuf,
+    bundle: BundleArgs,
     /// Method and path of a request to a cluster, such as `GET /api/v1/pods?watch=1`; replaces `request` of
     /// the input
     #[arg(long, value_name = "LINE")]
@@ -112,7 +93,16 @@ pub struct ExplainArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct Common {
+pub(crate) struct BundleArgs {
+    /// Folder of the bundle, or a file in it
+    path: PathBuf,
+    /// File with the input as YAML or JSON, at most 1 MiB; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
     /// Front that the bundle is for, if its folder has another name: `extensions`, `kubernetes`,
     /// `applications` or `applicationsets`
     #[arg(long, value_name = "NAME")]
@@ -122,27 +112,24 @@ struct Common {
     output: Format,
 }
 
-/// A bundle and the report of its check.
 struct CheckedBundle {
     directory: PathBuf,
     report: rego::CheckReport,
 }
 
-/// Runs `policy …`. Exit code: 0 done, 1 refused or failed, 64 wrong usage.
-pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
+pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     match Checker::current() {
         Ok(checker) => run_with(command, &checker, out),
         Err(error) => fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
     }
 }
 
-/// Runs `policy …` with the given checker.
-pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
+pub(crate) fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
     let (paths, common) = match command {
         Command::Test(args) => (args.paths.as_slice(), &args.common),
-        Command::Check(args) => (args.paths.as_slice(), &args.common),
-        Command::Eval(args) => (std::slice::from_ref(&args.path), &args.common),
-        Command::Explain(args) => (std::slice::from_ref(&args.path), &args.common),
+        Command::Check { paths, common } => (paths.as_slice(), common),
+        Command::Eval { bundle, common } => (std::slice::from_ref(&bundle.path), common),
+        Command::Explain(args) => (std::slice::from_ref(&args.bundle.path), &args.common),
     };
     let bundles = match find(paths, common.front.as_deref()) {
         Ok(bundles) => bundles,
@@ -158,43 +145,53 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             let checked = check(&bundles, checker, coverage);
             print::tests(out, &checked, args.threshold, common.output)
         }
-        Command::Check(_) => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
-        Command::Eval(args) => match (bundles.as_slice(), read_input(&args.input)) {
-            ([(directory, front)], Ok(input)) => {
-                let read = BundleSource::read(directory, *front);
-                let mut report = match &read.value {
-                    Some(source) => checker.evaluate(source, input),
-                    None => rego::CheckReport::default(),
-                };
-                report.diagnostics.splice(..0, read.diagnostics);
-                print::evaluation(out, &report, common.output)
+        Command::Check { .. } => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
+        Command::Eval { bundle, .. } => {
+            let input = |_: Front| read_input(&bundle.input);
+            match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
+                Ok((report, _)) => print::evaluation(out, &report, common.output),
+                Err(wrong) => fail(wrong, EXIT_USAGE),
             }
-            (_, Err(finding)) => fail(finding, EXIT_USAGE),
-            (_, Ok(_)) => fail("name exactly one bundle", EXIT_USAGE),
-        },
+        }
         Command::Explain(args) => {
-            let [(directory, front)] = bundles.as_slice() else {
-                return fail("name exactly one bundle", EXIT_USAGE);
-            };
-            match explained_input(args, *front) {
-                Err(finding) => fail(finding, EXIT_USAGE),
-                Ok(input) => {
-                    let read = BundleSource::read(directory, *front);
-                    let mut report = match &read.value {
-                        Some(source) => checker.explain(source, input),
-                        None => rego::CheckReport::default(),
-                    };
-                    report.diagnostics.splice(..0, read.diagnostics);
-                    print::explanation(out, (&report, read.value.as_ref()), common.output)
-                }
+            let input = |front: Front| explained_input(args, front);
+            match decide(&bundles, input, |source, input| checker.explain(source, input)) {
+                Ok((report, source)) => print::explanation(out, (&report, source.as_ref()), common.output),
+                Err(wrong) => fail(wrong, EXIT_USAGE),
             }
         }
     }
 }
 
+/// Evaluates the only bundle for an input; without a bundle that can be read, the report has the
+/// reasons.
+fn decide(
+    bundles: &[(PathBuf, Front)],
+    input: impl FnOnce(Front) -> Result<serde_json::Value, Diagnostic>,
+    evaluate: impl FnOnce(&BundleSource, serde_json::Value) -> rego::CheckReport,
+) -> Result<(rego::CheckReport, Option<BundleSource>), String> {
+    let [(directory, front)] = bundles else {
+        return Err("name exactly one bundle".to_owned());
+    };
+    let input = input(*front).map_err(|finding| finding.to_string())?;
+    Ok(report(directory, *front, |source| evaluate(source, input)))
+}
+
+/// Reads a bundle and reports on it, with the findings of reading first.
+fn report(
+    directory: &Path,
+    front: Front,
+    make: impl FnOnce(&BundleSource) -> rego::CheckReport,
+) -> (rego::CheckReport, Option<BundleSource>) {
+    let Loaded { value, diagnostics } = BundleSource::read(directory, front);
+    let mut report = value.as_ref().map(make).unwrap_or_default();
+    report.diagnostics.splice(..0, diagnostics);
+    (report, value)
+}
+
 /// The input of `policy explain`, with the request of `--request` if there is one.
 fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
-    let mut input = read_input(&args.input)?;
+    let mut input = read_input(&args.bundle.input)?;
     let Some(line) = &args.request else { return Ok(input) };
     let wrong = || Diagnostic::error(None, format!("`{line}` is no method and path"));
     let (method, target) = line.split_once(' ').ok_or_else(wrong)?;
@@ -210,31 +207,20 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
     if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
-        match front {
-            Front::Applications => {
-                let access = ReadOrWrite::classify(&attributes).as_str();
-                input.insert("access".to_owned(), access.into());
-                let operation = ObjectOperation::classify(&attributes).as_str();
-                input.insert("operation".to_owned(), operation.into());
-            }
-            Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
+        if front == Front::Applications {
+            let access = ReadOrWrite::classify(&attributes).as_str();
+            input.insert("access".to_owned(), access.into());
+            let operation = ObjectOperation::classify(&attributes).as_str();
+            input.insert("operation".to_owned(), operation.into());
         }
     }
     Ok(input)
 }
 
 fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<CheckedBundle> {
-    let one = |(directory, front): &(PathBuf, Front)| {
-        let read = BundleSource::read(directory, *front);
-        let mut report = read
-            .value
-            .map(|source| checker.check(&source, coverage))
-            .unwrap_or_default();
-        report.diagnostics.splice(..0, read.diagnostics);
-        CheckedBundle {
-            directory: directory.clone(),
-            report,
-        }
+    let one = |(directory, front): &(PathBuf, Front)| CheckedBundle {
+        directory: directory.clone(),
+        report: report(directory, *front, |source| checker.check(source, coverage)).0,
     };
     bundles.iter().map(one).collect()
 }
@@ -249,18 +235,13 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
         } else if path.join("policy.rego").is_file() || path.join("cases.yaml").is_file() {
             folders.insert(path.clone());
         } else {
-            let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let inside = entries
-                .flatten()
-                .map(|entry| entry.path())
-                .filter(|inner| inner.join("policy.rego").is_file());
+            let shown = path.display();
+            let entries = std::fs::read_dir(path).map_err(|error| format!("{shown}: {error}"))?;
+            let inside = entries.flatten().map(|entry| entry.path());
             let before = folders.len();
-            folders.extend(inside);
+            folders.extend(inside.filter(|inner| inner.join("policy.rego").is_file()));
             if folders.len() == before {
-                return Err(format!(
-                    "{}: there is no bundle (a folder with a `policy.rego`)",
-                    path.display()
-                ));
+                return Err(format!("{shown}: there is no bundle (a folder with a `policy.rego`)"));
             }
         }
     }
@@ -269,19 +250,14 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
         let own = own
             .as_deref()
             .and_then(Path::file_name)
-            .map(|name| name.to_string_lossy().into_owned());
-        let name = front.map(str::to_owned).or(own).unwrap_or_default();
-        match Front::from_name(&name) {
-            Some(front) => Ok((folder, front)),
-            None => {
-                let known: Vec<&str> = Front::ALL.into_iter().map(Front::as_str).collect();
-                let known = known.join("`, `");
-                Err(format!(
-                    "{}: `{name}` is no front, known are `{known}` (use --front)",
-                    folder.display()
-                ))
-            }
-        }
+            .map(|name| name.to_string_lossy());
+        let name = front.map(Into::into).or(own).unwrap_or_default();
+        let found = Front::from_name(&name).ok_or_else(|| {
+            let known = Front::ALL.map(Front::as_str).join("`, `");
+            let folder = folder.display();
+            format!("{folder}: `{name}` is no front, known are `{known}` (use --front)")
+        })?;
+        Ok((folder, found))
     };
     folders.into_iter().map(with_front).collect()
 }
@@ -289,17 +265,9 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
 fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
     let place = path.display().to_string();
     let here = |message: String| Diagnostic::error(Location::new(place.as_str(), 0), message);
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(INPUT_BYTES + 1).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES + 1).read_to_string(&mut text))
-    };
-    match read {
-        Err(error) => Err(here(format!("the input cannot be read: {error}"))),
-        Ok(bytes) if bytes as u64 > INPUT_BYTES => Err(here(format!("the input has more than {INPUT_BYTES} bytes"))),
-        Ok(_) => rego::parse_yaml(&place, &text),
-    }
+    let text = read_file_or_stdin(path, INPUT_BYTES);
+    let text = text.map_err(|error| here(format!("the input cannot be read: {error}")))?;
+    rego::parse_yaml(&place, &text)
 }
 
 fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
@@ -313,18 +281,13 @@ fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
 /// The first line has the limits: CPU seconds and bytes of address space. They
 /// are set before anything else is read. Exit code 0 with an answer; the
 /// parent process reports any other exit code, or a signal, as a finding about the bundle.
-pub fn worker() -> ExitCode {
+pub(crate) fn worker() -> ExitCode {
     let mut job = Vec::new();
-    let mut limits = Vec::new();
+    let mut limits = String::new();
     let mut stdin = std::io::stdin().lock();
-    for byte in stdin.by_ref().bytes().take(64).map_while(Result::ok) {
-        if byte == b'\n' {
-            break;
-        }
-        limits.push(byte);
-    }
-    let limits = String::from_utf8(limits).unwrap_or_default();
-    let mut numbers = limits.split(' ').map(str::parse::<u64>);
+    // A line that cannot be read leaves the numbers missing.
+    let _ = stdin.by_ref().take(64).read_line(&mut limits);
+    let mut numbers = limits.trim_end_matches('\n').split(' ').map(str::parse::<u64>);
     let (Some(Ok(cpu)), Some(Ok(memory)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
         return ExitCode::from(EXIT_USAGE);
     };

@@ -7,64 +7,47 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::client::{Failure, print, runtime};
-use super::format::Format;
-use super::list_output::{Table, print_items, render_table, text_at};
+use super::client::Failure;
+use super::list_output::{Table, clean, items, print_items, render, render_facts, text_at};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
 
 mod project_client;
 
-use project_client::{ProjectClient, ProjectClientArgs};
+use project_client::ProjectClientArgs;
 
 /// Most attempts of a change that conflicts with those of other writers.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Subcommands of `tollgate project`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List projects
-    List(List),
+    List {
+        #[command(flatten)]
+        client: ProjectClientArgs,
+    },
     /// Show a project
-    Get(Get),
+    Get {
+        /// Name of the project
+        project: String,
+        #[command(flatten)]
+        client: ProjectClientArgs,
+    },
     /// Add a service account that acts for a project's Applications at a destination
     ///
     /// Appends an entry to `destinationServiceAccounts`. The first entry that matches is used, so add
     /// specific entries before general ones.
     #[command(after_help = "Example:\n  tollgate project add-destination-service-account shop \
                             https://kubernetes.default.svc guestbook guestbook-deployer")]
-    AddDestinationServiceAccount(Add),
+    AddDestinationServiceAccount(EntryArgs),
     /// Remove an entry from a project's `destinationServiceAccounts`
-    RemoveDestinationServiceAccount(Remove),
+    RemoveDestinationServiceAccount(EntryArgs),
 }
 
-/// Arguments of `tollgate project list`.
 #[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate project get`.
-#[derive(Debug, Args)]
-pub struct Get {
-    /// Name of the project
-    project: String,
-    #[command(flatten)]
-    client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// An entry of `destinationServiceAccounts`.
-#[derive(Debug, Args)]
-struct EntryArgs {
+pub(crate) struct EntryArgs {
     /// Name of the project
     project: String,
     /// URL of the destination's API server, or a pattern such as `*`
@@ -77,104 +60,70 @@ struct EntryArgs {
     /// Namespace of the service account, if it is not the destination's
     #[arg(long, value_name = "NAMESPACE")]
     service_account_namespace: Option<String>,
-}
-
-/// Arguments of `tollgate project add-destination-service-account`.
-#[derive(Debug, Args)]
-pub struct Add {
-    #[command(flatten)]
-    entry: EntryArgs,
     #[command(flatten)]
     client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate project remove-destination-service-account`.
-#[derive(Debug, Args)]
-pub struct Remove {
-    #[command(flatten)]
-    entry: EntryArgs,
-    #[command(flatten)]
-    client: ProjectClientArgs,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::List(list) => list.run(out),
-            Self::Get(get) => get.run(out),
-            Self::AddDestinationServiceAccount(add) => add.run(out),
-            Self::RemoveDestinationServiceAccount(remove) => remove.run(out),
-        }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let client = self.client.open()?;
-        let answer = runtime()?.block_on(client.list())?;
-        let table = Table {
-            columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
-            row: &row,
-            empty_message: "No projects found.",
-        };
-        print_items(&answer, self.output, &table, out)
-    }
-}
-
-impl Get {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let client = self.client.open()?;
-        let object = runtime()?.block_on(client.get(&self.project))?;
-        match self.output {
-            Format::Table => print(&describe(&object), out),
-            Format::Json | Format::Yaml => document(self.output, &object, out),
-        }
-    }
-}
-
-impl Add {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let entry = self.entry.read()?;
-        for (what, value) in [
-            (
-                "service-account-namespace",
-                self.entry.service_account_namespace.as_ref(),
-            ),
-            ("service account", Some(&self.entry.service_account)),
-        ] {
-            if value.is_some_and(|value| value.contains('*')) {
-                let message = format!("{what} of a destination service account must not contain wildcards");
-                return Err(Failure::new("project.wildcard", message));
+            Self::List { client } => print_items(&client.open()?.list()?, client.output, &TABLE, out),
+            Self::Get { project, client } => Ok(client.output.show(&client.open()?.get(project)?, describe, out)?),
+            Self::AddDestinationServiceAccount(args) => {
+                let entry = args.read()?;
+                args.refuse_wildcards()?;
+                args.change("added", &entry, change::add, out)
             }
-        }
-        let client = self.client.open()?;
-        let changed = change(&client, &self.entry.project, |object| change::add(object, &entry))?;
-        match self.output {
-            Format::Table => print(&change_message(&self.entry.project, "added", &entry), out),
-            Format::Json | Format::Yaml => document(self.output, &changed, out),
-        }
-    }
-}
-
-impl Remove {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let entry = self.entry.read()?;
-        let client = self.client.open()?;
-        let changed = change(&client, &self.entry.project, |object| change::remove(object, &entry))?;
-        match self.output {
-            Format::Table => print(&change_message(&self.entry.project, "removed", &entry), out),
-            Format::Json | Format::Yaml => document(self.output, &changed, out),
+            Self::RemoveDestinationServiceAccount(args) => args.change("removed", &args.read()?, change::remove, out),
         }
     }
 }
 
 impl EntryArgs {
+    fn refuse_wildcards(&self) -> Result<(), Failure> {
+        let account_namespace = self.service_account_namespace.as_deref().unwrap_or_default();
+        for (what, value) in [
+            ("service-account-namespace", account_namespace),
+            ("service account", &self.service_account),
+        ] {
+            if value.contains('*') {
+                let message = format!("{what} of a destination service account must not contain wildcards");
+                return Err(Failure::new("project.wildcard", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads, changes and writes the project; repeats this if somebody else wrote in between.
+    fn change(
+        &self,
+        done: &str,
+        entry: &Entry,
+        change: fn(&Value, &Entry) -> Result<Value, change::Error>,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let client = self.client.open()?;
+        let name = &self.project;
+        let mut tried = 0;
+        let changed = loop {
+            let object = client.get(name)?;
+            let wanted = change(&object, entry).map_err(|error| project_client::change_failure(&error))?;
+            tried += 1;
+            match client.put(name, wanted) {
+                Err(failure) if failure.code == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
+                done => break done?,
+            }
+        };
+        let Entry {
+            server,
+            namespace,
+            account,
+        } = entry;
+        let message =
+            format!("project {name}: {done} service account {account} for server {server}, namespace {namespace}");
+        Ok(self.client.output.show(&changed, |_| message, out)?)
+    }
+
     fn read(&self) -> Result<Entry, Failure> {
         let account = match self.service_account_namespace.as_deref() {
             None | Some("") => self.service_account.clone(),
@@ -192,47 +141,14 @@ impl EntryArgs {
     }
 }
 
-/// Reads, changes and writes a project; repeats this if somebody else wrote in between.
-fn change(
-    client: &ProjectClient,
-    name: &str,
-    change: impl Fn(&Value) -> Result<Value, change::Error>,
-) -> Result<Value, Failure> {
-    let runtime = runtime()?;
-    let mut tried = 0;
-    loop {
-        let object = runtime.block_on(client.get(name))?;
-        let wanted = change(&object).map_err(|error| project_client::change_failure(&error))?;
-        tried += 1;
-        match runtime.block_on(client.put(name, wanted)) {
-            Err(failure) if failure.code() == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
-            done => return done,
-        }
-    }
-}
-
-fn document(format: Format, object: &Value, out: &mut dyn Write) -> Result<(), Failure> {
-    format
-        .print(object, out)
-        .map_err(|error| Failure::new("host.output", error))
-}
-
-fn change_message(name: &str, done: &str, entry: &Entry) -> String {
-    let Entry {
-        server,
-        namespace,
-        account,
-    } = entry;
-    format!("project {name}: {done} service account {account} for server {server}, namespace {namespace}")
-}
-
-fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    let list = object.pointer(pointer).and_then(Value::as_array);
-    list.map(Vec::as_slice).unwrap_or_default()
-}
+const TABLE: Table = Table {
+    columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
+    row,
+    empty_message: "No projects found.",
+};
 
 fn row(item: &Value) -> Vec<String> {
-    let one = |pointer: &str, keys: &[&str], many: &str| match list_at(item, pointer) {
+    let one = |pointer: &str, keys: &[&str], many: &str| match items(item, pointer) {
         [] => "<none>".to_owned(),
         [one] => {
             let parts = keys
@@ -254,32 +170,19 @@ fn row(item: &Value) -> Vec<String> {
     ]
 }
 
-/// Describes a project for people.
 fn describe(object: &Value) -> String {
-    let facts = [
+    let facts = render_facts([
         ("Name", text_at(object, "/metadata/name")),
         ("Description", text_at(object, "/spec/description")),
         ("Version", text_at(object, "/metadata/resourceVersion")),
-    ];
-    let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
-    let table = Table {
-        columns: &[],
-        row: &|item| vec![text_at(item, "/key"), text_at(item, "/value")],
-        empty_message: "",
-    };
-    let head = render_table(&facts, &table);
+    ]);
     let part = |title: &str, pointer: &str, columns: &[&str], keys: &[&str]| {
-        let items = list_at(object, pointer);
+        let items = items(object, pointer);
         if items.is_empty() {
             return format!("\n\n {title}: <none>");
         }
-        let row = |item: &Value| keys.iter().map(|key| text_at(item, &format!("/{key}"))).collect();
-        let table = Table {
-            columns,
-            row: &row,
-            empty_message: "",
-        };
-        format!("\n\n {title}:\n{}", render_table(items, &table))
+        let row = |item| keys.iter().map(move |key| clean(&text_at(item, &format!("/{key}"))));
+        format!("\n\n {title}:\n{}", render(columns, items.iter().map(row)))
     };
     let destinations = part(
         "Destinations",
@@ -293,7 +196,7 @@ fn describe(object: &Value) -> String {
         &["SERVER", "NAMESPACE", "SERVICE-ACCOUNT"],
         &["server", "namespace", "defaultServiceAccount"],
     );
-    format!("{}{destinations}{accounts}", head.trim_start_matches('\n'))
+    format!("{facts}{destinations}{accounts}")
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::EXIT_NO_ANSWER;
+use super::answer::Error;
 use super::format::Format;
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
@@ -26,18 +28,11 @@ mod tests;
 use input::{OtherPolicyArgs, PolicyArgs};
 use manifest::ManifestArgs;
 
-/// Exit code: refused, or no.
 const EXIT_NO: u8 = 1;
-/// Exit code: differences found.
 const EXIT_DIFFERENT: u8 = 2;
-/// Exit code: wrong usage (`EX_USAGE`).
-const EXIT_USAGE: u8 = 64;
-/// Exit code: the question has no answer.
-const EXIT_NO_ANSWER: u8 = super::EXIT_NO_ANSWER;
 
-/// Arguments of `tollgate rbac`.
 #[derive(Args, Clone, Debug)]
-pub struct RbacCommand {
+pub(crate) struct RbacCommand {
     #[command(subcommand)]
     action: Action,
 }
@@ -75,7 +70,6 @@ enum Action {
     Manifest(ManifestArgs),
 }
 
-/// `--semantics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SemanticsArg {
     /// As Argo CD evaluates
@@ -180,22 +174,8 @@ struct DiffArgs {
     output: Format,
 }
 
-/// Why a command ends early.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("{0}")]
-    Usage(String),
-    #[error("the policy is refused")]
-    Refused(Vec<Diagnostic>),
-    #[error("{0}")]
-    Failed(String),
-    #[error("the answer cannot be written: {0}")]
-    Output(#[from] std::io::Error),
-}
-
 impl RbacCommand {
-    /// Runs the command: results go to `out`, findings and errors to standard error.
-    pub fn run(self, out: &mut dyn Write) -> ExitCode {
+    pub(crate) fn run(self, out: &mut dyn Write) -> ExitCode {
         self.run_with(out, &mut super::stderr())
     }
 
@@ -207,23 +187,12 @@ impl RbacCommand {
             Action::Diff(args) => diff(args, out, stderr),
             Action::Manifest(args) => manifest::run(args, out, stderr),
         };
-        let error = match result {
-            Ok(code) => return ExitCode::from(code),
-            Err(error) => error,
-        };
-        if let Error::Refused(findings) = &error {
-            for finding in findings {
-                // Nothing is left to do when standard error is closed.
-                let _ = writeln!(stderr, "{finding}");
-            }
-        }
-        let _ = writeln!(stderr, "tollgate: {error}");
-        ExitCode::from(match error {
-            Error::Usage(_) => EXIT_USAGE,
+        let code = result.unwrap_or_else(|error| match (error.report(stderr), &self.action) {
             // `manifest` prints roles and answers no question.
-            _ if matches!(self.action, Action::Manifest(_)) => EXIT_NO,
-            Error::Refused(_) | Error::Failed(_) | Error::Output(_) => EXIT_NO_ANSWER,
-        })
+            (EXIT_NO_ANSWER, Action::Manifest(_)) => EXIT_NO,
+            (code, _) => code,
+        });
+        ExitCode::from(code)
     }
 }
 
@@ -236,11 +205,13 @@ fn compiled(loaded: Loaded<Rbac>, stderr: &mut dyn Write) -> Result<Rbac, Error>
             }
             Ok(rbac)
         }
-        None => Err(Error::Refused(loaded.diagnostics)),
+        None => Err(Error::Refused {
+            what: "policy",
+            findings: loaded.diagnostics,
+        }),
     }
 }
 
-/// The answer of `can` as JSON or YAML.
 #[derive(Serialize)]
 struct CanAnswer {
     allowed: bool,
@@ -329,7 +300,6 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> R
     Ok(if explanation.is_allowed() { 0 } else { EXIT_NO })
 }
 
-/// The answer of `validate` as JSON or YAML.
 #[derive(Serialize)]
 struct Findings<'a> {
     valid: bool,
@@ -346,15 +316,7 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
             for finding in &loaded.diagnostics {
                 writeln!(out, "{finding}")?;
             }
-            writeln!(
-                out,
-                "{}",
-                if valid {
-                    "Policy is valid."
-                } else {
-                    "Policy is invalid."
-                }
-            )?;
+            writeln!(out, "Policy is {}.", if valid { "valid" } else { "invalid" })?;
         }
         format => {
             let findings = Findings {
@@ -369,7 +331,6 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
     Ok(if refused { EXIT_NO } else { 0 })
 }
 
-/// The answer of `diff` as JSON or YAML.
 #[derive(Serialize)]
 struct Differences {
     left: String,

@@ -21,9 +21,8 @@ use tollgate_policy::rego::Checker;
 /// instruction limit before the end of the stack. The memory is only reserved.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
-/// Arguments of `tollgate serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
+pub(crate) struct Serve {
     /// Settings file of the gateway
     #[arg(short, long, default_value = "tollgate.yaml", env = "TOLLGATE_CONFIG")]
     config: PathBuf,
@@ -50,7 +49,6 @@ pub struct Serve {
     enable_impersonation: Option<ImpersonationArg>,
 }
 
-/// Values of `--enable-impersonation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ImpersonationArg {
     /// Act as the service account of the Application
@@ -72,8 +70,7 @@ impl From<ImpersonationArg> for ImpersonationMode {
 }
 
 impl Serve {
-    /// Runs the command.
-    pub fn run(&self) -> ExitCode {
+    pub(crate) fn run(&self) -> ExitCode {
         // First, so that every message has the format that `--log-json` selects.
         if let Err(error) = self.start_logging() {
             print_error(error);
@@ -161,7 +158,6 @@ fn warn_root() {
     }
 }
 
-/// Completes on SIGINT or SIGTERM.
 async fn shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {

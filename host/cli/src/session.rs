@@ -3,49 +3,39 @@
 
 use std::io::Write;
 
-use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use clap::Subcommand;
 use reqwest::Method;
 use serde_json::Value;
 
 use super::age::{age, time_left};
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, text_at, time_at};
+use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, text_at, time_at};
 use tollgate_core::session::SessionId;
 
-/// Subcommands of `tollgate session`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// List active sessions and browser sessions
-    List(List),
+    List {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// List only sessions at this agent, by name or number
+        #[arg(long)]
+        agent: Option<String>,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
     /// Revoke sessions and end the requests they have open
-    Revoke(Revoke),
-}
-
-/// Arguments of `tollgate session list`.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    /// List only sessions at this agent, by name or number
-    #[arg(long)]
-    agent: Option<String>,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate session revoke`.
-#[derive(Debug, Args)]
-pub struct Revoke {
-    /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
-    #[arg(required = true, value_parser = session)]
-    ids: Vec<SessionId>,
-    #[command(flatten)]
-    server: Server,
+    Revoke {
+        /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
+        #[arg(required = true, value_parser = session)]
+        ids: Vec<SessionId>,
+        #[command(flatten)]
+        server: Server,
+    },
 }
 
 fn session(text: &str) -> Result<SessionId, &'static str> {
@@ -55,55 +45,32 @@ fn session(text: &str) -> Result<SessionId, &'static str> {
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::List(list) => list.run(out),
-            Self::Revoke(revoke) => revoke.run(out),
-        }
-    }
-}
-
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let mut answer = runtime()?.block_on(fetch_all(&self.server, "sessions", query, hint))?;
-        if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
-            // Latest first, across pages too.
-            items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
-        }
-        let table = Table {
-            columns: &[
-                "SESSION",
-                "USER",
-                "AGENT",
-                "STREAMS",
-                "REQUESTS",
-                "LAST-SEEN",
-                "EXPIRES",
-                "CLIENT",
-            ],
-            row: &row,
-            empty_message: "No sessions found.",
-        };
-        print_items(&answer, self.output, &table, out)
-    }
-}
-
-impl Revoke {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
-        for id in &self.ids {
-            let id = id.to_string();
-            let path = ["sessions", id.as_str()];
-            let request = ApiRequest {
-                method: Method::DELETE,
-                ..ApiRequest::get(&path, hint)
-            };
-            let answer = runtime.block_on(self.server.send_json(request))?;
-            print(&format!("session {id} revoked"), out)?;
-            if let Some(note) = answer.get("note").and_then(Value::as_str) {
-                print(note, out)?;
+            Self::List {
+                owner,
+                agent,
+                server,
+                output,
+            } => {
+                let query = [("user", owner.parameter()), ("agent", agent.clone())];
+                let mut answer = fetch_all(server, "sessions", query, hint)?;
+                if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+                    // Latest first, across pages too.
+                    items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
+                }
+                print_items(&answer, *output, &TABLE, out)
             }
+            Self::Revoke { ids, server } => ids.iter().try_for_each(|id| revoke(server, id, out)),
         }
-        Ok(())
+    }
+}
+
+fn revoke(server: &Server, id: &SessionId, out: &mut dyn Write) -> Result<(), Failure> {
+    let id = id.to_string();
+    let answer = server.request(Method::DELETE, &["sessions", &id], hint).json()?;
+    print(&format!("session {id} revoked"), out)?;
+    match answer.get("note").and_then(Value::as_str) {
+        Some(note) => print(note, out),
+        None => Ok(()),
     }
 }
 
@@ -115,17 +82,30 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
+const TABLE: Table = Table {
+    columns: &[
+        "SESSION",
+        "USER",
+        "AGENT",
+        "STREAMS",
+        "REQUESTS",
+        "LAST-SEEN",
+        "EXPIRES",
+        "CLIENT",
+    ],
+    row,
+    empty_message: "No sessions found.",
+};
+
 fn row(item: &Value) -> Vec<String> {
-    let now = Timestamp::now();
-    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         text_at(item, "/id"),
         text_at(item, "/user/username"),
         agent_label(item),
         text_at(item, "/openStreams"),
         text_at(item, "/requests"),
-        or(time_at(item, "/lastAt").map(|at| age(at, now))),
-        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
+        relative_time_at(item, "/lastAt", age),
+        relative_time_at(item, "/expiresAt", time_left),
         text_at(item, "/client"),
     ]
 }

@@ -9,7 +9,6 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Replaces a character that is not printed.
 const REPLACEMENT: char = '?';
 
 /// The only escape sequences that pass: the colors of diffs, and their end.
@@ -72,7 +71,6 @@ pub(crate) struct Terminal<W> {
 }
 
 impl<W: Write> Terminal<W> {
-    /// Writes to `inner`.
     pub(crate) fn new(inner: W) -> Self {
         Self {
             inner,

@@ -7,46 +7,52 @@ use std::io::Write;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::age::{age, time_left};
-use super::client::{ApiRequest, Failure, Server, print, runtime};
+use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, render_table, text_at, time_at};
+use super::list_output::{
+    OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, render_items, text_at, time_at,
+};
 use tollgate_gateway::clusters::exec::erase;
 
-/// Subcommands of `tollgate token`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Create a token and print its secret
     ///
     /// The secret is shown only once: the gateway stores only its hash.
     #[command(after_help = "Example:\n  tollgate token create laptop --agent production --lifetime 720h")]
     Create(Create),
     /// List tokens, without their secrets
-    List(List),
+    List {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// List only tokens for this agent, by name or number
+        #[arg(long)]
+        agent: Option<String>,
+        #[command(flatten)]
+        server: Server,
+        /// Output format
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
     /// Revoke tokens and end the requests they have open
-    Revoke(Revoke),
+    Revoke {
+        /// IDs of the tokens, as `tollgate token list` shows them
+        #[arg(required = true)]
+        ids: Vec<Uuid>,
+        #[command(flatten)]
+        server: Server,
+    },
 }
 
-/// Arguments of `tollgate token create`.
 #[derive(Debug, Args)]
-pub struct Create {
-    /// Name of the token, 1 to 255 characters
-    name: String,
-    /// Agent that the token is for, by name or number
-    #[arg(long)]
-    agent: String,
-    /// Lifetime of the token, such as `720h`, at most a year; 30 days if omitted
-    #[arg(long, value_name = "DURATION", conflicts_with = "expires_at")]
-    lifetime: Option<String>,
-    /// Time at which the token expires, such as `2030-01-31T00:00:00Z`
-    #[arg(long, value_name = "TIME")]
-    expires_at: Option<Timestamp>,
-    /// Create the token for this user, which requires the permission `tokens, create`
-    #[arg(long, value_name = "USERNAME")]
-    user: Option<String>,
+pub(crate) struct Create {
+    #[command(flatten)]
+    token: NewToken,
     #[command(flatten)]
     server: Server,
     /// Output format
@@ -54,7 +60,29 @@ pub struct Create {
     output: TokenFormat,
 }
 
-/// Output format of a new token.
+/// The request for a token.
+#[derive(Debug, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewToken {
+    /// Name of the token, 1 to 255 characters
+    pub(super) name: String,
+    /// Agent that the token is for, by name or number
+    #[arg(long)]
+    pub(super) agent: String,
+    /// Lifetime of the token, such as `720h`, at most a year; 30 days if omitted
+    #[arg(long, value_name = "DURATION", conflicts_with = "expires_at")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lifetime: Option<String>,
+    /// Time at which the token expires, such as `2030-01-31T00:00:00Z`
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<Timestamp>,
+    /// Create the token for this user, which requires the permission `tokens, create`
+    #[arg(long, value_name = "USERNAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum TokenFormat {
     /// Human-readable text
@@ -68,58 +96,37 @@ enum TokenFormat {
     Yaml,
 }
 
-/// Arguments of `tollgate token list`.
-#[derive(Debug, Args)]
-pub struct List {
-    #[command(flatten)]
-    owner: OwnerArgs,
-    /// List only tokens for this agent, by name or number
-    #[arg(long)]
-    agent: Option<String>,
-    #[command(flatten)]
-    server: Server,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-}
-
-/// Arguments of `tollgate token revoke`.
-#[derive(Debug, Args)]
-pub struct Revoke {
-    /// IDs of the tokens, as `tollgate token list` shows them
-    #[arg(required = true)]
-    ids: Vec<Uuid>,
-    #[command(flatten)]
-    server: Server,
-}
-
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Create(create) => create.run(out),
-            Self::List(list) => list.run(out),
-            Self::Revoke(revoke) => revoke.run(out),
+            Self::List {
+                owner,
+                agent,
+                server,
+                output,
+            } => {
+                let query = [("user", owner.parameter()), ("agent", agent.clone())];
+                print_items(&fetch_all(server, "tokens", query, hint)?, *output, &TABLE, out)
+            }
+            Self::Revoke { ids, server } => ids.iter().try_for_each(|id| {
+                revoke(server, *id)?;
+                print(&format!("token {id} revoked"), out)
+            }),
         }
     }
 }
 
 impl Create {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let new_token = CreateTokenRequest {
-            name: &self.name,
-            agent: &self.agent,
-            lifetime: self.lifetime.as_deref(),
-            expires_at: self.expires_at,
-            user: self.user.as_deref(),
-        };
-        let mut made = runtime()?.block_on(create(&self.server, &new_token))?;
+        let mut made = create(&self.server, &self.token)?;
         let printed = match self.output {
             TokenFormat::Bearer => print(bearer(&made)?, out),
-            TokenFormat::Json => document(Format::Json, &made, out),
-            TokenFormat::Yaml => document(Format::Yaml, &made, out),
+            TokenFormat::Json => Format::Json.print(&made, out).map_err(Failure::from),
+            TokenFormat::Yaml => Format::Yaml.print(&made, out).map_err(Failure::from),
             TokenFormat::Table => bearer(&made).and_then(|bearer| {
                 let token = made.get("token").cloned().unwrap_or_default();
-                let text = render_table(&[token], &table());
+                let text = render_items(&[token], &TABLE);
                 print(&format!("{text}\n\nBearer token, shown only now:\n{bearer}"), out)
             }),
         };
@@ -128,75 +135,23 @@ impl Create {
     }
 }
 
-fn document(format: Format, made: &Value, out: &mut dyn Write) -> Result<(), Failure> {
-    format
-        .print(made, out)
-        .map_err(|error| Failure::new("host.output", error))
-}
-
-/// A request for a new token.
-pub(super) struct CreateTokenRequest<'a> {
-    pub(super) name: &'a str,
-    pub(super) agent: &'a str,
-    pub(super) lifetime: Option<&'a str>,
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) user: Option<&'a str>,
-}
-
 /// Creates a token; the response has its secret.
-pub(super) async fn create(server: &Server, new_token: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
-    let mut content = json!({ "name": new_token.name, "agent": new_token.agent });
-    let optional = [
-        ("lifetime", new_token.lifetime.map(str::to_owned)),
-        ("expiresAt", new_token.expires_at.map(|at| at.to_string())),
-        ("user", new_token.user.map(str::to_owned)),
-    ];
-    if let Some(members) = content.as_object_mut() {
-        let given = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        members.extend(given.map(|(key, value)| (key.to_owned(), Value::String(value))));
-    }
-    let request = ApiRequest {
-        method: Method::POST,
-        content: Some(content),
-        ..ApiRequest::get(&["tokens"], hint)
-    };
-    server.send_json(request).await
+pub(super) fn create(server: &Server, token: &NewToken) -> Result<Value, Failure> {
+    server
+        .request(Method::POST, &["tokens"], hint)
+        .content(json!(token))
+        .json()
 }
 
-/// The bearer token in the response to a [`CreateTokenRequest`].
+/// The bearer token in the response to a [`NewToken`].
 pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
     let bearer = made.get("bearer").and_then(Value::as_str);
     bearer.ok_or_else(|| Failure::new("gateway.answer", "the answer has no token"))
 }
 
-impl List {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
-        let answer = runtime()?.block_on(fetch_all(&self.server, "tokens", query, hint))?;
-        print_items(&answer, self.output, &table(), out)
-    }
-}
-
-/// Revokes a token.
-pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
+pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     let id = id.to_string();
-    let path = ["tokens", id.as_str()];
-    let request = ApiRequest {
-        method: Method::DELETE,
-        ..ApiRequest::get(&path, hint)
-    };
-    server.send_json(request).await.map(drop)
-}
-
-impl Revoke {
-    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let runtime = runtime()?;
-        for id in &self.ids {
-            runtime.block_on(revoke(&self.server, *id))?;
-            print(&format!("token {id} revoked"), out)?;
-        }
-        Ok(())
-    }
+    server.request(Method::DELETE, &["tokens", &id], hint).json().map(drop)
 }
 
 fn hint(reason: &str) -> Option<&'static str> {
@@ -208,25 +163,21 @@ fn hint(reason: &str) -> Option<&'static str> {
     }
 }
 
-fn table() -> Table<'static> {
-    Table {
-        columns: &["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"],
-        row: &row,
-        empty_message: "No tokens found.",
-    }
-}
+const TABLE: Table = Table {
+    columns: &["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"],
+    row,
+    empty_message: "No tokens found.",
+};
 
 fn row(item: &Value) -> Vec<String> {
-    let now = Timestamp::now();
-    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
         text_at(item, "/name"),
         text_at(item, "/id"),
         agent_label(item),
         text_at(item, "/user/username"),
-        or(time_at(item, "/createdAt").map(|at| age(at, now))),
-        or(time_at(item, "/expiresAt").map(|at| time_left(at, now))),
-        time_at(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, now)),
+        relative_time_at(item, "/createdAt", age),
+        relative_time_at(item, "/expiresAt", time_left),
+        time_at(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, Timestamp::now())),
         text_at(item, "/state"),
     ]
 }

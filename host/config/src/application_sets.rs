@@ -27,11 +27,13 @@ pub struct ApplicationSets {
 }
 
 /// What is checked when a set is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ApplicationSetChecks {
     /// The set, what it reads, and every Application that it owns or generates. The generated
     /// Applications are written with the set.
     #[default]
+    #[serde(skip)]
     Generated,
     /// Only the set, as Argo CD's API does; Argo CD's controller generates.
     Argocd,

@@ -25,12 +25,14 @@ impl ImpersonationMode {
 }
 
 /// How `destinationServiceAccounts` are read where Argo CD is surprising.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ServiceAccountSemantics {
     /// Servers are compared without trailing slashes, and by cluster name too. Accounts must be
     /// names that Kubernetes can have. Accounts of Kubernetes' own namespaces and of the control
     /// plane's must be spelled out.
     #[default]
+    #[serde(skip)]
     Strict,
     /// Exactly as Argo CD reads them.
     Argocd,

@@ -6,15 +6,19 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 
 /// An entry as an operator writes it: a text or an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+// The derived function reads the object.
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct EgressEntry {
     /// A host name, `*.` with a suffix, or an address; `:port` may follow.
     pub host: String,
     /// Port, 1 to 65535; 443 when absent.
     pub port: Option<u16>,
     /// Whether RFC 1918 and unique local addresses are permitted.
+    #[serde(default)]
     pub private: bool,
     /// Whether 127/8 and ::1 are permitted; for addresses and `localhost` only.
+    #[serde(default)]
     pub loopback: bool,
     /// PEM text, or a path to it: the only authorities trusted for this entry.
     pub ca: Option<String>,
@@ -24,18 +28,6 @@ impl<'de> Deserialize<'de> for EgressEntry {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(EgressEntryVisitor)
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawEntry {
-    host: String,
-    port: Option<u16>,
-    #[serde(default)]
-    private: bool,
-    #[serde(default)]
-    loopback: bool,
-    ca: Option<String>,
 }
 
 struct EgressEntryVisitor;
@@ -55,19 +47,6 @@ impl<'de> serde::de::Visitor<'de> for EgressEntryVisitor {
     }
 
     fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<EgressEntry, A::Error> {
-        let RawEntry {
-            host,
-            port,
-            private,
-            loopback,
-            ca,
-        } = RawEntry::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(EgressEntry {
-            host,
-            port,
-            private,
-            loopback,
-            ca,
-        })
+        EgressEntry::deserialize(MapAccessDeserializer::new(map))
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use serde::Deserialize;
 use url::Url;
 
 use super::Issuer;
@@ -74,18 +75,27 @@ pub struct KubernetesIssuer {
 }
 
 /// How tokens of one issuer map to people in the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UserClaimMapping {
     /// `iss` of the tokens; `argocd` for local accounts.
     pub issuer: String,
     /// The claim that identifies the person; for `argocd`, the account's name.
+    #[serde(default = "subject")]
     pub claim: String,
     /// What the claim's value is in the directory.
+    #[serde(rename = "is")]
     pub key: UserLookupKey,
 }
 
+/// The claim that identifies a person unless the settings name another one.
+pub(crate) fn subject() -> String {
+    "sub".to_owned()
+}
+
 /// The key by which a person is found in the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum UserLookupKey {
     /// The number.
     Id,
@@ -94,9 +104,11 @@ pub enum UserLookupKey {
 }
 
 /// `SameSite` of a cookie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum SameSite {
     /// Sent only with requests from the same site.
+    #[default]
     Strict,
     /// Sent also when a link leads here.
     Lax,

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use tollgate_core::diagnostic::Location;
 
 mod application_sets;
@@ -93,7 +95,8 @@ pub struct Applications {
 }
 
 /// Whether the gateway accesses clusters for Applications with its own identity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum GatewayIdentity {
     /// It does not: such requests are refused.
     #[default]
@@ -124,7 +127,8 @@ pub struct DecisionLog {
 }
 
 /// A certificate chain and its key, as PEM files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tls {
     /// PEM certificate chain, leaf first.
     pub certificate: PathBuf,
@@ -133,7 +137,8 @@ pub struct Tls {
 }
 
 /// How `policy.csv` is evaluated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum RbacSemantics {
     /// Exactly as Argo CD does.
     #[default]
@@ -144,11 +149,13 @@ pub enum RbacSemantics {
 }
 
 /// How far the extension front follows Argo CD where it is surprising.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Compatibility {
     /// 401 without a valid credential, 403 when denied. The application's namespace is part of the
     /// RBAC object and must be one that the project allows.
     #[default]
+    #[serde(skip)]
     None,
     /// As Argo CD: 400 without a cookie, 401 when denied. The namespace is neither part of the RBAC
     /// object nor checked against the project.

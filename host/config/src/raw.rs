@@ -3,7 +3,9 @@
 //!
 //! Invariant: an unknown key is a mistake and is never ignored.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,15 +14,15 @@ use serde::Deserialize;
 
 use super::{
     Applications, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity, RbacSemantics,
-    RequestLimits, Tls,
+    RequestLimits, ServiceAccountSemantics, Tls,
 };
-use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
 mod application_sets;
 pub mod authentication;
-pub mod kubernetes;
-pub mod plugins;
+mod kubernetes;
+mod plugins;
 mod state;
 mod typed;
 
@@ -31,7 +33,7 @@ struct RawConfig {
     listen: String,
     #[serde(default)]
     admin: RawAdmin,
-    tls: Option<RawTls>,
+    tls: Option<Tls>,
     state: state::RawState,
     policies: RawPolicies,
     #[serde(default)]
@@ -64,65 +66,33 @@ struct RawAdmin {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawTls {
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPolicies {
     directory: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRbac {
-    #[serde(default)]
-    semantics: RawSemantics,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum RawSemantics {
-    #[default]
-    Argocd,
-    Strict,
+    semantics: RbacSemantics,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawExtensions {
-    compat: Option<RawCompatibility>,
+    compat: Option<Compatibility>,
     assertion: Option<RawAssertion>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawApplications {
-    compat: Option<RawCompatibility>,
-    #[serde(default)]
-    gateway_identity: RawGatewayIdentity,
+    compat: Option<ServiceAccountSemantics>,
+    gateway_identity: GatewayIdentity,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum RawGatewayIdentity {
-    #[default]
-    Refused,
-    Allowed,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum RawCompatibility {
-    Argocd,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawClusters {
-    #[serde(default)]
     forward: bool,
     renew_after: Option<String>,
 }
@@ -183,12 +153,8 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
         Ok(raw) => raw,
         Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
     };
-    let mut validator = SettingsValidator {
-        file,
-        base,
-        locations: SettingLocations::parse(text, file.to_owned()),
-        findings: Vec::new(),
-    };
+    let locations = SettingLocations::parse(text, file.to_owned());
+    let mut validator = SettingsValidator::new(file, base, Some(locations));
     let config = validator.config(raw);
     Loaded::new(config, validator.findings)
 }
@@ -253,14 +219,26 @@ impl SettingLocations {
     }
 }
 
+/// Checks settings and collects what is wrong with them.
 struct SettingsValidator<'a> {
     file: &'a str,
+    /// Where relative paths start.
     base: &'a Path,
-    locations: SettingLocations,
+    /// `None` to leave findings without locations.
+    locations: Option<SettingLocations>,
     findings: Vec<Diagnostic>,
 }
 
-impl SettingsValidator<'_> {
+impl<'a> SettingsValidator<'a> {
+    fn new(file: &'a str, base: &'a Path, locations: Option<SettingLocations>) -> Self {
+        Self {
+            file,
+            base,
+            locations,
+            findings: Vec::new(),
+        }
+    }
+
     fn config(&mut self, raw: RawConfig) -> Config {
         let listen = self.address("listen", &raw.listen);
         let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
@@ -269,15 +247,9 @@ impl SettingsValidator<'_> {
             self.error("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
         let control_plane_namespace = raw.state.namespace.clone();
-        let (state, found) = raw.state.check(self.base);
-        self.add_findings(found);
-        let authentication = raw.authentication.check(listen);
-        self.add_findings(authentication.diagnostics);
-        let kubernetes = raw.kubernetes.map(|raw| raw.check(self.base));
-        let kubernetes = kubernetes.and_then(|checked| {
-            self.add_findings(checked.diagnostics);
-            checked.value
-        });
+        let state = raw.state.check(self);
+        let authentication = raw.authentication.validated(listen, self);
+        let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
         for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
             *folder = self.base.join(&*folder);
@@ -293,11 +265,8 @@ impl SettingsValidator<'_> {
             control_plane_namespace,
             policies_directory: self.base.join(raw.policies.directory),
             plugins,
-            authentication: authentication.value.unwrap_or_default(),
-            rbac_semantics: match raw.rbac.semantics {
-                RawSemantics::Argocd => RbacSemantics::Argocd,
-                RawSemantics::Strict => RbacSemantics::Strict,
-            },
+            authentication,
+            rbac_semantics: raw.rbac.semantics,
             extensions: self.extensions(raw.extensions),
             clusters: if raw.clusters.forward {
                 ClusterFront::Open
@@ -306,22 +275,16 @@ impl SettingsValidator<'_> {
             },
             kubernetes,
             applications: raw.applications.map(|raw| Applications {
-                semantics: match raw.compat {
-                    None => crate::ServiceAccountSemantics::Strict,
-                    Some(RawCompatibility::Argocd) => crate::ServiceAccountSemantics::Argocd,
-                },
+                semantics: raw.compat.unwrap_or_default(),
                 mode: None,
-                gateway_identity: match raw.gateway_identity {
-                    RawGatewayIdentity::Refused => GatewayIdentity::Refused,
-                    RawGatewayIdentity::Allowed => GatewayIdentity::Allowed,
-                },
+                gateway_identity: raw.gateway_identity,
             }),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
-            store: self.store(raw.store),
+            store: raw.store.check(self),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
             decisions: DecisionLog {
-                capacity: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
+                capacity: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1..=1_000_000),
                 file: raw.decisions.file.map(|file| self.base.join(file)),
             },
             drain: self.duration("drain", raw.drain.as_deref(), Duration::from_secs(30)),
@@ -339,47 +302,29 @@ impl SettingsValidator<'_> {
             }
         };
         Extensions {
-            compatibility: match raw.compat {
-                None => Compatibility::None,
-                Some(RawCompatibility::Argocd) => Compatibility::Argocd,
-            },
+            compatibility: raw.compat.unwrap_or_default(),
             assertion_issuer,
             assertion_key,
         }
     }
 
     fn limits(&mut self, raw: &RawLimits) -> RequestLimits {
+        let header_timeout = raw.header_timeout.as_deref();
+        let mut number = |key: &str, raw, default, bounds| self.bounded(&format!("limits.{key}"), raw, default, bounds);
         RequestLimits {
-            header_bytes: self.bounded("limits.headerBytes", raw.header_bytes, 32 << 10, 8 << 10, 1 << 20),
-            header_count: self.bounded("limits.headerCount", raw.header_count, 100, 10, 1_000),
-            body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0, 1 << 40),
-            header_timeout: self.duration(
-                "limits.headerTimeout",
-                raw.header_timeout.as_deref(),
-                Duration::from_secs(10),
-            ),
-            connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
-            connections_per_address: self.bounded(
-                "limits.connectionsPerAddress",
+            header_bytes: number("headerBytes", raw.header_bytes, 32 << 10, 8 << 10..=1 << 20),
+            header_count: number("headerCount", raw.header_count, 100, 10..=1_000),
+            connections: number("connections", raw.connections, 10_000, 1..=1_000_000),
+            connections_per_address: number(
+                "connectionsPerAddress",
                 raw.connections_per_address,
                 2_500,
-                1,
-                1_000_000,
+                1..=1_000_000,
             ),
-            requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
+            requests_per_person: number("requestsPerPerson", raw.requests_per_person, 100, 1..=100_000),
+            body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0..=1 << 40),
+            header_timeout: self.duration("limits.headerTimeout", header_timeout, Duration::from_secs(10)),
         }
-    }
-
-    fn store(&mut self, raw: kubernetes::RawStore) -> super::StoreConfig {
-        let grace_period = raw.grace_period().unwrap_or_else(|message| {
-            self.error("store.gracePeriod", &message);
-            kubernetes::GRACE_PERIOD
-        });
-        let url = raw.check(self.base).unwrap_or_else(|message| {
-            self.error("store", &message);
-            super::StoreUrl::Text(secrecy::SecretString::from(""))
-        });
-        super::StoreConfig { url, grace_period }
     }
 
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {
@@ -413,45 +358,46 @@ impl SettingsValidator<'_> {
         }
     }
 
-    fn bounded<N: PartialOrd + std::fmt::Display + Copy>(
+    fn bounded<N: PartialOrd + Display + Copy>(
         &mut self,
         key: &str,
         value: Option<N>,
         default: N,
-        least: N,
-        most: N,
+        bounds: RangeInclusive<N>,
     ) -> N {
-        match value {
-            None => default,
-            Some(value) if value >= least && value <= most => value,
-            Some(value) => {
-                self.error(
-                    key,
-                    &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
-                );
-                default
-            }
+        let value = value.unwrap_or(default);
+        if bounds.contains(&value) {
+            return value;
         }
-    }
-
-    /// Adds findings of a section, which knows keys but not the file.
-    fn add_findings(&mut self, findings: Vec<Diagnostic>) {
-        for mut finding in findings {
-            // A finding begins with its key.
-            let key = finding.message.split('`').nth(1).unwrap_or_default();
-            finding.location = finding.location.clone().or_else(|| Some(self.locate(key)));
-            self.findings.push(finding);
-        }
+        let (least, most) = bounds.into_inner();
+        self.error(
+            key,
+            &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
+        );
+        default
     }
 
     fn error(&mut self, key: &str, message: &str) {
-        let finding = Diagnostic::error(self.locate(key), format!("`{key}` {message}"));
-        self.findings.push(finding);
+        self.find(Severity::Error, key, format!("`{key}` {message}"));
     }
 
-    /// The location of the value of `key`.
-    fn locate(&self, key: &str) -> Location {
-        self.locations.locate(key)
+    fn find(&mut self, severity: Severity, key: &str, message: String) {
+        self.findings.push(Diagnostic {
+            severity,
+            location: self.locations.as_ref().map(|locations| locations.locate(key)),
+            message,
+            hint: None,
+        });
+    }
+
+    /// As [`SettingsValidator::error`], for a finding about a part of a list or mapping.
+    fn error_in(&mut self, key: &str, message: impl Display) {
+        self.find(Severity::Error, key, format!("`{key}`: {message}"));
+    }
+
+    /// As [`SettingsValidator::error_in`], for something that is allowed all the same.
+    fn warning_in(&mut self, key: &str, message: impl Display) {
+        self.find(Severity::Warning, key, format!("`{key}`: {message}"));
     }
 }
 

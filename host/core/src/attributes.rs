@@ -24,7 +24,6 @@ const PREFIXES: [&str; 2] = ["api", "apis"];
 const GROUPLESS_PREFIX: &str = "api";
 /// Verbs that may stand in the path, as they did in old versions.
 const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
-/// Resource verbs that change nothing.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// Segments after a namespace's name that are subresources of the namespace, not resources in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
@@ -177,7 +176,6 @@ impl Attributes {
         self.refine_verb(query);
     }
 
-    /// Reads namespace, resource, name and subresource.
     fn read_object(&mut self, parts: &[&str]) {
         let parts = match parts {
             ["namespaces", namespace, behind @ ..] => {
@@ -197,7 +195,6 @@ impl Attributes {
         }
     }
 
-    /// Distinguishes requests for one object from requests for many.
     fn refine_verb(&mut self, query: Option<&str>) {
         if self.name.is_some() {
             return;

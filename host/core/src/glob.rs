@@ -39,29 +39,18 @@ pub const MAX_DEPTH: usize = 64;
 /// Why a pattern does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Argo CD refuses it too; such a pattern never matches there.
-    #[error("{what}")]
-    Syntax {
-        /// The library's own message.
-        what: String,
-    },
-    /// The pattern is longer than [`MAX_PATTERN_BYTES`]. Argo CD accepts it.
-    #[error("pattern has {observed} bytes, at most {allowed} are allowed")]
-    TooLong {
-        /// Bytes of the pattern.
-        observed: usize,
-        /// Bytes allowed.
-        allowed: usize,
-    },
+    /// Argo CD refuses it too, with this message; such a pattern never matches there.
+    #[error("{0}")]
+    Syntax(String),
+    /// The pattern has this many bytes, more than [`MAX_PATTERN_BYTES`]. Argo CD accepts it.
+    #[error("pattern has {0} bytes, at most {MAX_PATTERN_BYTES} are allowed")]
+    TooLong(usize),
     /// The pattern has a NUL. Argo CD ends the pattern there, or only the text before it.
     #[error("pattern has a NUL character")]
     Nul,
     /// Groups nest deeper than [`MAX_DEPTH`]. Argo CD accepts it.
-    #[error("pattern nests groups deeper than {allowed}")]
-    TooDeep {
-        /// Levels allowed.
-        allowed: usize,
-    },
+    #[error("pattern nests groups deeper than {MAX_DEPTH}")]
+    TooDeep,
 }
 
 impl Error {
@@ -69,8 +58,8 @@ impl Error {
     /// never be dropped silently.
     pub fn is_gateway_limit(&self) -> bool {
         match self {
-            Self::Syntax { .. } => false,
-            Self::Nul | Self::TooLong { .. } | Self::TooDeep { .. } => true,
+            Self::Syntax(_) => false,
+            Self::Nul | Self::TooLong(_) | Self::TooDeep => true,
         }
     }
 }
@@ -130,10 +119,7 @@ impl Pattern {
 
     fn build(pattern: &str, separators: &[char], overlap: Overlap) -> Result<Self, Error> {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(Error::TooLong {
-                observed: pattern.len(),
-                allowed: MAX_PATTERN_BYTES,
-            });
+            return Err(Error::TooLong(pattern.len()));
         }
         let nodes = parse::parse(pattern, !separators.is_empty())?;
         let shape = shape(&nodes, separators, overlap);

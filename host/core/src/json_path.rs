@@ -18,45 +18,28 @@ use serde_json::Value;
 
 mod hint;
 
-/// Longest path, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Most segments of a path.
 const MAX_SEGMENTS: usize = 64;
 
 /// Why a path cannot be used. Each is a mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The path is too long.
-    #[error("the path has {observed} bytes, {MAX_PATH_BYTES} are allowed")]
-    TooLong {
-        /// Bytes.
-        observed: usize,
-    },
-    /// The path has too many segments.
-    #[error("the path has {observed} segments, {MAX_SEGMENTS} are allowed")]
-    TooDeep {
-        /// Segments.
-        observed: usize,
-    },
+    /// The path has this many bytes.
+    #[error("the path has {0} bytes, {MAX_PATH_BYTES} are allowed")]
+    TooLong(usize),
+    /// The path has this many segments.
+    #[error("the path has {0} segments, {MAX_SEGMENTS} are allowed")]
+    TooDeep(usize),
     /// It is RFC 9535 but may select several values.
     #[error(
-        "`{path}` may select more than one value; only names and indexes are allowed, as in `$.data.token` or `$.tokens[0]`"
+        "`{0}` may select more than one value; only names and indexes are allowed, as in `$.data.token` or `$.tokens[0]`"
     )]
-    NotSingular {
-        /// The path.
-        path: String,
-    },
-    /// It is not RFC 9535.
-    #[error("`{path}` is not an RFC 9535 path: {hint}")]
-    Invalid {
-        /// The path.
-        path: String,
-        /// What to write instead.
-        hint: String,
-    },
+    NotSingular(String),
+    /// It is not RFC 9535; what to write instead.
+    #[error("`{0}` is not an RFC 9535 path: {1}")]
+    Invalid(String, String),
 }
 
-/// One step down into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Name(String),
@@ -80,23 +63,16 @@ impl SingularPath {
     /// [`Error`], with what to write instead where that is known.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_PATH_BYTES {
-            return Err(Error::TooLong { observed: text.len() });
+            return Err(Error::TooLong(text.len()));
         }
-        let invalid = || Error::Invalid {
-            path: hint::shown(text),
-            hint: hint::for_text(text),
-        };
+        let invalid = || Error::Invalid(hint::shown(text), hint::for_text(text));
         let query = parse_json_path(text).ok().or_else(|| parse_on_new_thread(text));
         let query = query.ok_or_else(invalid)?;
         if query.segments.len() > MAX_SEGMENTS {
-            return Err(Error::TooDeep {
-                observed: query.segments.len(),
-            });
+            return Err(Error::TooDeep(query.segments.len()));
         }
         let steps: Option<Vec<Step>> = query.segments.into_iter().map(step).collect();
-        let steps = steps.ok_or_else(|| Error::NotSingular {
-            path: hint::shown(text),
-        })?;
+        let steps = steps.ok_or_else(|| Error::NotSingular(hint::shown(text)))?;
         if is_singular(text) {
             Ok(Self { steps })
         } else {

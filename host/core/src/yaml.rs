@@ -115,11 +115,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Scalar(scalar) => scalar.kind(),
-            Self::Sequence(_) => "a list",
-            Self::Mapping(_) => "a mapping",
-        })
+        f.write_str(self.kind())
     }
 }
 
@@ -132,6 +128,21 @@ impl fmt::Debug for Scalar {
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}:{}", self.value.kind(), self.line, self.column)
+    }
+}
+
+impl Content {
+    fn scalar(text: &str, style: Style) -> Self {
+        let text = Rc::from(text);
+        Self::Scalar(Scalar { text, style })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Scalar(scalar) => scalar.kind(),
+            Self::Sequence(_) => "a list",
+            Self::Mapping(_) => "a mapping",
+        }
     }
 }
 
@@ -188,11 +199,7 @@ fn is_number(text: &str) -> bool {
 impl Node {
     /// `text`, `number`, `list` and so on, for error texts.
     pub fn kind(&self) -> &'static str {
-        match &self.content {
-            Content::Scalar(scalar) => scalar.kind(),
-            Content::Sequence(_) => "a list",
-            Content::Mapping(_) => "a mapping",
-        }
+        self.content.kind()
     }
 
     /// The scalar, if it is one.
@@ -234,25 +241,18 @@ impl Node {
     /// A mapping without keys, at the start of its text.
     pub fn empty_mapping() -> Self {
         Self {
-            content: Content::Mapping(Vec::new()),
-            line: 1,
-            column: 1,
-            text_line: 1,
-            node_count: 1,
             depth: 1,
+            ..Self::new(Content::Mapping(Vec::new()), (1, 1))
         }
     }
 
-    fn null(at: (u32, u32)) -> Self {
-        let scalar = Scalar {
-            text: Rc::from(""),
-            style: Style::Plain,
-        };
+    /// A scalar whose text begins where it does, unless the caller says otherwise.
+    fn new(content: Content, (line, column): (u32, u32)) -> Self {
         Self {
-            content: Content::Scalar(scalar),
-            line: at.0,
-            column: at.1,
-            text_line: at.0,
+            content,
+            line,
+            column,
+            text_line: line,
             node_count: 1,
             depth: 0,
         }

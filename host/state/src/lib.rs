@@ -59,7 +59,7 @@ pub struct Secret {
 }
 
 /// A namespaced name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct ObjectName {
     /// `metadata.namespace`.
     pub namespace: String,

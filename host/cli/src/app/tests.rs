@@ -66,7 +66,9 @@ fn world(enabled: &str, rules: &str, settings: &str) -> tempfile::TempDir {
 fn run(folder: &Path, application: &str, output: Format) -> (ExitCode, String, String) {
     let identity = Identity {
         application: application.to_owned(),
-        config: folder.join("tollgate.yaml"),
+        settings: crate::answer::SettingsArgs {
+            config: folder.join("tollgate.yaml"),
+        },
         output,
     };
     let (mut out, mut stderr) = (Vec::new(), Vec::new());

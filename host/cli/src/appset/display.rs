@@ -6,15 +6,13 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::list_output::{Table, render_table, text_at};
+use crate::list_output::{Table, items, render_facts, render_items, text_at};
 use crate::terminal::{escape_block, escape_line};
 
-/// Most Applications that a question lists.
 const MAX_LISTED_APPLICATIONS: usize = 10;
 
-/// `--color` and the variable `NO_COLOR`.
 #[derive(Debug, Args)]
 pub(super) struct Colors {
     /// Whether to color diffs
@@ -36,17 +34,14 @@ enum ColorMode {
     Never,
 }
 
-/// Whether diffs have colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiffStyle {
-    /// None.
     Plain,
     /// Added, removed and hunk lines each have a color.
     Colored,
 }
 
 impl Colors {
-    /// The style of diffs on standard output.
     pub(super) fn diff_style(&self) -> DiffStyle {
         let forbidden = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
         match self.color {
@@ -88,16 +83,11 @@ pub(super) fn qualified(item: &Value) -> String {
     }
 }
 
-/// A row of the list.
 pub(super) fn row(item: &Value) -> Vec<String> {
     // Of several sources the first is shown.
-    let source = |key: &str| {
-        let one = text_at(item, &format!("/spec/template/spec/source/{key}"));
-        if one == "-" {
-            text_at(item, &format!("/spec/template/spec/sources/0/{key}"))
-        } else {
-            one
-        }
+    let source = |key: &str| match text_at(item, &format!("/spec/template/spec/source/{key}")) {
+        none if none == "-" => text_at(item, &format!("/spec/template/spec/sources/0/{key}")),
+        one => one,
     };
     vec![
         qualified(item),
@@ -120,10 +110,8 @@ fn project(item: &Value) -> String {
     }
 }
 
-/// Names of its generators.
 fn generators(item: &Value) -> String {
-    let entries = item.pointer("/spec/generators").and_then(Value::as_array);
-    let names = entries.into_iter().flatten().filter_map(Value::as_object);
+    let names = items(item, "/spec/generators").iter().filter_map(Value::as_object);
     let names = names.flat_map(|entry| entry.keys().filter(|key| *key != "selector"));
     let names: Vec<&str> = names.map(String::as_str).collect();
     if names.is_empty() {
@@ -133,9 +121,14 @@ fn generators(item: &Value) -> String {
     }
 }
 
-/// Describes an ApplicationSet for people.
+const CONDITIONS: Table = Table {
+    columns: &["CONDITION", "STATUS", "MESSAGE"],
+    row: |item| ["/type", "/status", "/message"].map(|key| text_at(item, key)).to_vec(),
+    empty_message: "",
+};
+
 pub(super) fn describe(object: &Value) -> String {
-    let facts = [
+    let facts = render_facts([
         ("Name", qualified(object)),
         ("Project", project(object)),
         ("Generators", generators(object)),
@@ -148,33 +141,11 @@ pub(super) fn describe(object: &Value) -> String {
         ("Repo", text_at(object, "/spec/template/spec/source/repoURL")),
         ("Path", text_at(object, "/spec/template/spec/source/path")),
         ("Target", text_at(object, "/spec/template/spec/source/targetRevision")),
-    ];
-    let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
-    let table = Table {
-        columns: &[],
-        row: &|item| vec![text_at(item, "/key"), text_at(item, "/value")],
-        empty_message: "",
-    };
-    let head = render_table(&facts, &table);
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
-    let table = Table {
-        columns: &["CONDITION", "STATUS", "MESSAGE"],
-        row: &|item| {
-            vec![
-                text_at(item, "/type"),
-                text_at(item, "/status"),
-                text_at(item, "/message"),
-            ]
-        },
-        empty_message: "",
-    };
-    let below = if conditions.is_empty() {
-        String::new()
-    } else {
-        format!("\n\n{}", render_table(conditions, &table))
-    };
-    format!("{}{below}", head.trim_start_matches('\n'))
+    ]);
+    match items(object, "/status/conditions") {
+        [] => facts,
+        conditions => format!("{facts}\n\n{}", render_items(conditions, &CONDITIONS)),
+    }
 }
 
 /// Describes a change of a set and of its Applications, made or previewed.
@@ -194,17 +165,15 @@ pub(super) fn change(answer: &Value, dry_run: bool, style: DiffStyle) -> String 
 
 /// Describes the changes of the Applications that a set would generate.
 pub(super) fn generated(answer: &Value, style: DiffStyle) -> String {
-    let text = changes(answer, style);
-    if text.is_empty() {
-        return "no applications".to_owned();
+    match changes(answer, style) {
+        text if text.is_empty() => "no applications".to_owned(),
+        text => text.trim_end().to_owned(),
     }
-    text.trim_end().to_owned()
 }
 
 /// A line and the diff of each Application, then the number of each action.
 fn changes(answer: &Value, style: DiffStyle) -> String {
-    let changes = answer.get("changes").and_then(Value::as_array);
-    let changes = changes.map(Vec::as_slice).unwrap_or_default();
+    let changes = items(answer, "/changes");
     let mut shown = String::new();
     let mut counts: Vec<(String, usize)> = Vec::new();
     for change in changes {
@@ -232,7 +201,6 @@ fn changes(answer: &Value, style: DiffStyle) -> String {
     shown
 }
 
-/// Describes the deletion of a set.
 pub(super) fn deleted(name: &str, answer: &Value) -> String {
     let text = format!(
         "applicationset {} deleted\n{}",
@@ -244,8 +212,10 @@ pub(super) fn deleted(name: &str, answer: &Value) -> String {
 
 /// The question that the user has to confirm.
 pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
-    let nodes = tree.get("nodes").and_then(Value::as_array);
-    let names: Vec<String> = nodes.into_iter().flatten().map(|node| text_at(node, "/name")).collect();
+    let names: Vec<String> = items(tree, "/nodes")
+        .iter()
+        .map(|node| text_at(node, "/name"))
+        .collect();
     let name = escape_line(name);
     if names.is_empty() {
         return format!("delete ApplicationSet `{name}`, which has no Applications?");
@@ -256,14 +226,10 @@ pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
         .map(|name| escape_line(name))
         .collect::<Vec<_>>()
         .join(", ");
-    if let Some(more) = names
-        .len()
-        .checked_sub(MAX_LISTED_APPLICATIONS)
-        .filter(|more| *more > 0)
-    {
-        shown.push_str(&format!(" and {more} more"));
-    }
     let count = names.len();
+    if count > MAX_LISTED_APPLICATIONS {
+        shown.push_str(&format!(" and {} more", count - MAX_LISTED_APPLICATIONS));
+    }
     let fate = if orphan { "keep" } else { "delete" };
     format!("delete ApplicationSet `{name}` and {fate} its {count} Applications ({shown})?")
 }

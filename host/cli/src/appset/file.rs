@@ -2,27 +2,25 @@
 //! one file, and asks the user for confirmation. It asks only on a terminal.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, IsTerminal as _, Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::client::Failure;
+use crate::input::read_file_or_stdin;
 use tollgate_state::write::{self, WritableKind};
 
 /// Longest file, in bytes: room for several objects of the largest size that a cluster accepts.
 const FILE_BYTES: u64 = 16 << 20;
 
-/// One ApplicationSet of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Manifest {
-    /// Its name.
     pub(super) name: String,
     /// Its namespace, where it names one.
     pub(super) namespace: Option<String>,
     /// Whether it names the version it is based on (`metadata.resourceVersion`).
     pub(super) has_version: bool,
-    /// The whole object.
     pub(super) object: Value,
 }
 
@@ -34,7 +32,7 @@ pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Man
     for file in files {
         let shown = file.display().to_string();
         let wrong = |why: &str| Failure::new("appset.file", format_args!("`{shown}`: {why}"));
-        let text = content(file).map_err(|error| wrong(&error.to_string()))?;
+        let text = read_file_or_stdin(file, FILE_BYTES).map_err(|error| wrong(&error.to_string()))?;
         let documents = write::documents(&text).map_err(|error| wrong(&error))?;
         let found = manifests(documents, namespace).map_err(|error| wrong(&error))?;
         all.extend(found);
@@ -47,20 +45,6 @@ pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Man
         }
     }
     Ok(all)
-}
-
-fn content(file: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let most = FILE_BYTES.saturating_add(1);
-    if file.as_os_str() == "-" {
-        std::io::stdin().lock().take(most).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(file)?.take(most).read_to_string(&mut text)?;
-    }
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > FILE_BYTES {
-        return Err(std::io::Error::other(format!("it is longer than {FILE_BYTES} bytes")));
-    }
-    Ok(text)
 }
 
 fn manifests(documents: Vec<Value>, namespace: Option<&str>) -> Result<Vec<Manifest>, String> {
@@ -76,9 +60,9 @@ fn manifests(documents: Vec<Value>, namespace: Option<&str>) -> Result<Vec<Manif
         return Err("it has no ApplicationSet".to_owned());
     }
     let numbered = (1_usize..).zip(flat);
-    let read =
-        numbered.map(|(number, object)| manifest(object, namespace).map_err(|why| format!("object {number} {why}")));
-    read.collect()
+    numbered
+        .map(|(number, object)| manifest(object, namespace).map_err(|why| format!("object {number} {why}")))
+        .collect()
 }
 
 fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, String> {
@@ -87,23 +71,12 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     };
     // Objects from the API, such as items of its lists, may omit it.
-    let kind = text(&object, "/kind");
-    if kind
-        .as_deref()
-        .is_some_and(|kind| kind != WritableKind::ApplicationSet.as_str())
-    {
-        return Err(format!("is `{}`, ApplicationSet is wanted", kind.unwrap_or_default()));
+    if let Some(kind) = text(&object, "/kind").filter(|kind| kind != WritableKind::ApplicationSet.as_str()) {
+        return Err(format!("is `{kind}`, ApplicationSet is wanted"));
     }
-    let version = text(&object, "/apiVersion");
-    if version
-        .as_deref()
-        .is_some_and(|version| version != WritableKind::ApplicationSet.api_version())
-    {
-        let allowed = WritableKind::ApplicationSet.api_version();
-        return Err(format!(
-            "has apiVersion `{}`, `{allowed}` is wanted",
-            version.unwrap_or_default()
-        ));
+    let allowed = WritableKind::ApplicationSet.api_version();
+    if let Some(version) = text(&object, "/apiVersion").filter(|version| version != allowed) {
+        return Err(format!("has apiVersion `{version}`, `{allowed}` is wanted"));
     }
     let name = text(&object, "/metadata/name").ok_or("has no `metadata.name`")?;
     let own = text(&object, "/metadata/namespace");

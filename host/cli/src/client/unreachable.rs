@@ -67,7 +67,6 @@ fn tls(error: &rustls::Error, option: &str, authority: Option<&str>) -> (String,
     }
 }
 
-/// Whether the server did not speak HTTP.
 fn is_http_parse_error(root: &(dyn Error + 'static)) -> bool {
     root.downcast_ref::<hyper::Error>()
         .is_some_and(|error| error.is_parse() || error.is_incomplete_message())

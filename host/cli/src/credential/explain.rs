@@ -4,7 +4,6 @@
 //! Security: no secret is shown, and the credential is revoked if its provider can do so.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,8 +11,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::local::LocalClusters;
-use super::{Failure, print_error};
-use crate::format::Format;
+use super::{Explain, Failure};
+use crate::exit_code;
+use crate::list_output::{aligned, render_flush};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
@@ -23,7 +23,7 @@ use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest
 /// Time limit of the mint, as in the gateway.
 const BUDGET: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
     cluster: String,
@@ -62,39 +62,13 @@ struct MintFailure {
     correlation: Option<String>,
 }
 
-#[derive(tabled::Tabled)]
-#[tabled(rename_all = "UPPERCASE")]
-struct Row {
-    method: &'static str,
-    host: String,
-    path: String,
-    status: String,
-    ms: u64,
-}
-
-/// Runs the command: 0 for a credential, 1 for none.
-pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn Write) -> ExitCode {
-    let outcome = LocalClusters::load(settings).and_then(|local| {
-        let access = local.find(cluster)?;
-        Ok(local.runtime.block_on(report(access)))
-    });
-    let printed = outcome.and_then(|report| {
-        let text = match output {
-            Format::Table => report.table(),
-            Format::Json | Format::Yaml => output
-                .document(&report)
-                .map_err(|error| Failure::new("host.output", error))?,
-        };
-        writeln!(out, "{}", text.trim_end()).map_err(|error| Failure::new("host.output", error))?;
-        Ok(report.failure.is_none())
-    });
-    match printed {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(failure) => {
-            print_error(failure);
-            ExitCode::FAILURE
-        }
+impl Explain {
+    /// Returns 0 for a credential, 1 for none.
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<ExitCode, Failure> {
+        let local = LocalClusters::load(&self.settings.config)?;
+        let report = local.runtime.block_on(report(local.find(&self.cluster)?));
+        self.output.show(&report, Report::table, out)?;
+        Ok(exit_code(report.failure.is_none()))
     }
 }
 
@@ -145,15 +119,8 @@ impl Report {
             cluster: cluster.name.clone(),
             server: cluster.server.clone(),
             provider: access.provider().to_string(),
-            key: None,
-            requests: Vec::new(),
             result: "ok",
-            failure: None,
-            kind: None,
-            expires_at: None,
-            renewed_at: None,
-            used_until: None,
-            warnings: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -190,54 +157,43 @@ impl Report {
     }
 
     fn table(&self) -> String {
-        let mut lines = vec![format!("cluster   {} {}", self.cluster, self.server)];
-        lines.push(format!("provider  {}", self.provider));
-        if let Some(key) = &self.key {
-            lines.push(format!("key       {key}"));
-        }
+        let mut facts = vec![
+            ("cluster", format!("{} {}", self.cluster, self.server)),
+            ("provider", self.provider.clone()),
+        ];
+        facts.extend(self.key.iter().map(|key| ("key", key.clone())));
+        let mut text = aligned(10, &facts);
         if !self.requests.is_empty() {
-            let mut table = tabled::Table::new(self.requests.iter().map(Row::of));
-            table.with(tabled::settings::Style::blank());
-            lines.push(String::new());
-            lines.extend(table.to_string().lines().map(|line| line.trim().to_owned()));
-            lines.push(String::new());
+            let head = ["METHOD", "HOST", "PATH", "STATUS", "MS"];
+            let table = render_flush(&head, self.requests.iter().map(row));
+            text.push_str(&format!("\n\n{table}\n"));
         }
-        match &self.failure {
-            Some(MintFailure { code, message, .. }) => {
-                lines.push(format!("result    {} {code}: {message}", self.result));
-            }
-            None => lines.push(format!(
-                "result    {} ({})",
-                self.result,
-                self.kind.unwrap_or("nothing")
-            )),
-        }
-        let times = [
+        let result = match &self.failure {
+            Some(MintFailure { code, message, .. }) => format!("{} {code}: {message}", self.result),
+            None => format!("{} ({})", self.result, self.kind.unwrap_or("nothing")),
+        };
+        let mut facts = vec![("result", result)];
+        for (name, at) in [
             ("expires", &self.expires_at),
             ("renewed", &self.renewed_at),
             ("used till", &self.used_until),
-        ];
-        for (name, at) in times {
-            if let Some(at) = at {
-                lines.push(format!("{name:<9} {at}"));
-            }
+        ] {
+            facts.extend(at.iter().map(|at| (name, at.clone())));
         }
-        lines.extend(self.warnings.iter().map(|warning| format!("warning   {warning}")));
-        lines.join("\n")
+        facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
+        format!("{text}\n{}", aligned(10, &facts))
     }
 }
 
-impl Row {
-    fn of(record: &EgressRecord) -> Self {
-        let status = record.status.map(|status| status.to_string());
-        Self {
-            method: record.method,
-            host: record.host.clone(),
-            path: record.path.clone(),
-            status: status.or_else(|| record.error.clone()).unwrap_or_default(),
-            ms: record.milliseconds,
-        }
-    }
+fn row(record: &EgressRecord) -> [String; 5] {
+    let status = record.status.map(|status| status.to_string());
+    [
+        record.method.to_owned(),
+        record.host.clone(),
+        record.path.clone(),
+        status.or_else(|| record.error.clone()).unwrap_or_default(),
+        record.milliseconds.to_string(),
+    ]
 }
 
 fn kind(credential: &Credential) -> &'static str {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
-use super::{ExecCredentialVersion, Failure, runtime};
+use super::ExecCredentialVersion;
+use crate::client::{Failure, runtime};
 use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
-use tollgate_config::raw;
+use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
@@ -29,24 +30,10 @@ pub(super) struct LocalClusters {
 }
 
 impl LocalClusters {
-    /// Loads settings, state and plugins.
     pub(super) fn load(settings: &Path) -> Result<Self, Failure> {
         let config = require_loaded(raw::load(settings))?;
         let runtime = runtime()?;
-        let clock = Arc::new(cache::clock::SystemClock::start());
-        let cache = Arc::new(CredentialCache::new(
-            cache::Settings::default(),
-            clock,
-            runtime.handle().clone(),
-        ));
-        let checker = Checker::current().map_err(|error| Failure::new("host.program", error))?;
-        let loader = Loader::new(
-            Arc::new(config),
-            checker,
-            Arc::new(Metrics::new()),
-            (Arc::clone(&cache), Clock::default()),
-        )
-        .map_err(|error| Failure::new("host.plugins", error))?;
+        let (loader, cache) = loader(Arc::new(config), &runtime)?;
         Ok(Self {
             clusters: require_loaded(loader.load_clusters())?,
             runtime,
@@ -75,7 +62,19 @@ impl LocalClusters {
     }
 }
 
-/// Mints the credential of one cluster.
+/// What loads snapshots as a gateway does, and the cache of credentials that it needs.
+pub(crate) fn loader(config: Arc<Config>, runtime: &Runtime) -> Result<(Loader, Arc<CredentialCache>), Failure> {
+    let checker = Checker::current()
+        .map_err(|error| Failure::new("host.program", format_args!("this program cannot be found: {error}")))?;
+    let clock = Arc::new(cache::clock::SystemClock::start());
+    let handle = runtime.handle().clone();
+    let cache = Arc::new(CredentialCache::new(cache::Settings::default(), clock, handle));
+    let caches = (Arc::clone(&cache), Clock::default());
+    let loader = Loader::new(config, checker, Arc::new(Metrics::new()), caches)
+        .map_err(|error| Failure::new("host.plugins", error))?;
+    Ok((loader, cache))
+}
+
 pub(super) fn fetch(
     settings: &Path,
     cluster: &str,

@@ -4,17 +4,14 @@
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::{ExecCredentialVersion, Failure, Server, runtime};
-use crate::client::ApiRequest;
+use super::{ExecCredentialVersion, Failure, Server};
 
-/// Requests the credential from the gateway.
 pub(super) fn fetch(
     server: &Server,
     cluster: &str,
     version: ExecCredentialVersion,
 ) -> Result<Zeroizing<String>, Failure> {
-    let path = ["clusters", cluster, "credential"];
-    let bytes = runtime()?.block_on(server.send(ApiRequest::get(&path, hint)))?;
+    let bytes = server.get(&["clusters", cluster, "credential"], hint).send()?;
     let text = std::str::from_utf8(&bytes).map_err(|_| Failure::new("gateway.answer", "the answer is no text"))?;
     with_api_version(text, version)
 }
@@ -40,7 +37,7 @@ fn with_api_version(text: &str, version: ExecCredentialVersion) -> Result<Zeroiz
     }
     let written = serde_json::to_string(&document).map(Zeroizing::new);
     super::erase(&mut document);
-    written.map_err(|error| Failure::new("host.output", error))
+    Ok(written.map_err(std::io::Error::from)?)
 }
 
 #[cfg(test)]

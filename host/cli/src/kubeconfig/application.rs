@@ -10,15 +10,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::super::client::Failure;
 use super::{content, first_line, wrong_file};
-use tollgate_config::is_loopback;
+use crate::client::{Failure, base_url, wrong_url};
 
 /// Characters to encode in a path segment: all but those of Kubernetes names. The gateway refuses
 /// encoded dots.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// An Application by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApplicationName {
     namespace: String,
@@ -41,7 +39,6 @@ impl FromStr for ApplicationName {
 }
 
 impl ApplicationName {
-    /// Name of the context.
     pub(super) fn context(&self) -> String {
         format!("{}-{}", self.namespace, self.name)
     }
@@ -51,18 +48,9 @@ impl ApplicationName {
     /// # Errors
     /// `gateway` is not a URL to which clients may send a token.
     pub(super) fn url(&self, gateway: &str) -> Result<Url, Failure> {
-        let wrong = |why: &str| {
-            Failure::new("gateway.url", format_args!("`{gateway}` {why}"))
-                .with_hint("name the gateway with `--server`, such as `https://tollgate.example`")
-        };
-        let base = Url::parse(gateway).map_err(|_| wrong("is not a URL"))?;
-        match base.scheme() {
-            "https" => {}
-            "http" if is_loopback(&base) => {}
-            _ => return Err(wrong("is not https, and others could read the token")),
-        }
+        let base = base_url(gateway)?;
         if base.query().is_some() || base.fragment().is_some() {
-            return Err(wrong("has a query or a fragment"));
+            return Err(wrong_url(gateway, "has a query or a fragment"));
         }
         let segment = |text: &'_ str| utf8_percent_encode(text, SEGMENT).to_string();
         let Self { namespace, name } = self;
@@ -72,7 +60,7 @@ impl ApplicationName {
             segment(namespace),
             segment(name)
         );
-        Url::parse(&text).map_err(|_| wrong("is not a URL"))
+        Url::parse(&text).map_err(|_| wrong_url(gateway, "is not a URL"))
     }
 }
 
@@ -102,11 +90,9 @@ pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
     Ok(json!({ "tokenFile": absolute }))
 }
 
-/// Names the commands that print a token.
 const CREDENTIALS: &str = "`argocd account session-token`, `argocd account generate-token` and \
                            `argocd proj role create-token` print one";
 
-/// The failure if no credential is given.
 pub(super) fn no_credential() -> Failure {
     Failure::new(
         "kubeconfig.credential",

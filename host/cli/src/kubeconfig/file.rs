@@ -14,10 +14,10 @@ use tempfile::NamedTempFile;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::super::client::{Failure, Server, print, runtime};
-use super::super::format::Format;
-use super::super::{print_error, token};
-use super::text_at;
+use super::{items, text_at};
+use crate::client::{Failure, Server, print};
+use crate::format::Format;
+use crate::{print_error, token};
 
 /// Name of the extension of a user entry that has the id of its token.
 ///
@@ -26,9 +26,7 @@ const EXTENSION: &str = "tollgate.dev/token";
 /// Longest kubeconfig that is replaced, in bytes.
 const FILE_BYTES: u64 = 1024 * 1024;
 
-/// Where a kubeconfig goes.
 pub(super) enum KubeconfigOutput<'a> {
-    /// Standard output.
     Stdout,
     /// A file, the draft that replaces it, and the ids of the tokens in the kubeconfig being replaced.
     File {
@@ -38,7 +36,6 @@ pub(super) enum KubeconfigOutput<'a> {
     },
 }
 
-/// A user entry with a new token.
 pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
     let extension = json!({ "name": EXTENSION, "extension": { "id": id } });
     json!({ "token": bearer, "extensions": [extension] })
@@ -88,7 +85,6 @@ impl<'a> KubeconfigOutput<'a> {
         document: &Value,
         (name, out): (&str, &mut dyn Write),
     ) -> Result<Vec<Uuid>, Failure> {
-        let failed = |error: std::io::Error| Failure::new("host.output", error);
         match self {
             Self::Stdout => {
                 if document.pointer("/users/0/user/token").is_some() && others_read_output() {
@@ -96,7 +92,7 @@ impl<'a> KubeconfigOutput<'a> {
                         "the kubeconfig has a token, and others may read the file it is written to: use `--file`",
                     );
                 }
-                format.print(document, out).map_err(failed)?;
+                format.print(document, out)?;
                 Ok(Vec::new())
             }
             Self::File {
@@ -104,7 +100,7 @@ impl<'a> KubeconfigOutput<'a> {
                 draft,
                 replaced_tokens,
             } => {
-                let text = Zeroizing::new(format.document(document).map_err(failed)?);
+                let text = Zeroizing::new(format.document(document)?);
                 put(draft, path, text.as_bytes())
                     .map_err(|error| Failure::new("kubeconfig.file", format_args!("`{}`: {error}", path.display())))?;
                 print(&format!("context {name} written to {}", path.display()), out)?;
@@ -116,8 +112,8 @@ impl<'a> KubeconfigOutput<'a> {
 
 /// Revokes a token that is no longer in any file.
 pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
-    match runtime()?.block_on(token::revoke(server, id)) {
-        Err(error) if error.code() != "token_not_found" => {
+    match token::revoke(server, id) {
+        Err(error) if error.code != "token_not_found" => {
             let hint = format!("the new token is in place; `tollgate token revoke {id}` ends the one before");
             Err(error.with_hint(hint))
         }
@@ -132,20 +128,14 @@ fn replaced_tokens(before: &str, name: &str) -> Option<Vec<Uuid>> {
         return Some(Vec::new());
     }
     let before: Value = serde_saphyr::from_str(before).ok()?;
-    let list = |key: &str| before.get(key).and_then(Value::as_array).map(Vec::as_slice);
-    let is_one = |key: &str| matches!(list(key), Some([only]) if text_at(only, "/name") == name);
-    if !(is_one("contexts") && is_one("clusters") && is_one("users")) {
+    let is_one = |key: &str| matches!(items(&before, key), [only] if text_at(only, "/name") == name);
+    if !["/contexts", "/clusters", "/users"].into_iter().all(is_one) {
         return None;
     }
-    let users = list("users").unwrap_or_default().iter();
-    let extensions = users.filter_map(|user| user.pointer("/user/extensions")?.as_array());
-    let ours = extensions
-        .flatten()
-        .filter(|extension| text_at(extension, "/name") == EXTENSION);
-    Some(
-        ours.filter_map(|one| text_at(one, "/extension/id").parse().ok())
-            .collect(),
-    )
+    let extensions = items(&before, "/users/0/user/extensions").iter();
+    let ours = extensions.filter(|extension| text_at(extension, "/name") == EXTENSION);
+    let ids = ours.filter_map(|one| text_at(one, "/extension/id").parse().ok());
+    Some(ids.collect())
 }
 
 /// Replaces a file atomically.

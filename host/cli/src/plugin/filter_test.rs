@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Format, findings, table};
+use super::{Error, Format, at, findings};
+use crate::exit_code;
+use crate::list_output::{join_or_dash, render};
 use tollgate_plugin::{CallError, FilterContext, HeaderFilter, Runtime};
 
 /// The message, as the operator writes it.
@@ -29,7 +31,6 @@ struct RawMessage {
     response: Option<RawResponse>,
 }
 
-/// The backend's answer.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawResponse {
@@ -46,7 +47,6 @@ enum Values {
     Several(Vec<String>),
 }
 
-/// The outcome of the test.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -74,10 +74,7 @@ pub(super) fn run(
     output: Format,
     (out, err): (&mut dyn Write, &mut dyn Write),
 ) -> Result<ExitCode, Error> {
-    let text = fs::read_to_string(request).map_err(|source| Error::File {
-        path: request.to_owned(),
-        source,
-    })?;
+    let text = fs::read_to_string(request).map_err(at(request))?;
     let path = request.display();
     let message: RawMessage =
         serde_saphyr::from_str(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
@@ -110,12 +107,8 @@ pub(super) fn run(
         detail: result.as_ref().err().map(detail),
         changes,
     };
-    print(&report, output, out)?;
-    Ok(if result.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    output.show(&report, Report::text, out)?;
+    Ok(exit_code(result.is_ok()))
 }
 
 /// Applies the plan and the filter to the request, then to the response.
@@ -178,37 +171,24 @@ fn compare(message: &'static str, before: &HeaderMap, after: &HeaderMap, changes
     }
 }
 
-fn print(report: &Report, output: Format, out: &mut dyn Write) -> Result<(), Error> {
-    match output {
-        Format::Table => {
-            let outcome = report
-                .detail
-                .as_deref()
-                .map_or(String::new(), |detail| format!(" ({detail})"));
-            writeln!(out, "{}: {}{outcome}", report.plugin, report.outcome)?;
-            let several = |values: &[String]| {
-                if values.is_empty() {
-                    "-".to_owned()
-                } else {
-                    values.join(" | ")
-                }
-            };
-            let row = |change: &Change| {
-                vec![
-                    change.message.to_owned(),
-                    change.field.clone(),
-                    several(&change.before),
-                    several(&change.after),
-                ]
-            };
-            if !report.changes.is_empty() {
-                let rows = report.changes.iter().map(row);
-                write!(out, "{}", table(&["MESSAGE", "FIELD", "BEFORE", "AFTER"], rows))?;
-            }
+impl Report {
+    fn text(&self) -> String {
+        let detail = self.detail.as_ref();
+        let detail = detail.map_or_else(String::new, |detail| format!(" ({detail})"));
+        let outcome = format!("{}: {}{detail}", self.plugin, self.outcome);
+        if self.changes.is_empty() {
+            return outcome;
         }
-        Format::Json | Format::Yaml => output.print(report, out)?,
+        let rows = self.changes.iter().map(|change| {
+            [
+                change.message.to_owned(),
+                change.field.clone(),
+                join_or_dash(&change.before, " | "),
+                join_or_dash(&change.after, " | "),
+            ]
+        });
+        format!("{outcome}\n{}", render(&["MESSAGE", "FIELD", "BEFORE", "AFTER"], rows))
     }
-    Ok(())
 }
 
 fn answer(raw: &RawResponse) -> Result<(StatusCode, HeaderMap), Error> {

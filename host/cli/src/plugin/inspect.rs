@@ -1,45 +1,35 @@
 //! `tollgate plugin inspect`: shows what a component is and what its manifest asks for, without
 //! running its code.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, Format, findings, join_or_dash, serialized_name};
+use super::{Error, Format, at, findings, serialized_name};
+use crate::list_output::{aligned, join_or_dash};
 use tollgate_core::plugin::World;
 use tollgate_plugin::{Inspection, ManifestSummary, ProviderSummary};
 
 /// Runs it. Exit code 1 when something is wrong with component or manifest.
 pub(super) fn run(file: &Path, output: Format, out: &mut dyn Write, err: &mut dyn Write) -> Result<ExitCode, Error> {
-    let inspection = tollgate_plugin::inspect(file).map_err(|source| Error::File {
-        path: file.to_owned(),
-        source,
-    })?;
-    match output {
-        Format::Table => print(&inspection, out)?,
-        Format::Json | Format::Yaml => output.print(&inspection, out)?,
-    }
+    let inspection = tollgate_plugin::inspect(file).map_err(at(file))?;
+    output.show(&inspection, text, out)?;
     findings(&inspection.diagnostics, err)
 }
 
-fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
-    let Inspection {
-        file,
-        sha256,
-        bytes,
-        imports,
-        exports,
-        manifest,
-        diagnostics: _,
-    } = inspection;
-    writeln!(out, "file      {file}\nsha256    {sha256}\nsize      {bytes} bytes")?;
-    writeln!(
-        out,
-        "imports   {}\nexports   {}",
-        join_or_dash(imports),
-        join_or_dash(exports)
-    )?;
-    let Some(manifest) = manifest else { return Ok(()) };
+fn text(inspection: &Inspection) -> String {
+    let mut facts = vec![
+        ("file", inspection.file.clone()),
+        ("sha256", inspection.sha256.clone()),
+        ("size", format!("{} bytes", inspection.bytes)),
+        ("imports", join_or_dash(&inspection.imports, ", ")),
+        ("exports", join_or_dash(&inspection.exports, ", ")),
+    ];
+    facts.extend(inspection.manifest.iter().flat_map(manifest_facts));
+    aligned(10, &facts)
+}
+
+fn manifest_facts(manifest: &ManifestSummary) -> Vec<(&'static str, String)> {
     let ManifestSummary {
         name,
         version,
@@ -50,27 +40,22 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
         provider,
         ..
     } = manifest;
-    writeln!(
-        out,
-        "plugin    {name} {version}: {description}\nworld     {}",
-        serialized_name(world)
-    )?;
-    writeln!(out, "asks for  {}", join_or_dash(&serialized_names(imports)))?;
+    let mut facts = vec![
+        ("plugin", format!("{name} {version}: {description}")),
+        ("world", serialized_name(world)),
+        ("asks for", serialized_names(imports)),
+    ];
     match (world, provider) {
-        (World::CredentialProvider | World::Generator, Some(provider)) => print_provider(provider, out),
+        (World::CredentialProvider | World::Generator, Some(provider)) => facts.extend(provider_facts(provider)),
         (World::HeaderFilter | World::CredentialProvider | World::Generator, _) => {
-            writeln!(out, "called    {}", join_or_dash(&serialized_names(filters)))?;
-            writeln!(out, "sees      {}", join_or_dash(&manifest.sees()))
+            facts.push(("called", serialized_names(filters)));
+            facts.push(("sees", join_or_dash(&manifest.sees(), ", ")));
         }
     }
+    facts
 }
 
-fn serialized_names<T: serde::Serialize>(items: &[T]) -> Vec<String> {
-    items.iter().map(serialized_name).collect()
-}
-
-/// Prints what a provider asks for.
-fn print_provider(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
+fn provider_facts(provider: &ProviderSummary) -> [(&'static str, String); 6] {
     let ProviderSummary {
         hosts,
         secrets,
@@ -80,18 +65,24 @@ fn print_provider(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result
         response_headers,
         output_headers,
     } = provider;
-    writeln!(out, "hosts     {}", join_or_dash(hosts))?;
-    for (head, values) in [("secrets", secrets), ("audiences", audiences), ("captures", captures)] {
-        let lines: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let text = if lines.is_empty() {
-            "-".to_owned()
-        } else {
-            lines.join(&format!("\n{:10}", ""))
-        };
-        writeln!(out, "{head:10}{text}")?;
-    }
     let fields = response_headers.iter().map(|name| format!("field {name}"));
     let sees: Vec<String> = visible.iter().cloned().chain(fields).collect();
-    writeln!(out, "sees      {}", join_or_dash(&sees))?;
-    writeln!(out, "sends     {}", join_or_dash(output_headers))
+    [
+        ("hosts", join_or_dash(hosts, ", ")),
+        ("secrets", lines(secrets)),
+        ("audiences", lines(audiences)),
+        ("captures", lines(captures)),
+        ("sees", join_or_dash(&sees, ", ")),
+        ("sends", join_or_dash(output_headers, ", ")),
+    ]
+}
+
+fn lines<T: ToString>(values: &[T]) -> String {
+    let lines: Vec<String> = values.iter().map(ToString::to_string).collect();
+    join_or_dash(&lines, &format!("\n{:10}", ""))
+}
+
+fn serialized_names<T: serde::Serialize>(items: &[T]) -> String {
+    let names: Vec<String> = items.iter().map(serialized_name).collect();
+    join_or_dash(&names, ", ")
 }

@@ -1,11 +1,12 @@
 //! `tollgate plugin new`: creates a folder that builds as it is: crate, manifest, WIT, SDK and
 //! build program, all of this version of the gateway. It never overwrites a file.
 
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, write};
+use super::{Error, at};
 use tollgate_core::plugin::World;
 
 /// A file of `plugins/sdk`: its path in a new plugin, and its content.
@@ -42,7 +43,6 @@ const WIT_FILES: &[(&str, &str)] = &[
     ("world.wit", include_str!("../../../../wit/world.wit")),
 ];
 
-/// Files that are the same in every new plugin.
 const SHARED: &[(&str, &str)] = &[
     ("build/src/plugins.rs", include_str!("../../../../xtask/src/plugins.rs")),
     ("build/src/main.rs", include_str!("new/build.rs")),
@@ -54,7 +54,6 @@ const SHARED: &[(&str, &str)] = &[
     (".gitignore", "/target\n/build/target\n"),
 ];
 
-/// The files of one kind of plugin.
 struct Template {
     /// Folder of the SDK's crate.
     sdk: &'static str,
@@ -64,6 +63,13 @@ struct Template {
     files: &'static [(&'static str, &'static str)],
     /// Files in which `{{name}}` stands for the plugin's name.
     templated: &'static [(&'static str, &'static str)],
+}
+
+fn write(path: &Path, content: &str) -> Result<(), Error> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(at(path))?;
+    }
+    fs::write(path, content).map_err(at(path))
 }
 
 /// Writes the folder `into/name`.

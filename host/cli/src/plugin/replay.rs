@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{Error, Format};
+use super::{Error, Format, at};
+use crate::exit_code;
 use tollgate_plugin::EgressRecord;
 use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 
@@ -30,10 +31,7 @@ pub(super) fn run(
     output: Format,
     out: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
-    let text = fs::read_to_string(transcript).map_err(|source| Error::File {
-        path: transcript.to_owned(),
-        source,
-    })?;
+    let text = fs::read_to_string(transcript).map_err(at(transcript))?;
     let path = transcript.display();
     let cases = replay::parse(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
     let report = replay::run(settings, name, &cases)?;
@@ -53,11 +51,7 @@ pub(super) fn run(
             out,
         )?,
     }
-    Ok(if report.passed() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_code(report.passed()))
 }
 
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {

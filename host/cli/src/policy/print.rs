@@ -1,31 +1,23 @@
 //! Prints the reports of `tollgate policy` as text, JSON or YAML, and determines the exit code.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
-use super::{CheckedBundle, EXIT_FAILED, Format};
+use super::{CheckedBundle, Format};
+use crate::exit_code;
+use crate::list_output::render;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::rego::{BundleSource, CaseOutcome, CheckReport, FileCoverage};
 
-fn exit(good: bool) -> ExitCode {
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_FAILED)
-    }
-}
-
-/// Prints a value as JSON or YAML. A closed output is not a failure of the policy.
-fn structured(out: &mut dyn Write, value: &Value, output: Format) {
-    drop(output.print(value, out));
-}
-
 fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)
+}
+
+fn is_decided(report: &CheckReport) -> bool {
+    let decision = report.evaluation.as_ref();
+    decision.is_some_and(|value| value.get("error").is_none())
 }
 
 /// Percentage of covered lines, rounded down; 100 if there are no lines.
@@ -54,24 +46,20 @@ fn ranges(lines: &[u32]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// `policy test`.
 pub(super) fn tests(out: &mut dyn Write, checked: &[CheckedBundle], threshold: Option<u8>, output: Format) -> ExitCode {
     let enough = |report: &CheckReport| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
     let good = checked
         .iter()
         .all(|bundle| !refused(&bundle.report) && enough(&bundle.report));
-    match output {
+    // A closed output is not a failure of the policy.
+    drop(match output {
         Format::Json | Format::Yaml => {
             let bundles: Vec<Value> = checked.iter().map(test_value).collect();
-            structured(out, &json!({"bundles": bundles, "passed": good}), output);
+            output.print(&json!({"bundles": bundles, "passed": good}), out)
         }
-        Format::Table => {
-            for bundle in checked {
-                drop(test_text(out, bundle, threshold));
-            }
-        }
-    }
-    exit(good)
+        Format::Table => checked.iter().try_for_each(|bundle| test_text(out, bundle, threshold)),
+    });
+    exit_code(good)
 }
 
 fn test_value(bundle: &CheckedBundle) -> Value {
@@ -87,7 +75,6 @@ fn test_value(bundle: &CheckedBundle) -> Value {
     value
 }
 
-/// A duration in a readable unit.
 fn time(micros: u64) -> String {
     match micros {
         ..1_000 => format!("{micros} µs"),
@@ -96,7 +83,7 @@ fn time(micros: u64) -> String {
     }
 }
 
-fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>) -> std::io::Result<()> {
+fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>) -> io::Result<()> {
     let cases = &bundle.report.cases;
     writeln!(out, "{}:", bundle.directory.display())?;
     for case in cases {
@@ -111,19 +98,17 @@ fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>)
         }
     }
     // Failing cases are findings too, and were printed.
-    for finding in bundle
-        .report
-        .diagnostics
-        .iter()
+    let others = bundle.report.diagnostics.iter();
+    let others: Vec<_> = others
         .filter(|finding| !finding.message.starts_with("case `"))
-    {
+        .collect();
+    for finding in &others {
         writeln!(out, "{finding}")?;
     }
     writeln!(out, "{}", "-".repeat(80))?;
     let passed = cases.iter().filter(|case| case.outcome == CaseOutcome::Pass).count();
     writeln!(out, "PASS: {passed}/{}", cases.len())?;
-    let is_broken = |finding: &&Diagnostic| finding.is_error() && !finding.message.starts_with("case `");
-    if bundle.report.diagnostics.iter().any(|finding| is_broken(&finding)) {
+    if others.iter().any(|finding| finding.is_error()) {
         writeln!(out, "FAIL: the bundle would not be used, whatever its cases say")?;
     }
     if passed < cases.len() {
@@ -137,22 +122,18 @@ fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>)
             missed => writeln!(out, ", not reached: {}", ranges(missed))?,
         }
     }
+    let reached = percent(&bundle.report.coverage);
     match threshold {
-        Some(least) if percent(&bundle.report.coverage) < usize::from(least) => {
-            writeln!(
-                out,
-                "FAIL: {}% of the lines are reached, {least}% are wanted",
-                percent(&bundle.report.coverage)
-            )
+        Some(least) if reached < usize::from(least) => {
+            writeln!(out, "FAIL: {reached}% of the lines are reached, {least}% are wanted")
         }
         _ => Ok(()),
     }
 }
 
-/// `policy check`.
 pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: Format) -> ExitCode {
     let good = checked.iter().all(|bundle| !refused(&bundle.report));
-    match output {
+    drop(match output {
         Format::Json | Format::Yaml => {
             let one = |bundle: &CheckedBundle| {
                 json!({
@@ -162,20 +143,21 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: For
                     "findings": bundle.report.diagnostics,
                 })
             };
-            structured(out, &Value::from(checked.iter().map(one).collect::<Vec<_>>()), output);
+            output.print(&checked.iter().map(one).collect::<Vec<_>>(), out)
         }
-        Format::Table => {
-            for bundle in checked {
-                for finding in &bundle.report.diagnostics {
-                    drop(writeln!(out, "{finding}"));
-                }
-                let word = if refused(&bundle.report) { "refused" } else { "accepted" };
-                let (directory, cases) = (bundle.directory.display(), bundle.report.cases.len());
-                drop(writeln!(out, "{directory}: {word}, {cases} cases"));
-            }
-        }
-    }
-    exit(good)
+        Format::Table => checked.iter().try_for_each(|bundle| {
+            let CheckedBundle { directory, report } = bundle;
+            print_findings(out, report)?;
+            let word = if refused(report) { "refused" } else { "accepted" };
+            writeln!(out, "{}: {word}, {} cases", directory.display(), report.cases.len())
+        }),
+    });
+    exit_code(good)
+}
+
+fn print_findings(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {
+    let mut findings = report.diagnostics.iter();
+    findings.try_for_each(|finding| writeln!(out, "{finding}"))
 }
 
 /// `policy explain`: the decision, its input, and the lines that decided. Exit code as
@@ -185,74 +167,69 @@ pub(super) fn explanation(
     (report, source): (&CheckReport, Option<&BundleSource>),
     output: Format,
 ) -> ExitCode {
-    let decided = report
-        .evaluation
-        .as_ref()
-        .is_some_and(|value| value.get("error").is_none());
+    drop(explain(out, (report, source), output));
+    exit_code(is_decided(report))
+}
+
+fn explain(
+    out: &mut dyn Write,
+    (report, source): (&CheckReport, Option<&BundleSource>),
+    output: Format,
+) -> io::Result<()> {
     let text = |file: &str, line: u32| source.and_then(|source| source.line(file, line)).unwrap_or_default();
-    match output {
-        Format::Json | Format::Yaml => {
-            let reached = report.coverage.iter().map(|file| {
-                let lines = file.covered.iter();
-                let lines = lines.map(|line| json!({"line": line, "text": text(&file.file, *line)}));
-                json!({"file": file.file, "lines": lines.collect::<Vec<_>>()})
-            });
-            let explained = json!({
-                "decision": report.evaluation,
-                "input": report.input,
-                "reached": reached.collect::<Vec<_>>(),
-                "findings": report.diagnostics,
-            });
-            structured(out, &explained, output);
-        }
-        Format::Table => {
-            let code = evaluation(out, report, output);
-            if !decided {
-                return code;
-            }
-            for file in &report.coverage {
-                drop(writeln!(out, "{}", file.file));
-                for line in &file.covered {
-                    drop(writeln!(out, "{line:>5}  {}", text(&file.file, *line)));
-                }
-            }
-            if let Some(input) = &report.input {
-                for part in ["identity", "request"] {
-                    if let Some(value) = input.get(part) {
-                        drop(writeln!(out, "{part}  {value}"));
-                    }
-                }
-            }
+    if output != Format::Table {
+        let reached = report.coverage.iter().map(|file| {
+            let lines = file.covered.iter();
+            let lines = lines.map(|line| json!({"line": line, "text": text(&file.file, *line)}));
+            json!({"file": file.file, "lines": lines.collect::<Vec<_>>()})
+        });
+        let explained = json!({
+            "decision": report.evaluation,
+            "input": report.input,
+            "reached": reached.collect::<Vec<_>>(),
+            "findings": report.diagnostics,
+        });
+        return output.print(&explained, out);
+    }
+    print_decision(out, report)?;
+    if !is_decided(report) {
+        return Ok(());
+    }
+    for file in &report.coverage {
+        writeln!(out, "{}", file.file)?;
+        for line in &file.covered {
+            writeln!(out, "{line:>5}  {}", text(&file.file, *line))?;
         }
     }
-    exit(decided)
+    let input = report.input.as_ref();
+    for part in ["identity", "request"] {
+        if let Some(value) = input.and_then(|input| input.get(part)) {
+            writeln!(out, "{part}  {value}")?;
+        }
+    }
+    Ok(())
+}
+
+fn print_decision(out: &mut dyn Write, report: &CheckReport) -> io::Result<()> {
+    print_findings(out, report)?;
+    let Some(Value::Object(decision)) = &report.evaluation else {
+        return Ok(());
+    };
+    let row = |(key, value): (&String, &Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        [key.clone(), text]
+    };
+    writeln!(out, "{}", render(&[], decision.iter().map(row)))
 }
 
 /// `policy eval`: exits with 0 for a denial too, and with 1 if there is no decision.
 pub(super) fn evaluation(out: &mut dyn Write, report: &CheckReport, output: Format) -> ExitCode {
-    let decided = report
-        .evaluation
-        .as_ref()
-        .is_some_and(|value| value.get("error").is_none());
-    match (&report.evaluation, output) {
-        (Some(decision), Format::Json | Format::Yaml) => structured(out, decision, output),
-        (None, Format::Json | Format::Yaml) => structured(out, &json!({"findings": report.diagnostics}), output),
-        (decision, Format::Table) => {
-            for finding in &report.diagnostics {
-                drop(writeln!(out, "{finding}"));
-            }
-            if let Some(Value::Object(decision)) = decision {
-                let mut table = Builder::default();
-                for (key, value) in decision {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    table.push_record([key.as_str(), &text]);
-                }
-                let mut table = table.build();
-                drop(writeln!(out, "{}", table.with(Style::blank())));
-            }
-        }
-    }
-    exit(decided)
+    drop(match (&report.evaluation, output) {
+        (_, Format::Table) => print_decision(out, report),
+        (Some(decision), _) => output.print(decision, out),
+        (None, _) => output.print(&json!({"findings": report.diagnostics}), out),
+    });
+    exit_code(is_decided(report))
 }
 
 #[cfg(test)]

@@ -8,21 +8,19 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::client::{ApiRequest, Failure, Server};
+use crate::client::{Failure, Server, runtime};
+use crate::format::Format;
 use crate::print_error;
 use tollgate_config::{Config, raw};
-use tollgate_gateway::projects::update;
+use tollgate_gateway::projects::update::{self, change};
 use tollgate_state::ObjectName;
 use tollgate_state::write::{self, ObjectKey, ResourceVersion, WritableKind, Writer};
-
-use tollgate_gateway::projects::update::change;
 
 /// Reason code of a write that is based on an older version.
 pub(super) const CONFLICT: &str = "conflict";
 
-/// `--config`, or `--server` and its options.
 #[derive(Debug, Args)]
-pub(super) struct ProjectClientArgs {
+pub(crate) struct ProjectClientArgs {
     /// Settings file of the gateway whose state to read and write, unless --server is given
     #[arg(
         short,
@@ -41,14 +39,14 @@ pub(super) struct ProjectClientArgs {
     /// PEM file of the certificate authorities to trust instead of the system's
     #[arg(long, value_name = "FILE", requires = "server")]
     certificate_authority: Option<PathBuf>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Format,
 }
 
-/// Reads and writes projects.
 #[derive(Debug)]
 pub(super) enum ProjectClient {
-    /// The state that the settings name.
     State(Box<Config>),
-    /// A gateway's API.
     Gateway(Server),
 }
 
@@ -59,12 +57,11 @@ impl ProjectClientArgs {
     /// The settings have mistakes, which are printed.
     pub(super) fn open(&self) -> Result<ProjectClient, Failure> {
         if let Some(server) = &self.server {
-            let server = Server::new(
-                server.clone(),
-                self.auth_token.clone(),
-                self.certificate_authority.clone(),
-            );
-            return Ok(ProjectClient::Gateway(server));
+            return Ok(ProjectClient::Gateway(Server {
+                server: server.clone(),
+                auth_token: self.auth_token.clone(),
+                certificate_authority: self.certificate_authority.clone(),
+            }));
         }
         let loaded = raw::load(&self.config);
         let Some(config) = loaded.value else {
@@ -77,33 +74,30 @@ impl ProjectClientArgs {
 }
 
 impl ProjectClient {
-    /// Every project, as a list of the API.
-    pub(super) async fn list(&self) -> Result<Value, Failure> {
+    pub(super) fn list(&self) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
-                let writer = writer(config).await?;
-                let listed = writer
-                    .list(WritableKind::AppProject, &config.control_plane_namespace)
-                    .await;
-                let all = listed.map_err(|error| state_failure(&error))?;
-                let items: Vec<Value> = all.into_iter().map(|stored| stored.object).collect();
+                let namespace = &config.control_plane_namespace;
+                let listed = with_writer(config, async |writer| {
+                    writer.list(WritableKind::AppProject, namespace).await
+                })?;
+                let items: Vec<Value> = listed.into_iter().map(|stored| stored.object).collect();
                 Ok(json!({
                     "apiVersion": WritableKind::AppProject.api_version(), "kind": "AppProjectList",
                     "metadata": {}, "items": items,
                 }))
             }
-            Self::Gateway(server) => server.send_json(ApiRequest::get(&["projects"], hint)).await,
+            Self::Gateway(server) => server.get(&["projects"], hint).json(),
         }
     }
 
-    /// One project, with its version.
-    pub(super) async fn get(&self, name: &str) -> Result<Value, Failure> {
+    pub(super) fn get(&self, name: &str) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
-                let read = writer(config).await?.read(&key(config, name)).await;
-                Ok(read.map_err(|error| state_failure(&error))?.object)
+                let key = key(config, name);
+                Ok(with_writer(config, async |writer| writer.read(&key).await)?.object)
             }
-            Self::Gateway(server) => server.send_json(ApiRequest::get(&["projects", name], hint)).await,
+            Self::Gateway(server) => server.get(&["projects", name], hint).json(),
         }
     }
 
@@ -111,7 +105,7 @@ impl ProjectClient {
     ///
     /// # Errors
     /// [`CONFLICT`] if another version is stored by now.
-    pub(super) async fn put(&self, name: &str, wanted: Value) -> Result<Value, Failure> {
+    pub(super) fn put(&self, name: &str, wanted: Value) -> Result<Value, Failure> {
         match self {
             Self::State(config) => {
                 let semantics = config.applications.unwrap_or_default().semantics;
@@ -119,24 +113,20 @@ impl ProjectClient {
                 let version = wanted.pointer("/metadata/resourceVersion").and_then(Value::as_str);
                 let version = ResourceVersion::new(version.unwrap_or_default());
                 let key = key(config, name);
-                let stored = writer(config).await?.replace(&key, wanted, &version).await;
-                Ok(stored.map_err(|error| state_failure(&error))?.object)
+                let stored = with_writer(config, async |writer| writer.replace(&key, wanted, &version).await)?;
+                Ok(stored.object)
             }
             Self::Gateway(server) => {
-                let path = ["projects", name];
-                let request = ApiRequest {
-                    method: Method::PUT,
-                    content: Some(json!({ "project": wanted })),
-                    ..ApiRequest::get(&path, hint)
-                };
-                server.send_json(request).await
+                let request = server.request(Method::PUT, &["projects", name], hint);
+                request.content(json!({ "project": wanted })).json()
             }
         }
     }
 }
 
-async fn writer(config: &Config) -> Result<Writer, Failure> {
-    Writer::open(config).await.map_err(|error| state_failure(&error))
+fn with_writer<T>(config: &Config, work: impl AsyncFnOnce(Writer) -> Result<T, write::Error>) -> Result<T, Failure> {
+    let done = async { work(Writer::open(config).await?).await };
+    runtime()?.block_on(done).map_err(|error| state_failure(&error))
 }
 
 fn key(config: &Config, name: &str) -> ObjectKey {
@@ -159,7 +149,6 @@ fn state_failure(error: &write::Error) -> Failure {
     }
 }
 
-/// A change that is refused.
 pub(super) fn change_failure(error: &change::Error) -> Failure {
     let code = match error {
         change::Error::Present => "project.present",

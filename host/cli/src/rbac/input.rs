@@ -1,12 +1,12 @@
 //! Reads a policy from `--state` or `--policy-file` and compiles it, with findings. The size of a
 //! file is bounded.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use super::Error;
+use crate::answer::Error;
+use crate::input::read_text;
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
@@ -15,7 +15,6 @@ use tollgate_state::{Text, directory};
 /// Longest policy file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// `--state` or `--policy-file`, and options that change the policy.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PolicyArgs {
     /// Folder with Kubernetes objects: argocd-rbac-cm, argocd-cm and AppProjects
@@ -40,7 +39,6 @@ pub(super) struct PolicyArgs {
     use_builtin_policy: bool,
 }
 
-/// The second policy of `rbac diff`.
 #[derive(Args, Clone, Debug)]
 pub(super) struct OtherPolicyArgs {
     /// Compare with the policy in this folder, not with other semantics
@@ -66,13 +64,11 @@ impl OtherPolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Name of the policy in output: its path.
     pub(super) fn name(&self) -> String {
         let path = self.state.as_ref().or(self.policy_file.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
     }
 
-    /// Reads and compiles the policy.
     pub(super) fn compile(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let source = self.source(semantics)?;
         Ok(then_load(source, Rbac::compile))
@@ -131,15 +127,8 @@ impl PolicyArgs {
     fn policy_source(&self, file: &Path, semantics: RbacSemantics) -> Result<Loaded<PolicySource>, Error> {
         let name = file.display().to_string();
         let failed = |error: std::io::Error| Error::Failed(format!("`{name}`: {error}"));
-        let mut text = String::new();
-        let read = std::fs::File::open(file)
-            .map_err(failed)?
-            .take(FILE_BYTES + 1)
-            .read_to_string(&mut text);
-        let bytes = read.map_err(failed)?;
-        if bytes as u64 > FILE_BYTES {
-            return Err(Error::Failed(format!("`{name}` has more than {FILE_BYTES} bytes")));
-        }
+        let text = std::fs::File::open(file).and_then(|file| read_text(file, FILE_BYTES));
+        let text = text.map_err(failed)?;
         let is_object = text
             .lines()
             .any(|line| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap")

@@ -6,18 +6,17 @@
 //! accounts.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
-use super::Error;
+use crate::answer::{Error, SettingsArgs, require_loaded};
 use crate::format::Format;
 use tollgate_cluster::self_check::grants::{ImpersonationGrants, NameSources};
 use tollgate_cluster::self_check::manifest::{
     ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
 };
 use tollgate_config::raw;
-use tollgate_core::diagnostic::Loaded;
 use tollgate_policy::impersonate::ImpersonationMapping;
 use tollgate_state::agent::{AgentBinding, AgentObject};
 use tollgate_state::{Resources, source};
@@ -45,15 +44,8 @@ pub(super) struct ManifestArgs {
     /// Kind of impersonation to permit
     #[arg(long, value_enum, default_value_t)]
     mode: ModeArg,
-    /// Settings file of the gateway
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "tollgate.yaml",
-        env = "TOLLGATE_CONFIG"
-    )]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Identity of the gateway in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
     #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = subject)]
     subject: Subject,
@@ -75,7 +67,6 @@ pub(super) struct ManifestArgs {
     service_accounts: Vec<ServiceAccount>,
 }
 
-/// `--mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ModeArg {
     /// Verb `impersonate`, which every Kubernetes version has
@@ -88,14 +79,12 @@ enum ModeArg {
     Both,
 }
 
-/// The grants that the selected agents of one cluster require.
 struct RequiredGrants {
     cluster: String,
     agents: Vec<String>,
     grants: ImpersonationGrants,
 }
 
-/// Prints the roles.
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     if args.applications {
         return applications::run(args, out, stderr);
@@ -130,11 +119,6 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         out,
         "# Cluster {cluster}: lets the gateway act in people's names for {agents}."
     )?;
-    let permissions = ConstrainedPermissions {
-        verbs: args.verbs.clone(),
-        resources: args.resources.clone(),
-        urls: args.urls.clone(),
-    };
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
@@ -148,9 +132,13 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     if args.mode != ModeArg::Classic {
         parts.push((
             "Kubernetes 1.36 and later. Whoever has this role can act as people with these verbs alone.",
-            constrained(&grants, &permissions, &args.subject),
+            constrained(&grants, &args.permissions(), &args.subject),
         ));
     }
+    print_parts(parts, out)
+}
+
+fn print_parts(parts: Vec<(&str, Vec<Value>)>, out: &mut dyn Write) -> Result<u8, Error> {
     for (comment, objects) in parts {
         writeln!(out, "# {comment}")?;
         for object in objects {
@@ -162,8 +150,16 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
 }
 
 impl ManifestArgs {
+    fn permissions(&self) -> ConstrainedPermissions {
+        ConstrainedPermissions {
+            verbs: self.verbs.clone(),
+            resources: self.resources.clone(),
+            urls: self.urls.clone(),
+        }
+    }
+
     fn required_grants(&self) -> Result<RequiredGrants, Error> {
-        let config = require_loaded(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.settings.config))?;
         let Some(settings) = &config.kubernetes else {
             return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
         };
@@ -179,29 +175,27 @@ impl ManifestArgs {
         settings: &tollgate_config::Kubernetes,
         mapping: &ImpersonationMapping,
     ) -> Result<RequiredGrants, Error> {
-        let mut required: Option<RequiredGrants> = None;
-        for (agent, binding) in self.selected_agents(resources)? {
-            let of = ImpersonationGrants::of(agent, NameSources { settings, mapping });
-            let before = required.take().unwrap_or_else(|| RequiredGrants {
-                cluster: binding.cluster.clone(),
-                agents: Vec::new(),
-                grants: ImpersonationGrants::default(),
-            });
-            if before.cluster != binding.cluster {
-                return Err(Error::Usage(format!(
-                    "`{}` is an agent of cluster `{}`, others are of `{}`: name agents of one cluster with --agent",
-                    agent.name, binding.cluster, before.cluster
-                )));
-            }
-            let mut agents = before.agents;
-            agents.push(format!("{} ({})", agent.name, binding.id));
-            required = Some(RequiredGrants {
-                agents,
-                grants: before.grants.union(of),
-                ..before
-            });
+        let selected = self.selected_agents(resources)?;
+        let Some((_, first)) = selected.first() else {
+            return Err(Error::Failed("the state folder has no agents".to_owned()));
+        };
+        if let Some((agent, binding)) = selected.iter().find(|(_, binding)| binding.cluster != first.cluster) {
+            return Err(Error::Usage(format!(
+                "`{}` is an agent of cluster `{}`, others are of `{}`: name agents of one cluster with --agent",
+                agent.name, binding.cluster, first.cluster
+            )));
         }
-        required.ok_or_else(|| Error::Failed("the state folder has no agents".to_owned()))
+        let grants = selected
+            .iter()
+            .map(|(agent, _)| ImpersonationGrants::of(agent, NameSources { settings, mapping }));
+        let names = selected
+            .iter()
+            .map(|(agent, binding)| format!("{} ({})", agent.name, binding.id));
+        Ok(RequiredGrants {
+            cluster: first.cluster.clone(),
+            agents: names.collect(),
+            grants: grants.fold(ImpersonationGrants::default(), ImpersonationGrants::union),
+        })
     }
 
     /// The agents that `--agent` names, each once, or all.
@@ -225,11 +219,6 @@ impl ManifestArgs {
         };
         Ok(all.into_iter().filter(is_selected).collect())
     }
-}
-
-/// The loaded value, or its diagnostics as an error.
-fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
-    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 
 fn subject(text: &str) -> Result<Subject, String> {

@@ -5,14 +5,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
-
 use super::Differences;
+use crate::list_output::{render, serialized_name};
 use crate::terminal;
 use tollgate_policy::rbac::{
-    Difference, Explanation, Field, Outcome, RbacRequest, TokenIssuer, Verdict, VerdictReason,
+    Difference, Explanation, Field, MatchedRule, Outcome, RbacRequest, TokenIssuer, Verdict, VerdictReason,
 };
 
 /// A text of a policy or command line, without control characters.
@@ -43,26 +40,22 @@ pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer:
         plain(object),
         word(answer.verdict.why)
     )?;
+    let row = |rule: &MatchedRule| format!("{}: {}", plain(&rule.location), plain(&rule.text));
     if let Some(rule) = &answer.rule {
-        writeln!(out, "  {}: {}", plain(&rule.location), plain(&rule.text))?;
+        writeln!(out, "  {}", row(rule))?;
     }
-    let mut table = Builder::default();
-    table.push_record(["", "PRINCIPAL", "NAME", "INHERITS", "OUTCOME", "ROW"]);
-    for (number, tried) in answer.principals.iter().enumerate() {
-        table.push_record([
-            (number + 1).to_string(),
-            name(&tried.kind),
+    let principals = (1_usize..).zip(&answer.principals).map(|(number, tried)| {
+        [
+            number.to_string(),
+            serialized_name(&tried.kind),
             plain(&tried.name),
             plain(&tried.roles.join(" ")),
-            name(&tried.outcome),
-            tried
-                .rule
-                .as_ref()
-                .map(|rule| format!("{}: {}", plain(&rule.location), plain(&rule.text)))
-                .unwrap_or_default(),
-        ]);
-    }
-    writeln!(out, "{}", table.build().with(Style::blank()))?;
+            serialized_name(&tried.outcome),
+            tried.rule.as_ref().map(&row).unwrap_or_default(),
+        ]
+    });
+    let head = ["", "PRINCIPAL", "NAME", "INHERITS", "OUTCOME", "ROW"];
+    writeln!(out, "{}", render(&head, principals))?;
     for miss in &answer.near_misses {
         let wanted = plain(&miss.wanted);
         let what = match miss.field {
@@ -70,30 +63,17 @@ pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer:
             Field::Effect | Field::Object | Field::Action | Field::Resource => {
                 format!(
                     "{} is `{}`, the row asks for `{wanted}`",
-                    name(&miss.field),
+                    serialized_name(&miss.field),
                     plain(&miss.observed)
                 )
             }
         };
-        writeln!(
-            out,
-            "nearly: {what}: {}: {}",
-            plain(&miss.rule.location),
-            plain(&miss.rule.text)
-        )?;
+        writeln!(out, "nearly: {what}: {}", row(&miss.rule))?;
     }
     for note in &answer.notes {
         writeln!(out, "note: {}", plain(note))?;
     }
     Ok(())
-}
-
-/// The name that serde writes for an enum.
-fn name(value: &impl Serialize) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 /// Prints a line per caller and pair of verdicts: the first request and the number of requests.
@@ -119,21 +99,20 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
         rule.as_ref()
             .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
     };
-    let mut table = Builder::default();
     let (left, right) = (plain(&answer.left), plain(&answer.right));
-    table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
-    for (first, count) in callers.values() {
+    let head = ["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right];
+    let rows = callers.values().map(|(first, count)| {
         let is_local = first.issuer == TokenIssuer::Argocd;
-        table.push_record([
+        [
             plain(&first.user) + if is_local { " (local)" } else { "" },
             plain(&first.groups.join(" ")),
             count.to_string(),
             plain(&format!("{}, {}, {}", first.resource, first.action, first.object)),
             side(first.left, &first.left_rule),
             side(first.right, &first.right_rule),
-        ]);
-    }
-    writeln!(out, "{}", table.build().with(Style::blank()))?;
+        ]
+    });
+    writeln!(out, "{}", render(&head, rows))?;
     let count = answer.differences.len();
     writeln!(out, "Requests judged differently: {count}; `-o json` lists each.")
 }

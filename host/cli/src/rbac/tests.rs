@@ -5,6 +5,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::EXIT_USAGE;
 
 #[derive(Parser)]
 struct Line {

@@ -2,24 +2,20 @@
 //! it into [`ApplicationSets`]. Every mistake, unknown keys included, is reported with its key.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{RawCompatibility, SettingsValidator};
+use super::SettingsValidator;
 use crate::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
 
-/// `applicationSets`.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawApplicationSets {
-    compat: Option<RawCompatibility>,
-    #[serde(default)]
+    compat: Option<ApplicationSetChecks>,
     namespaces: Vec<String>,
-    #[serde(default)]
     repositories: Vec<String>,
-    #[serde(default)]
     limits: RawLimits,
-    #[serde(default)]
     git: RawGit,
     concurrency: Option<usize>,
     max_deletions: Option<u64>,
@@ -47,64 +43,62 @@ struct RawGit {
 }
 
 impl RawApplicationSets {
-    /// Checks the settings.
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> ApplicationSets {
-        let (limits, git, cache) = (GenerationLimits::default(), GitLimits::default(), GitCache::default());
-        let list = |kind| format!("applicationSets.limits.{kind}");
+        let Self { limits, git, .. } = self;
+        let (default, default_git) = (GenerationLimits::default(), GitLimits::default());
+        let default_cache = GitCache::default();
+        let directory = git.directory.map(|folder| validator.base.join(folder));
+        let mut number = |key: &str, raw: Option<u64>, default: u64, bounds| {
+            validator.bounded(&format!("applicationSets.{key}"), raw, default, bounds)
+        };
+        let applications = number(
+            "limits.applications",
+            limits.applications,
+            default.applications,
+            1..=100_000,
+        );
+        let parameters = number(
+            "limits.parameters",
+            limits.parameters,
+            default.parameters,
+            1..=1_000_000,
+        );
+        let generators = number("limits.generators", limits.generators, default.generators, 1..=10_000);
+        let bytes = number("limits.bytes", limits.bytes, default.bytes, 1_024..=1 << 30);
+        let git_bytes = number("git.bytes", git.bytes, default_git.bytes, 1_024..=1 << 34);
+        let cache_bytes = number(
+            "git.cacheBytes",
+            git.cache_bytes,
+            default_cache.bytes,
+            1 << 20..=1 << 44,
+        );
+        let max_deletions = number("maxDeletions", self.max_deletions, 50, 0..=1_000_000);
+        let mut duration = |key: &str, raw: Option<String>, default: Duration| {
+            validator.duration(&format!("applicationSets.{key}"), raw.as_deref(), default)
+        };
         ApplicationSets {
-            checks: match self.compat {
-                None => ApplicationSetChecks::Generated,
-                Some(RawCompatibility::Argocd) => ApplicationSetChecks::Argocd,
-            },
+            checks: self.compat.unwrap_or_default(),
             namespaces: self.namespaces,
             repositories: self.repositories,
             limits: GenerationLimits {
-                applications: validator.bounded(
-                    &list("applications"),
-                    self.limits.applications,
-                    limits.applications,
-                    1,
-                    100_000,
-                ),
-                parameters: validator.bounded(
-                    &list("parameters"),
-                    self.limits.parameters,
-                    limits.parameters,
-                    1,
-                    1_000_000,
-                ),
-                generators: validator.bounded(
-                    &list("generators"),
-                    self.limits.generators,
-                    limits.generators,
-                    1,
-                    10_000,
-                ),
-                bytes: validator.bounded(&list("bytes"), self.limits.bytes, limits.bytes, 1_024, 1 << 30),
-                time: validator.duration(&list("time"), self.limits.time.as_deref(), limits.time),
+                applications,
+                parameters,
+                generators,
+                bytes,
+                time: duration("limits.time", limits.time, default.time),
             },
             git: GitLimits {
-                time: validator.duration("applicationSets.git.time", self.git.time.as_deref(), git.time),
-                bytes: validator.bounded("applicationSets.git.bytes", self.git.bytes, git.bytes, 1_024, 1 << 34),
-                revision_ttl: validator.duration(
-                    "applicationSets.git.fresh",
-                    self.git.fresh.as_deref(),
-                    git.revision_ttl,
-                ),
+                time: duration("git.time", git.time, default_git.time),
+                bytes: git_bytes,
+                revision_ttl: duration("git.fresh", git.fresh, default_git.revision_ttl),
             },
             git_cache: GitCache {
-                directory: self.git.directory.map(|folder| validator.base.join(folder)),
-                bytes: validator.bounded(
-                    "applicationSets.git.cacheBytes",
-                    self.git.cache_bytes,
-                    cache.bytes,
-                    1 << 20,
-                    1 << 44,
-                ),
-                unused_ttl: validator.duration("applicationSets.git.keep", self.git.keep.as_deref(), cache.unused_ttl),
+                directory,
+                bytes: cache_bytes,
+                unused_ttl: duration("git.keep", git.keep, default_cache.unused_ttl),
             },
-            concurrency: validator.bounded("applicationSets.concurrency", self.concurrency, 4, 1, 256),
-            max_deletions: validator.bounded("applicationSets.maxDeletions", self.max_deletions, 50, 0, 1_000_000),
+            concurrency: validator.bounded("applicationSets.concurrency", self.concurrency, 4, 1..=256),
+            max_deletions,
         }
     }
 }

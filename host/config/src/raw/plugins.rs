@@ -16,26 +16,18 @@ use tollgate_core::plugin::Import;
 
 mod pod;
 
-/// Longest wall time of one call.
 const MAX_CALL_TIME: Duration = Duration::from_secs(10);
 /// Least memory a guest can start with: one page.
 const MIN_MEMORY_BYTES: u64 = 64 << 10;
-/// Most memory a guest may have.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
-/// `plugins`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RawPlugins {
-    /// Folder with `<name>.wasm` and `<name>.yaml` pairs.
+pub(super) struct RawPlugins {
     directory: Option<PathBuf>,
-    /// Private folder of compiled guests.
     cache: Option<PathBuf>,
-    /// Plugins that must be loaded.
     required: Vec<Spanned<String>>,
-    /// What each plugin may do, by name.
     grants: BTreeMap<Name, RawGrant>,
-    /// Where to find the pod's own identities.
     ambient: RawAmbient,
 }
 
@@ -43,7 +35,6 @@ pub struct RawPlugins {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawAmbient {
-    /// Files of projected tokens by audience.
     service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
@@ -72,7 +63,6 @@ impl Ord for Name {
     }
 }
 
-/// One entry of `plugins.grants`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawGrant {
@@ -89,7 +79,7 @@ struct RawGrant {
 
 impl RawPlugins {
     /// Checks every value; mistakes in the file `file` go to `diagnostics`.
-    pub fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
+    pub(super) fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
         let mut validator = PluginsValidator { file, diagnostics };
         if let (None, Some(first)) = (&self.directory, self.required.first()) {
             validator.refuse(
@@ -119,7 +109,6 @@ impl RawPlugins {
     }
 }
 
-/// Checks the values of the section and collects diagnostics.
 struct PluginsValidator<'a> {
     file: &'a Arc<str>,
     diagnostics: &'a mut Vec<Diagnostic>,
@@ -143,27 +132,16 @@ impl PluginsValidator<'_> {
     }
 
     fn grant(&mut self, raw: RawGrant, location: Location) -> PluginGrant {
-        let RawGrant {
-            sha256,
-            imports,
-            extensions,
-            hosts,
-            audiences,
-            config,
-            secret,
-            time,
-            memory_bytes,
-        } = raw;
         PluginGrant {
-            sha256: sha256.and_then(|part| self.digest(&part)),
-            imports: imports.into_iter().filter_map(|part| self.import(part)).collect(),
-            extensions,
-            hosts,
-            audiences,
-            config,
-            secret,
-            time: time.and_then(|part| self.time(&part)),
-            memory_bytes: memory_bytes.and_then(|part| self.memory(&part)),
+            sha256: raw.sha256.and_then(|part| self.digest(&part)),
+            imports: raw.imports.into_iter().filter_map(|part| self.import(part)).collect(),
+            extensions: raw.extensions,
+            hosts: raw.hosts,
+            audiences: raw.audiences,
+            config: raw.config,
+            secret: raw.secret,
+            time: raw.time.and_then(|part| self.time(&part)),
+            memory_bytes: raw.memory_bytes.and_then(|part| self.memory(&part)),
             location: Some(location),
         }
     }

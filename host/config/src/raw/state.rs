@@ -2,18 +2,17 @@
 //! [`StateSource`]. Exactly one source must be set.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::SettingsValidator;
 use crate::{ApplicationNamespaces, KubernetesState, StateSource};
-use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::dns::is_label;
 
 /// Most namespaces that may be listed: each needs a watch.
 const MAX_NAMESPACES: usize = 100;
 
-/// The mapping `state`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawState {
@@ -36,67 +35,64 @@ fn default_namespace() -> String {
 }
 
 impl RawState {
-    /// Checks the settings; `base` is where relative paths start.
-    pub(super) fn check(self, base: &Path) -> (StateSource, Vec<Diagnostic>) {
-        let mut findings = Vec::new();
-        let mut mistake = |message: String| findings.push(Diagnostic::error(None, message));
-        if self.namespace.is_empty() {
-            mistake("`state.namespace` is empty".to_owned());
-        } else if !is_label(&self.namespace) {
-            mistake(format!(
-                "`state.namespace` is `{}`, which is no namespace",
-                self.namespace
-            ));
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> StateSource {
+        let namespace = &self.namespace;
+        if namespace.is_empty() {
+            validator.error("state.namespace", "is empty");
+        } else if !is_label(namespace) {
+            validator.error("state.namespace", &format!("is `{namespace}`, which is no namespace"));
         }
-        let source = match (self.directory, self.kubernetes) {
-            (Some(folder), None) => StateSource::Directory(base.join(folder)),
-            (None, Some(raw)) => StateSource::Kubernetes(raw.check(base, &mut mistake)),
-            (Some(folder), Some(_)) => {
-                mistake("`state` has `directory` and `kubernetes`, exactly one of them is allowed".to_owned());
-                StateSource::Directory(base.join(folder))
+        match (&self.directory, &self.kubernetes) {
+            (Some(_), Some(_)) => {
+                validator.error(
+                    "state",
+                    "has `directory` and `kubernetes`, exactly one of them is allowed",
+                );
             }
-            (None, None) => {
-                mistake("`state` has neither `directory` nor `kubernetes`".to_owned());
-                StateSource::Directory(base.to_owned())
-            }
-        };
-        (source, findings)
+            (None, None) => validator.error("state", "has neither `directory` nor `kubernetes`"),
+            (Some(_), None) | (None, Some(_)) => {}
+        }
+        match self.kubernetes {
+            Some(raw) => StateSource::Kubernetes(raw.check(validator)),
+            None => StateSource::Directory(validator.base.join(self.directory.unwrap_or_default())),
+        }
     }
 }
 
 impl RawKubernetesState {
-    fn check(self, base: &Path, mistake: &mut dyn FnMut(String)) -> KubernetesState {
+    fn check(self, validator: &mut SettingsValidator<'_>) -> KubernetesState {
         if self.context.is_some() && self.kubeconfig.is_none() {
-            mistake(
-                "`state.kubernetes.context` needs `kubeconfig`: a pod's service account has no contexts".to_owned(),
+            validator.error(
+                "state.kubernetes.context",
+                "needs `kubeconfig`: a pod's service account has no contexts",
             );
         }
         KubernetesState {
-            kubeconfig: self.kubeconfig.map(|file| base.join(file)),
+            kubeconfig: self.kubeconfig.map(|file| validator.base.join(file)),
             context: self.context,
-            applications: namespaces(self.application_namespaces.unwrap_or_default(), mistake),
+            applications: namespaces(self.application_namespaces.unwrap_or_default(), validator),
         }
     }
 }
 
 /// Argo CD's `application.namespaces` may contain patterns. A watch covers one namespace or all, so
 /// `*` is the only pattern possible here.
-fn namespaces(names: Vec<String>, mistake: &mut dyn FnMut(String)) -> ApplicationNamespaces {
-    const KEY: &str = "state.kubernetes.applicationNamespaces";
+fn namespaces(names: Vec<String>, validator: &mut SettingsValidator<'_>) -> ApplicationNamespaces {
+    let mut mistake = |message: &str| validator.error("state.kubernetes.applicationNamespaces", message);
     if names.iter().any(|name| name == "*") {
         if names.len() > 1 {
-            mistake(format!("`{KEY}` has other names beside `*`"));
+            mistake("has other names beside `*`");
         }
         return ApplicationNamespaces::All;
     }
     if names.len() > MAX_NAMESPACES {
-        mistake(format!(
-            "`{KEY}` has {} names, at most {MAX_NAMESPACES} are allowed; `*` is one watch for all",
-            names.len()
+        let found = names.len();
+        mistake(&format!(
+            "has {found} names, at most {MAX_NAMESPACES} are allowed; `*` is one watch for all"
         ));
     }
     for name in names.iter().filter(|name| !is_label(name)) {
-        mistake(format!("`{KEY}` has `{name}`, which is neither a namespace nor `*`"));
+        mistake(&format!("has `{name}`, which is neither a namespace nor `*`"));
     }
     match names.is_empty() {
         true => ApplicationNamespaces::ControlPlane,

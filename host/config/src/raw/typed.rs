@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
 
-/// Most mistakes that are reported for one file.
 const MAX_MISTAKES: usize = 50;
 
 /// Reads settings. Booleans are only `true` and `false`.

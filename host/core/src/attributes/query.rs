@@ -13,7 +13,6 @@ const MAX_PAIRS: usize = 10_000;
 /// The query parameters of a list request that change its verb or name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListOptions {
-    /// Whether the request asks for a watch.
     pub(super) watch: bool,
     /// The one object that `fieldSelector` selects.
     pub(super) name: Option<String>,
@@ -70,7 +69,6 @@ fn is_true(value: &str) -> bool {
     value != "0" && !folded.eq("false".chars())
 }
 
-/// The value the selector demands of `metadata.name`.
 fn selected_name(selector: &str) -> Option<String> {
     let mut name = None;
     // With several, the API server takes the first in sorted order.
@@ -124,7 +122,6 @@ fn unescaped_value(value: &str) -> Option<String> {
     Some(plain)
 }
 
-/// Whether a name can stand in a path.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

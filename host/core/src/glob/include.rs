@@ -41,17 +41,18 @@ impl Nfa {
     /// Steps through `narrow` one state at a time, and through this automaton in all its states at
     /// once. A text that only `narrow` accepts makes the answer `false`.
     fn accepts_all_of(&self, narrow: &Self) -> bool {
-        let alphabet = representatives(self.alphabet().iter().chain(narrow.alphabet()));
-        let mut seen: HashSet<(usize, BTreeSet<usize>)> = HashSet::new();
-        let start: BTreeSet<usize> = self.epsilon_closure(0).into_iter().collect();
-        let mut pending: Vec<(usize, BTreeSet<usize>)> = narrow
+        let alphabet = representatives(self.alphabet.iter().chain(&narrow.alphabet));
+        let mut seen: HashSet<(u32, BTreeSet<u32>)> = HashSet::new();
+        let (wide, narrow) = (&self.program, &narrow.program);
+        let start: BTreeSet<u32> = wide.epsilon_closure(0).into_iter().collect();
+        let mut pending: Vec<(u32, BTreeSet<u32>)> = narrow
             .epsilon_closure(0)
             .into_iter()
             .map(|at| (at, start.clone()))
             .collect();
         let mut steps = 0_usize;
         while let Some((at, states)) = pending.pop() {
-            if narrow.accepts(at) && !states.iter().any(|state| self.accepts(*state)) {
+            if narrow.accepts(at) && !states.iter().any(|state| wide.accepts(*state)) {
                 return false;
             }
             if !seen.insert((at, states.clone())) {
@@ -66,7 +67,7 @@ impl Nfa {
                 if reached.is_empty() {
                     continue;
                 }
-                let next: BTreeSet<usize> = states.iter().flat_map(|state| self.step(*state, *c)).collect();
+                let next: BTreeSet<u32> = states.iter().flat_map(|state| wide.step(*state, *c)).collect();
                 pending.extend(reached.into_iter().map(|at| (at, next.clone())));
             }
         }

@@ -7,7 +7,6 @@ use std::str::Chars;
 
 use super::{Error, MAX_DEPTH};
 
-/// One piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// This literal text; never empty.
@@ -24,7 +23,6 @@ pub(super) enum Node {
     AnyOf(Vec<Vec<Self>>),
 }
 
-/// A character class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     set: Set,
@@ -39,7 +37,6 @@ enum Set {
 }
 
 impl Class {
-    /// Whether the character is in the class.
     pub(super) fn contains(&self, c: char) -> bool {
         let inside = match &self.set {
             Set::List(list) => list.contains(c),
@@ -58,7 +55,7 @@ impl Class {
 }
 
 fn syntax(what: impl Into<String>) -> Error {
-    Error::Syntax { what: what.into() }
+    Error::Syntax(what.into())
 }
 
 /// One open group, or the pattern itself.
@@ -93,7 +90,7 @@ pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error>
             '{' => {
                 chars.next();
                 if outer.len() >= MAX_DEPTH {
-                    return Err(Error::TooDeep { allowed: MAX_DEPTH });
+                    return Err(Error::TooDeep);
                 }
                 outer.push(std::mem::take(&mut frame));
             }
@@ -166,7 +163,6 @@ fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
     text
 }
 
-/// Reads a class after its `[`.
 fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
     let end = || syntax("unexpected end of input");
     let negated = chars.next_if_eq(&'!').is_some();

@@ -158,12 +158,8 @@ impl Program {
             let separator = self.separators.contains(&c);
             for index in 0..scratch.current.len() {
                 let Some(&id) = scratch.current.get(index) else { break };
-                match self.states.get(id as usize) {
-                    Some(State::Char(wanted)) if *wanted == c => self.enter(id + 1, scratch),
-                    Some(State::One) if !separator => self.enter(id + 1, scratch),
-                    Some(State::Class(class)) if class.contains(c) => self.enter(id + 1, scratch),
-                    Some(State::Loop { crossing }) if *crossing || !separator => self.enter(id, scratch),
-                    _ => {}
+                if let Some(next) = self.next(id, c, separator) {
+                    self.enter(next, scratch);
                 }
             }
             std::mem::swap(&mut scratch.current, &mut scratch.next);
@@ -171,10 +167,40 @@ impl Program {
                 return false;
             }
         }
-        scratch
-            .current
-            .iter()
-            .any(|&id| matches!(self.states.get(id as usize), Some(State::Accept)))
+        scratch.current.iter().any(|&id| self.accepts(id))
+    }
+
+    pub(super) fn accepts(&self, id: u32) -> bool {
+        matches!(self.states.get(id as usize), Some(State::Accept))
+    }
+
+    /// The state to enter after state `id` has consumed the character, if it can.
+    fn next(&self, id: u32, c: char, is_separator: bool) -> Option<u32> {
+        match self.states.get(id as usize)? {
+            State::Char(wanted) => (*wanted == c).then_some(id + 1),
+            State::One => (!is_separator).then_some(id + 1),
+            State::Class(class) => class.contains(c).then_some(id + 1),
+            State::Loop { crossing } => (*crossing || !is_separator).then_some(id),
+            State::Fork(_) | State::Accept => None,
+        }
+    }
+
+    /// The states reached from a state without consuming a character.
+    pub(super) fn epsilon_closure(&self, from: u32) -> Vec<u32> {
+        let mut scratch = Scratch {
+            seen: vec![0; self.states.len()],
+            round: 1,
+            ..Scratch::default()
+        };
+        self.enter(from, &mut scratch);
+        scratch.next
+    }
+
+    /// The states reached from a state by a character that is no separator.
+    pub(super) fn step(&self, at: u32, c: char) -> Vec<u32> {
+        self.next(at, c, false)
+            .map(|next| self.epsilon_closure(next))
+            .unwrap_or_default()
     }
 
     /// Adds a state, and every state reached from it without a character, to `next`.

@@ -1,7 +1,10 @@
 //! Finds example texts that a pattern matches, or that two patterns both match.
 
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
 use super::Pattern;
 use super::parse::{self, Class, Node};
+use super::program::Program;
 
 /// Most combinations of characters and states that a search tries.
 const SEARCH_LIMIT: usize = 200_000;
@@ -66,6 +69,20 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
     }
 }
 
+fn collect_chars(nodes: &[Node], chars: &mut Vec<char>) {
+    for node in nodes {
+        match node {
+            Node::Text(text) => chars.extend(text.chars()),
+            Node::Class(class) => {
+                chars.push(sample_char(class));
+                chars.extend(class.listed_chars());
+            }
+            Node::AnyOf(alternatives) => alternatives.iter().for_each(|one| collect_chars(one, chars)),
+            Node::Any | Node::Super | Node::Single => {}
+        }
+    }
+}
+
 fn sample_char(class: &Class) -> char {
     (FILLER..='\u{ff}')
         .chain('!'..=FILLER)
@@ -74,131 +91,35 @@ fn sample_char(class: &Class) -> char {
         .unwrap_or(FILLER)
 }
 
-/// A pattern as a nondeterministic finite automaton whose transitions consume single characters.
+/// A pattern as a nondeterministic finite automaton, and the characters to try in it.
 pub(super) struct Nfa {
-    states: Vec<Transition>,
-    alphabet: Vec<char>,
-}
-
-enum Transition {
-    Char(char),
-    One,
-    Class(Class),
-    Loop,
-    Fork(Vec<usize>),
-    Accept,
+    pub(super) program: Program,
+    pub(super) alphabet: Vec<char>,
 }
 
 impl Nfa {
     pub(super) fn new(pattern: &Pattern) -> Option<Self> {
         let nodes = parse::parse(&pattern.source, false).ok()?;
-        let mut nfa = Self {
-            states: Vec::new(),
-            alphabet: Vec::new(),
-        };
-        nfa.emit(&nodes);
-        nfa.states.push(Transition::Accept);
-        Some(nfa)
+        let mut alphabet = Vec::new();
+        collect_chars(&nodes, &mut alphabet);
+        Some(Self {
+            program: Program::new(&nodes, &[]),
+            alphabet,
+        })
     }
 
-    fn emit(&mut self, nodes: &[Node]) {
-        for node in nodes {
-            match node {
-                Node::Text(text) => {
-                    self.alphabet.extend(text.chars());
-                    self.states.extend(text.chars().map(Transition::Char));
-                }
-                Node::Any | Node::Super => self.states.push(Transition::Loop),
-                Node::Single => self.states.push(Transition::One),
-                Node::Class(class) => {
-                    self.alphabet.push(sample_char(class));
-                    self.alphabet.extend(class.listed_chars());
-                    self.states.push(Transition::Class(class.clone()));
-                }
-                Node::AnyOf(alternatives) => {
-                    let fork = self.states.len();
-                    self.states.push(Transition::Fork(Vec::new()));
-                    let (mut starts, mut ends) = (Vec::new(), Vec::new());
-                    for alternative in alternatives {
-                        starts.push(self.states.len());
-                        self.emit(alternative);
-                        ends.push(self.states.len());
-                        self.states.push(Transition::Fork(Vec::new()));
-                    }
-                    let after = self.states.len();
-                    for (at, targets) in ends.into_iter().map(|end| (end, vec![after])).chain([(fork, starts)]) {
-                        if let Some(state) = self.states.get_mut(at) {
-                            *state = Transition::Fork(targets);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// The states reached from a state without consuming a character.
-    pub(super) fn epsilon_closure(&self, from: usize) -> Vec<usize> {
-        let (mut closure, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
-        while let Some(at) = pending.pop() {
-            if !seen.insert(at) {
-                continue;
-            }
-            match self.states.get(at) {
-                Some(Transition::Fork(targets)) => pending.extend(targets),
-                Some(Transition::Loop) => {
-                    closure.push(at);
-                    pending.push(at + 1);
-                }
-                Some(_) => closure.push(at),
-                None => {}
-            }
-        }
-        closure
-    }
-
-    pub(super) fn step(&self, at: usize, c: char) -> Vec<usize> {
-        match self.states.get(at) {
-            Some(Transition::Char(wanted)) if *wanted == c => self.epsilon_closure(at + 1),
-            Some(Transition::One) => self.epsilon_closure(at + 1),
-            Some(Transition::Class(class)) if class.contains(c) => self.epsilon_closure(at + 1),
-            Some(Transition::Loop) => self.epsilon_closure(at),
-            _ => Vec::new(),
-        }
-    }
-
-    pub(super) fn accepts(&self, at: usize) -> bool {
-        matches!(self.states.get(at), Some(Transition::Accept))
-    }
-
-    /// The characters that occur in the pattern.
-    pub(super) fn alphabet(&self) -> &[char] {
-        &self.alphabet
-    }
-
-    /// The shortest text that both automata accept.
     fn shortest_common_text(&self, other: &Self) -> Option<String> {
-        let mut alphabet: Vec<char> = self
-            .alphabet
-            .iter()
-            .chain(&other.alphabet)
-            .copied()
-            .chain([FILLER])
-            .collect();
-        alphabet.sort_unstable();
-        alphabet.dedup();
-        let mut seen = std::collections::HashSet::new();
-        let mut queue = std::collections::VecDeque::new();
-        for one in self.epsilon_closure(0) {
-            queue.extend(
-                other
-                    .epsilon_closure(0)
-                    .into_iter()
-                    .map(|two| (one, two, String::new())),
-            );
+        let listed = self.alphabet.iter().chain(&other.alphabet).copied();
+        let alphabet: BTreeSet<char> = listed.chain([FILLER]).collect();
+        let mut seen = HashSet::new();
+        let mut queue = VecDeque::new();
+        for one in self.program.epsilon_closure(0) {
+            let starts = other.program.epsilon_closure(0).into_iter();
+            queue.extend(starts.map(|two| (one, two, String::new())));
         }
         let mut steps = 0;
         while let Some((one, two, text)) = queue.pop_front() {
-            if self.accepts(one) && other.accepts(two) {
+            if self.program.accepts(one) && other.program.accepts(two) {
                 return Some(text);
             }
             if !seen.insert((one, two)) {
@@ -209,8 +130,8 @@ impl Nfa {
                 if steps > SEARCH_LIMIT {
                     return None;
                 }
-                for next_one in self.step(one, *c) {
-                    for next_two in other.step(two, *c) {
+                for next_one in self.program.step(one, *c) {
+                    for next_two in other.program.step(two, *c) {
                         if !seen.contains(&(next_one, next_two)) {
                             let mut longer = text.clone();
                             longer.push(*c);

@@ -12,7 +12,6 @@ pub(super) fn shown(text: &str) -> String {
     text.chars().map(visible).collect()
 }
 
-/// Advice for a text that is not RFC 9535.
 pub(super) fn for_text(text: &str) -> String {
     let trimmed = text.trim();
     if trimmed.is_empty() {

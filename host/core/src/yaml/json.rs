@@ -5,17 +5,17 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::{Content, Entry, Node, Scalar, Style};
+use super::{Content, Entry, Node, Style};
 
 /// The value as a tree. Its depth is bounded by the JSON parser's.
 pub fn from_json(value: &Value) -> Rc<Node> {
     let (content, text_line) = match value {
-        Value::Null => (scalar("null", Style::Plain), 0),
-        Value::Bool(true) => (scalar("true", Style::Plain), 0),
-        Value::Bool(false) => (scalar("false", Style::Plain), 0),
-        Value::Number(number) => (scalar(&number.to_string(), Style::Plain), 0),
+        Value::Null => (Content::scalar("null", Style::Plain), 0),
+        Value::Bool(true) => (Content::scalar("true", Style::Plain), 0),
+        Value::Bool(false) => (Content::scalar("false", Style::Plain), 0),
+        Value::Number(number) => (Content::scalar(&number.to_string(), Style::Plain), 0),
         // Lines of a multi-line text count from its first one.
-        Value::String(text) => (scalar(text, Style::Quoted), u32::from(text.contains('\n'))),
+        Value::String(text) => (Content::scalar(text, Style::Quoted), u32::from(text.contains('\n'))),
         Value::Array(items) => (Content::Sequence(items.iter().map(from_json).collect()), 0),
         Value::Object(members) => {
             let entry = |(key, value): (&String, &Value)| Entry {
@@ -27,20 +27,9 @@ pub fn from_json(value: &Value) -> Rc<Node> {
             (Content::Mapping(members.iter().map(entry).collect()), 0)
         }
     };
+    // Counts and depths bound aliases, which JSON does not have.
     Rc::new(Node {
-        content,
-        line: 0,
-        column: 0,
         text_line,
-        // Both bound aliases, which JSON does not have.
-        node_count: 1,
-        depth: 0,
-    })
-}
-
-fn scalar(text: &str, style: Style) -> Content {
-    Content::Scalar(Scalar {
-        text: Rc::from(text),
-        style,
+        ..Node::new(content, (0, 0))
     })
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag, options};
 
-use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
+use super::{Content, Entry, Node, Parsed, Problem, Style};
 
 /// Most nodes that a document may gain through aliases. Real documents use a handful; ten nested
 /// "billion laughs" levels would need ten thousand million.
@@ -142,21 +142,25 @@ impl Builder {
     }
 
     fn alias(&mut self, id: usize, at: (u32, u32)) {
-        let Some(node) = self.anchors.get(&id).cloned() else {
-            self.fail(at, "an alias stands inside its own anchor");
-            return self.attach(Rc::new(Node::null(at)), 0);
-        };
+        let node = self.aliased_node(id).unwrap_or_else(|problem| {
+            self.fail(at, problem);
+            Rc::new(Node::new(Content::scalar("", Style::Plain), at))
+        });
+        self.attach(node, 0);
+    }
+
+    fn aliased_node(&mut self, id: usize) -> Result<Rc<Node>, String> {
+        let node = self.anchors.get(&id).cloned();
+        let node = node.ok_or("an alias stands inside its own anchor")?;
         self.aliased = self.aliased.saturating_add(node.node_count);
         if self.aliased > MAX_ALIASED_NODES {
-            self.fail(at, format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
             self.aliased = 0;
-            return self.attach(Rc::new(Node::null(at)), 0);
+            return Err(format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
         }
         if self.open.len().saturating_add(node.depth) > MAX_NESTING {
-            self.fail(at, format!("aliases nest deeper than {MAX_NESTING} levels"));
-            return self.attach(Rc::new(Node::null(at)), 0);
+            return Err(format!("aliases nest deeper than {MAX_NESTING} levels"));
         }
-        self.attach(node, 0);
+        Ok(node)
     }
 
     fn close(&mut self) {
@@ -173,14 +177,10 @@ impl Builder {
                 (Content::Mapping(entries), node_count, depth)
             }
         };
-        let (line, column) = open.at;
         let node = Node {
-            content,
-            line,
-            column,
-            text_line: line,
             node_count,
             depth,
+            ..Node::new(content, open.at)
         };
         self.attach(Rc::new(node), open.anchor);
     }
@@ -233,25 +233,15 @@ fn text_node_count(text: &str) -> u64 {
 
 fn read_key(node: &Node) -> (Key, Option<String>) {
     let at = (node.line, node.column);
+    let key = |text, merge| Key { text, at, merge };
     match node.scalar() {
         Some(scalar) => {
             let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
-            (
-                Key {
-                    text: scalar.text.clone(),
-                    at,
-                    merge,
-                },
-                None,
-            )
+            (key(scalar.text.clone(), merge), None)
         }
         None => {
-            let key = Key {
-                text: Rc::from(""),
-                at,
-                merge: false,
-            };
-            (key, Some(format!("a key must be text, found {}", node.kind())))
+            let problem = format!("a key must be text, found {}", node.kind());
+            (key(Rc::from(""), false), Some(problem))
         }
     }
 }
@@ -328,16 +318,9 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
     } else {
         written
     };
-    let content = Content::Scalar(Scalar {
-        text: Rc::from(text),
-        style,
-    });
     Node {
-        content,
-        line,
-        column,
         text_line,
         node_count: text_node_count(text).saturating_add(1),
-        depth: 0,
+        ..Node::new(Content::scalar(text, style), (line, column))
     }
 }

@@ -34,10 +34,7 @@ impl Matcher {
         let glob = match dialect {
             Dialect::Glob => Pattern::compile(pattern, &[]),
             Dialect::ExactGlob => Pattern::compile_exact(pattern, &[]),
-            Dialect::Regex if pattern.len() > glob::MAX_PATTERN_BYTES => Err(glob::Error::TooLong {
-                observed: pattern.len(),
-                allowed: glob::MAX_PATTERN_BYTES,
-            }),
+            Dialect::Regex if pattern.len() > glob::MAX_PATTERN_BYTES => Err(glob::Error::TooLong(pattern.len())),
             Dialect::Regex => {
                 return re2::compile(pattern).map_or_else(Self::BrokenRegex, |regex| Self::Regex(Box::new(regex)));
             }

@@ -8,18 +8,16 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::{ManifestArgs, ModeArg, require_loaded};
-use crate::format::Format;
-use crate::rbac::Error;
+use super::{ManifestArgs, ModeArg, print_parts};
+use crate::answer::{Error, require_loaded};
 use tollgate_cluster::self_check::accounts::{NeededAccounts, by_cluster};
+use tollgate_cluster::self_check::manifest::Subject;
 use tollgate_cluster::self_check::manifest::applications::{AccountsByNamespace, ExistenceCheck, classic, constrained};
-use tollgate_cluster::self_check::manifest::{ConstrainedPermissions, Subject};
 use tollgate_config::raw;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::impersonate::service_account::{ImpersonationRules, RESERVED_NAMESPACES, ServiceAccountName};
 use tollgate_state::{Cluster, source};
 
-/// Comment at the start of the output.
 const HEADER: &str = "\
 # Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the
 # gateway's credential act as those of kube-system, and so take over the cluster.
@@ -27,7 +25,6 @@ const HEADER: &str = "\
 # longer; all objects have the label tollgate.dev/roles=applications.
 ";
 
-/// Prints the roles.
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
     let (needs, keys) = args.of_applications()?;
     let cluster = name(&needs.cluster);
@@ -45,11 +42,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     } else {
         ExistenceCheck::Without
     };
-    let permissions = ConstrainedPermissions {
-        verbs: args.verbs.clone(),
-        resources: args.resources.clone(),
-        urls: args.urls.clone(),
-    };
+    let permissions = args.permissions();
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
@@ -78,14 +71,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         "# Cluster {cluster}: lets the gateway act as the service accounts of Applications.\n{}",
         HEADER.trim_end()
     )?;
-    for (comment, objects) in parts {
-        writeln!(out, "# {comment}")?;
-        for object in objects {
-            writeln!(out, "---")?;
-            Format::Yaml.print(&object, out)?;
-        }
-    }
-    Ok(0)
+    print_parts(parts, out)
 }
 
 /// Warns about accounts that the roles leave out, and about accounts that need a second look.
@@ -115,7 +101,7 @@ fn warn_about_accounts(accounts: &AccountsByNamespace, subject: &Subject, stderr
 impl ManifestArgs {
     /// The accounts needed in the selected cluster, and the keys of `extra`.
     fn of_applications(&self) -> Result<(NeededAccounts, Vec<String>), Error> {
-        let config = require_loaded(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.settings.config))?;
         let Some(settings) = config.applications else {
             return Err(Error::Failed("the settings have no `applications`".to_owned()));
         };

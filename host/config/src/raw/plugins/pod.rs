@@ -11,7 +11,6 @@ const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount
 /// Source: eks-pod-identity-agent, its link-local addresses.
 const EKS_AGENT_URLS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::23]/"];
 
-/// The pod's identities, as far as the environment has them.
 pub(super) fn ambient() -> Ambient {
     Ambient {
         service_account_tokens: std::collections::BTreeMap::new(),

@@ -13,7 +13,7 @@ const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
 pub const RESERVED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// The namespace and name of a service account.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct ServiceAccountName {
     /// Its namespace.
     pub namespace: String,
