@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
-mod check;
+mod calls;
 mod determinism;
 mod exec;
 mod fast_template;

@@ -9,7 +9,7 @@
 
 use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
 
-use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS};
+use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS, listed};
 
 /// The white space that Go accepts within an action and trims beside one.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -26,7 +26,7 @@ const KEYWORDS: [&str; 10] = [
 /// Whether a text names a function that could change parameters, however it is parsed.
 pub(super) fn may_mutate_params(text: &str) -> bool {
     let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    words.any(|word| word == "sortAlpha" || MUTATING_FUNCTIONS.contains(&word))
+    words.any(|word| word == "sortAlpha" || listed(MUTATING_FUNCTIONS, word).is_some())
 }
 
 /// Looks for tokens that the two lexers read differently, and for blocks that the two parsers
@@ -531,8 +531,8 @@ impl<'t> TreeChecker<'t> {
         match expression {
             Expr::Identifier(_, name) => {
                 let name = name.as_str();
-                let is_equal =
-                    PORTABLE_FUNCTIONS.contains(&name) || (self.may_change && MUTATING_FUNCTIONS.contains(&name));
+                let is_equal = listed(PORTABLE_FUNCTIONS, name).is_some()
+                    || (self.may_change && listed(MUTATING_FUNCTIONS, name).is_some());
                 is_equal.then_some(()).ok_or_else(|| {
                     format!("the function `{name}` is not one of those that are known to give the same there")
                 })

@@ -64,7 +64,6 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// The value of `key`.
     pub(super) fn get(&self, key: &str) -> Option<Value> {
         self.cells.borrow().get(key).cloned()
     }
@@ -72,19 +71,14 @@ impl Map {
     /// All entries, sorted by key.
     pub(super) fn entries(&self) -> Vec<(Rc<str>, Value)> {
         let cells = self.cells.borrow();
-        cells
-            .iter()
-            .map(|(key, value)| (Rc::clone(key), value.clone()))
-            .collect()
+        let entries = cells.iter().map(|(key, value)| (Rc::clone(key), value.clone()));
+        entries.collect()
     }
 
-    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.cells.borrow().len()
     }
 
-    /// Removes `key`.
-    ///
     /// # Errors
     /// The map belongs to the parameters.
     pub(super) fn remove(&self, key: &str) -> Result<(), ExecError> {
@@ -95,8 +89,6 @@ impl Map {
         Ok(())
     }
 
-    /// Checks that the map may be changed.
-    ///
     /// SECURITY: all strings of a template share the parameters, and Argo CD renders them in its
     /// own order. A change that one of them made would be visible to others there and not here.
     fn check_mutable(&self) -> Result<(), ExecError> {
@@ -125,19 +117,13 @@ pub(super) enum Value {
     Missing,
     /// An explicit `nil`.
     Nil,
-    /// `bool`.
     Bool(bool),
-    /// `int`.
     Int(i64),
-    /// `int64`.
     Int64(i64),
     /// `float64`: every number in parameters.
     Float(f64),
-    /// `string`.
     Text(Rc<str>),
-    /// A slice.
     List(Rc<List>),
-    /// A map with string keys.
     Map(Map),
     /// `time.Time`.
     Time(Rc<Zoned>),
@@ -184,7 +170,6 @@ impl Value {
         }
     }
 
-    /// Whether it is `nil` or missing.
     pub(super) fn is_nil(&self) -> bool {
         matches!(self, Self::Missing | Self::Nil)
     }
@@ -206,16 +191,7 @@ impl Value {
     fn depth(&self) -> usize {
         match self {
             Self::List(list) => list.depth,
-            Self::Missing
-            | Self::Nil
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Int64(_)
-            | Self::Float(_)
-            | Self::Text(_)
-            | Self::Map(_)
-            | Self::Time(_)
-            | Self::Version(_) => 0,
+            _ => 0,
         }
     }
 }
@@ -228,11 +204,11 @@ pub(super) struct Heap<'a> {
     /// Whether the parameters are being made, so that new maps are read-only.
     building_params: bool,
     /// Whether functions refuse input that Argo CD's could treat differently.
-    strict: bool,
+    pub(super) strict: bool,
     /// Every map of this render. They are emptied one after the other at the end, so that maps
     /// that contain themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
-    /// Compiled expressions, by their pattern.
+    /// Small compiled expressions, by their pattern; at most [`EXPRESSIONS`].
     expressions: BTreeMap<Rc<str>, Rc<Regex>>,
 }
 
@@ -246,7 +222,6 @@ impl Drop for Heap<'_> {
 }
 
 impl<'a> Heap<'a> {
-    /// An empty heap.
     pub(super) fn new(budget: &'a GenerationBudget) -> Self {
         Self {
             budget,
@@ -259,11 +234,6 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Sets whether functions refuse input that Argo CD's could treat differently.
-    pub(super) fn set_strict(&mut self, strict: bool) {
-        self.strict = strict;
-    }
-
     /// Refuses what Argo CD could treat differently, if that matters here.
     pub(super) fn refuse_divergent(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
         match self.strict && differs {
@@ -272,12 +242,10 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// An expression that was already compiled.
     pub(super) fn expression(&self, pattern: &str) -> Option<Rc<Regex>> {
         self.expressions.get(pattern).cloned()
     }
 
-    /// Keeps a small compiled expression; at most [`EXPRESSIONS`] are kept.
     pub(super) fn keep_expression(&mut self, pattern: &Rc<str>, compiled: &Rc<Regex>) {
         if self.expressions.len() >= EXPRESSIONS {
             self.expressions.clear();
@@ -307,20 +275,14 @@ impl<'a> Heap<'a> {
         self.step()
     }
 
-    /// Checks the deadline.
     pub(super) fn check_deadline(&self) -> Result<(), ExecError> {
         Ok(self.budget.check_deadline()?)
     }
 
     /// Charges `bytes` before they are allocated.
     pub(super) fn charge(&mut self, bytes: u64) -> Result<(), ExecError> {
+        self.check_available(bytes)?;
         self.memory = self.memory.saturating_add(bytes);
-        if self.memory > MEMORY_BYTES {
-            return Err(ExecError::Memory {
-                observed: self.memory,
-                allowed: MEMORY_BYTES,
-            });
-        }
         self.step()
     }
 
@@ -331,17 +293,13 @@ impl<'a> Heap<'a> {
 
     /// Checks that `bytes` would fit, without charging them.
     pub(super) fn check_available(&self, bytes: u64) -> Result<(), ExecError> {
-        let wanted = self.memory.saturating_add(bytes);
-        if wanted > MEMORY_BYTES {
-            return Err(ExecError::Memory {
-                observed: wanted,
-                allowed: MEMORY_BYTES,
-            });
+        let (observed, allowed) = (self.memory.saturating_add(bytes), MEMORY_BYTES);
+        match observed > allowed {
+            true => Err(ExecError::Memory { observed, allowed }),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Makes a string.
     pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
         let text = text.into();
         self.charge(size(text.len()) + CELL_BYTES)?;
@@ -367,17 +325,17 @@ impl<'a> Heap<'a> {
         self.text(text)
     }
 
-    /// Makes a list.
     pub(super) fn list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(element_type, items, false)
     }
 
-    /// Makes a list that shares memory with another one in Go.
-    pub(super) fn shared_list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
-        self.list_as(element_type, items, true)
-    }
-
-    fn list_as(&mut self, element_type: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
+    /// - `shared`: as [`List::shared`].
+    pub(super) fn list_as(
+        &mut self,
+        element_type: ElementType,
+        items: Vec<Value>,
+        shared: bool,
+    ) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
         let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
         if depth > DEPTH {
@@ -394,16 +352,12 @@ impl<'a> Heap<'a> {
         })))
     }
 
-    /// Makes a list of strings.
     pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, ExecError> {
-        let mut texts = Vec::new();
-        for item in items {
-            texts.push(self.text(item)?);
-        }
+        let texts = items.into_iter().map(|item| self.text(item));
+        let texts = texts.collect::<Result<_, _>>()?;
         self.list(ElementType::Text, texts)
     }
 
-    /// Makes an empty map.
     pub(super) fn map(&mut self, element_type: ElementType) -> Result<Map, ExecError> {
         self.charge(CELL_BYTES)?;
         let map = Map {
@@ -415,8 +369,6 @@ impl<'a> Heap<'a> {
         Ok(map)
     }
 
-    /// Puts a value into a map.
-    ///
     /// # Errors
     /// A limit is exceeded, or the map belongs to the parameters.
     pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
@@ -437,14 +389,15 @@ impl<'a> Heap<'a> {
             Json::Number(number) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
             Json::String(text) => self.text(text.as_str())?,
             Json::Array(items) => {
-                let mut list = Vec::with_capacity(items.len());
-                for item in items {
-                    list.push(self.json(item)?);
-                }
+                let list = self.json_items(items)?;
                 self.list(ElementType::Any, list)?
             }
             Json::Object(fields) => Value::Map(self.fields(fields)?),
         })
+    }
+
+    fn json_items(&mut self, items: &[Json]) -> Result<Vec<Value>, ExecError> {
+        items.iter().map(|item| self.json(item)).collect()
     }
 
     /// Converts the parameters. Neither they nor what they contain can be changed.
@@ -455,7 +408,6 @@ impl<'a> Heap<'a> {
         made.map(Value::Map)
     }
 
-    /// Converts a JSON object to a map.
     fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
         let (map, origin) = (self.map(ElementType::Any)?, params_origin(fields));
         for (key, value) in fields {
@@ -480,14 +432,10 @@ impl<'a> Heap<'a> {
     /// Converts a list that is `[]string` in Argo CD if its generators made it: `sortAlpha` sorts
     /// it in place.
     fn texts_of(&mut self, items: &[Json]) -> Result<Value, ExecError> {
-        let mut list = Vec::with_capacity(items.len());
-        for item in items {
-            list.push(self.json(item)?);
-        }
-        self.shared_list(ElementType::Any, list)
+        let list = self.json_items(items)?;
+        self.list_as(ElementType::Any, list, true)
     }
 
-    /// Converts labels and annotations.
     fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
         let map = self.map(ElementType::Any)?;
         for (key, part) in parts {
@@ -502,12 +450,10 @@ impl<'a> Heap<'a> {
 
     /// Converts to a `map[string]string`, if all values are strings.
     fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let element_type = if fields.values().all(Json::is_string) {
-            ElementType::Text
-        } else {
-            ElementType::Any
-        };
-        let map = self.map(element_type)?;
+        let map = self.map(match fields.values().all(Json::is_string) {
+            true => ElementType::Text,
+            false => ElementType::Any,
+        })?;
         for (key, value) in fields {
             let value = self.json(value)?;
             self.put(&map, key.as_str(), value)?;

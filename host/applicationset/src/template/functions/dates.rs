@@ -5,66 +5,69 @@ use std::rc::Rc;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::super::layout;
-use super::{Args, FunctionEntry};
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("now", 0, 0, |_, _| Ok(time(layout::utc(Timestamp::now())))),
-    ("date", 2, 2, |heap, args| {
-        written(heap, args.text(0)?, (args.arg(1), "UTC"))
-    }),
-    ("dateInZone", 3, 3, in_zone),
-    ("date_in_zone", 3, 3, in_zone),
-    ("htmlDate", 1, 1, |heap, args| {
-        written(heap, "2006-01-02", (args.arg(0), "UTC"))
-    }),
-    ("htmlDateInZone", 2, 2, |heap, args| {
-        written(heap, "2006-01-02", (args.arg(0), args.text(1)?))
-    }),
-    ("dateModify", 2, 2, |_, args| modified(args, false)),
-    ("date_modify", 2, 2, |_, args| modified(args, false)),
-    ("mustDateModify", 2, 2, |_, args| modified(args, true)),
-    ("must_date_modify", 2, 2, |_, args| modified(args, true)),
-    ("toDate", 2, 2, |_, args| {
-        let read = layout::parse(args.text(0)?, args.text(1)?).or_else(layout::zero);
-        read.map(time).ok_or_else(|| args.error("no date"))
-    }),
-    ("mustToDate", 2, 2, |_, args| {
-        let (layout, text) = (args.text(0)?, args.text(1)?);
-        let read = layout::parse(layout, text);
-        read.map(time)
-            .ok_or_else(|| args.error(format!("cannot parse `{text}` as `{layout}`")))
-    }),
-    ("unixEpoch", 1, 1, |heap, args| match args.arg(0) {
-        Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
-        other => Err(args.wrong("time.Time", other)),
-    }),
-    ("ago", 1, 1, |heap, args| {
-        let then = moment(args.arg(0)).timestamp();
-        let ago = Timestamp::now().duration_since(then);
-        let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
-        heap.text(shown(i128::from(seconds) * SECOND))
-    }),
-    ("duration", 1, 1, |heap, args| {
-        let seconds = match args.arg(0) {
-            Value::Text(text) => text.parse().unwrap_or(0),
-            Value::Int64(number) => *number,
-            _ => 0_i64,
-        };
-        heap.text(shown(i128::from(seconds) * SECOND))
-    }),
-    ("durationRound", 1, 1, |heap, args| {
-        let nanoseconds = match args.arg(0) {
+pub(super) const NAMES: &[Signature] = &[
+    (0, 0, "now"),
+    (1, 1, "ago duration durationRound htmlDate unixEpoch"),
+    (
+        2,
+        2,
+        "date dateModify date_modify htmlDateInZone mustDateModify mustToDate must_date_modify toDate",
+    ),
+    (3, 3, "dateInZone date_in_zone"),
+];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let first = args.arg(0);
+    match args.name {
+        "ago" => {
+            let ago = Timestamp::now().duration_since(moment(first).timestamp());
+            let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
+            heap.text(shown(i128::from(seconds) * SECOND))
+        }
+        "date" => written(heap, args.text(0)?, (args.arg(1), "UTC")),
+        "dateInZone" | "date_in_zone" => written(heap, args.text(0)?, (args.arg(1), args.text(2)?)),
+        "dateModify" | "date_modify" => modified(args, false),
+        "duration" => {
+            let seconds = match first {
+                Value::Text(text) => text.parse().unwrap_or(0),
+                Value::Int64(number) => *number,
+                _ => 0_i64,
+            };
+            heap.text(shown(i128::from(seconds) * SECOND))
+        }
+        "durationRound" => heap.text(rounded(match first {
             Value::Text(text) => duration(text).unwrap_or(0),
             Value::Int64(number) => i128::from(*number),
             Value::Time(time) => Timestamp::now().duration_since(time.timestamp()).as_nanos(),
             _ => 0,
-        };
-        heap.text(rounded(nanoseconds))
-    }),
-];
+        })),
+        "htmlDate" => written(heap, HTML_DATE, (first, "UTC")),
+        "htmlDateInZone" => written(heap, HTML_DATE, (first, args.text(1)?)),
+        "mustDateModify" | "must_date_modify" => modified(args, true),
+        "mustToDate" => {
+            let (layout, text) = (args.text(0)?, args.text(1)?);
+            let wrong = || args.error(format!("cannot parse `{text}` as `{layout}`"));
+            layout::parse(layout, text).map(time).ok_or_else(wrong)
+        }
+        "now" => Ok(time(layout::utc(Timestamp::now()))),
+        "toDate" => {
+            let read = layout::parse(args.text(0)?, args.text(1)?).or_else(layout::zero);
+            read.map(time).ok_or_else(|| args.error("no date"))
+        }
+        "unixEpoch" => match first {
+            Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
+            other => Err(args.wrong("time.Time", other)),
+        },
+        _ => Err(args.unknown()),
+    }
+}
 
+const HTML_DATE: &str = "2006-01-02";
+/// In nanoseconds.
 const SECOND: i128 = 1_000_000_000;
 
 fn time(time: Zoned) -> Value {
@@ -86,10 +89,6 @@ fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> 
     heap.fits(format.len(), 64)?;
     let time = moment(value).with_time_zone(layout::time_zone(zone));
     heap.text(layout::format(&time, format))
-}
-
-fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    written(heap, args.text(0)?, (args.arg(1), args.text(2)?))
 }
 
 fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {

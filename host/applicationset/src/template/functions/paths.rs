@@ -1,25 +1,27 @@
 //! Template functions for paths and URLs.
 
-use super::{Args, FunctionEntry};
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("base", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
-    ("osBase", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
-    ("dir", 1, 1, |heap, args| heap.text(dir(args.text(0)?))),
-    ("osDir", 1, 1, |heap, args| heap.text(dir(args.text(0)?))),
-    ("clean", 1, 1, |heap, args| heap.text(clean(args.text(0)?))),
-    ("osClean", 1, 1, |heap, args| heap.text(clean(args.text(0)?))),
-    ("ext", 1, 1, |heap, args| heap.text(extension(args.text(0)?))),
-    ("osExt", 1, 1, |heap, args| heap.text(extension(args.text(0)?))),
-    ("isAbs", 1, 1, |_, args| Ok(Value::Bool(args.text(0)?.starts_with('/')))),
-    ("osIsAbs", 1, 1, |_, args| {
-        Ok(Value::Bool(args.text(0)?.starts_with('/')))
-    }),
-    ("urlParse", 1, 1, parse),
-    ("urlJoin", 1, 1, join),
-];
+pub(super) const NAMES: &[Signature] = &[(
+    1,
+    1,
+    "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs urlJoin urlParse",
+)];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "base" | "osBase" => heap.text(base(args.text(0)?)),
+        "clean" | "osClean" => heap.text(clean(args.text(0)?)),
+        "dir" | "osDir" => heap.text(dir(args.text(0)?)),
+        "ext" | "osExt" => heap.text(extension(args.text(0)?)),
+        "isAbs" | "osIsAbs" => Ok(Value::Bool(args.text(0)?.starts_with('/'))),
+        "urlJoin" => join(heap, args),
+        "urlParse" => parse(heap, args),
+        _ => Err(args.unknown()),
+    }
+}
 
 fn base(path: &str) -> &str {
     if path.is_empty() {

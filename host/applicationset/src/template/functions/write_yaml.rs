@@ -1,111 +1,75 @@
 //! Writes JSON as YAML the way Argo CD's `toYaml` does: sorted keys, lists at the indentation of
 //! their key, strings without quotes where they are unambiguous, and no anchors.
+//!
+//! Source: go-yaml v2, whose emitter is a port of libyaml's, as the one here is.
 
+use libyaml_safer::{Emitter, Encoding, Event, MappingStyle, ScalarStyle, SequenceStyle};
 use serde_json::Value;
 
 use super::json;
 
-/// The column after which a long string is folded.
-const WIDTH: usize = 80;
-
 /// Writes a document, without the final line break.
-pub(super) fn document(value: &Value) -> String {
-    let mut text = String::new();
-    node(&mut text, value, 0, 0);
-    text.truncate(text.trim_end_matches('\n').len().max(text.len().saturating_sub(1)));
-    text
+///
+/// # Errors
+/// None is known: the events form a document, and a buffer takes every byte.
+pub(super) fn document(value: &Value) -> Result<String, libyaml_safer::Error> {
+    let mut bytes = Vec::new();
+    let mut emitter = Emitter::new();
+    emitter.set_output_string(&mut bytes);
+    emitter.set_unicode(true);
+    emitter.emit(Event::stream_start(Encoding::Utf8))?;
+    emitter.emit(Event::document_start(None, &[], true))?;
+    node(&mut emitter, value)?;
+    // As go-yaml does: `...` never follows a string with line breaks at its end, which the end of
+    // the stream would add.
+    emitter.emit(Event::document_end(true))?;
+    drop(emitter);
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    text.truncate(text.strip_suffix('\n').unwrap_or(&text).len());
+    Ok(text)
 }
 
-fn pad(text: &mut String, indent: usize) {
-    text.extend(std::iter::repeat_n(' ', indent));
-}
-
-/// `indent`: that of the enclosing block; `column`: the current column.
-fn node(text: &mut String, value: &Value, indent: usize, column: usize) {
+fn node(emitter: &mut Emitter<'_>, value: &Value) -> Result<(), libyaml_safer::Error> {
     match value {
-        Value::Array(items) if !items.is_empty() => {
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    pad(text, indent);
-                }
-                text.push_str("- ");
-                node(text, item, indent + 2, indent + 2);
+        Value::Array(items) => {
+            emitter.emit(Event::sequence_start(None, None, true, SequenceStyle::Block))?;
+            items.iter().try_for_each(|item| node(emitter, item))?;
+            emitter.emit(Event::sequence_end())
+        }
+        Value::Object(fields) => {
+            emitter.emit(Event::mapping_start(None, None, true, MappingStyle::Block))?;
+            let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
+            fields.sort_by_key(|(key, _)| *key);
+            for (key, value) in fields {
+                string(emitter, key)?;
+                node(emitter, value)?;
             }
+            emitter.emit(Event::mapping_end())
         }
-        Value::Object(fields) if !fields.is_empty() => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            keys.sort();
-            for (index, key) in keys.into_iter().enumerate() {
-                if index > 0 {
-                    pad(text, indent);
-                }
-                field(text, key, fields.get(key).unwrap_or(&Value::Null), indent);
-            }
-        }
-        scalar => {
-            write_scalar(text, scalar, indent, column);
-            text.push('\n');
-        }
-    }
-}
-
-fn field(text: &mut String, key: &str, value: &Value, indent: usize) {
-    let before = text.len();
-    string(text, key, indent, usize::MAX);
-    text.push(':');
-    let width = indent + text.len() - before + 1;
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            text.push('\n');
-            pad(text, indent);
-            node(text, value, indent, indent);
-        }
-        Value::Object(fields) if !fields.is_empty() => {
-            text.push('\n');
-            pad(text, indent + 2);
-            node(text, value, indent + 2, indent + 2);
-        }
-        scalar => {
-            text.push(' ');
-            write_scalar(text, scalar, indent + 2, width);
-            text.push('\n');
-        }
-    }
-}
-
-fn write_scalar(text: &mut String, value: &Value, indent: usize, column: usize) {
-    match value {
-        Value::Null => text.push_str("null"),
-        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
+        Value::String(text) => string(emitter, text),
+        Value::Null => scalar(emitter, "null", ScalarStyle::Plain),
+        Value::Bool(yes) => scalar(emitter, &yes.to_string(), ScalarStyle::Plain),
         Value::Number(number) => {
             let float = number.as_f64().filter(|_| number.is_f64());
-            text.push_str(&float.and_then(json::number).unwrap_or_else(|| number.to_string()));
+            let text = float.and_then(json::number).unwrap_or_else(|| number.to_string());
+            scalar(emitter, &text, ScalarStyle::Plain)
         }
-        Value::String(inner) => string(text, inner, indent, column),
-        Value::Array(_) => text.push_str("[]"),
-        Value::Object(_) => text.push_str("{}"),
     }
 }
 
-/// `column` of `usize::MAX`: a key, which must be on one line.
-fn string(text: &mut String, inner: &str, indent: usize, column: usize) {
-    let special = inner.chars().any(|letter| {
-        letter != '\n' && (letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}'))
-    });
-    let key = column == usize::MAX;
-    if inner.is_empty() || special || (key && inner.contains('\n')) {
-        quote_double(text, inner);
-    } else if inner.contains('\n') {
-        block(text, inner, indent);
-    } else if !stays_text(inner) {
-        quote_double(text, inner);
-    } else if plain(inner) {
-        fold(text, inner, (indent, column));
+fn string(emitter: &mut Emitter<'_>, text: &str) -> Result<(), libyaml_safer::Error> {
+    let style = if text.contains('\n') {
+        ScalarStyle::Literal
+    } else if !text.is_empty() && stays_text(text) {
+        ScalarStyle::Plain
     } else {
-        text.push('\'');
-        fold(text, &inner.replace('\'', "''"), (indent, column.saturating_add(1)));
-        text.push('\'');
-    }
+        ScalarStyle::DoubleQuoted
+    };
+    scalar(emitter, text, style)
+}
+
+fn scalar(emitter: &mut Emitter<'_>, text: &str, style: ScalarStyle) -> Result<(), libyaml_safer::Error> {
+    emitter.emit(Event::scalar(None, None, text, true, true, style))
 }
 
 /// Whether a parser reads the plain text as a string.
@@ -141,94 +105,4 @@ fn date(inner: &str) -> bool {
         .collect();
     shape == "0000-00-00"
         && (inner.len() == 10 || inner.get(10..).is_some_and(|rest| rest.starts_with(['T', 't', ' '])))
-}
-
-/// Whether it needs no quotes.
-fn plain(inner: &str) -> bool {
-    let mut letters = inner.chars();
-    let (first, second) = (letters.next(), letters.next());
-    let edge = inner.starts_with(' ') || inner.ends_with(' ');
-    let inside = inner.contains(": ")
-        || inner.contains(" #")
-        || inner.ends_with(':')
-        || inner.starts_with("---")
-        || inner.starts_with("...");
-    let begins = match first {
-        Some('-' | '?' | ':') => second.is_none_or(|second| second == ' '),
-        Some(first) => "#,[]{}&*!|>'\"%@`".contains(first),
-        None => true,
-    };
-    !edge && !inside && !begins
-}
-
-fn quote_double(text: &mut String, inner: &str) {
-    text.push('"');
-    for letter in inner.chars() {
-        match letter {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            '\0' => text.push_str("\\0"),
-            '\u{7}' => text.push_str("\\a"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{b}' => text.push_str("\\v"),
-            '\u{c}' => text.push_str("\\f"),
-            '\u{1b}' => text.push_str("\\e"),
-            '\u{85}' => text.push_str("\\N"),
-            '\u{2028}' => text.push_str("\\L"),
-            '\u{2029}' => text.push_str("\\P"),
-            '\u{feff}' => text.push_str("\\uFEFF"),
-            other if other.is_control() => text.push_str(&format!("\\x{:02X}", u32::from(other))),
-            other => text.push(other),
-        }
-    }
-    text.push('"');
-}
-
-/// Writes the lines unchanged, after `|`.
-fn block(text: &mut String, inner: &str, indent: usize) {
-    let indent = indent.max(2);
-    text.push('|');
-    if inner.starts_with([' ', '\n']) {
-        text.push('2');
-    }
-    let body = inner.trim_end_matches('\n');
-    match inner.len() - body.len() {
-        0 => text.push('-'),
-        1 if !body.is_empty() => {}
-        _ => text.push('+'),
-    }
-    let lines = inner.strip_suffix('\n').unwrap_or(inner);
-    for line in lines.split('\n') {
-        text.push('\n');
-        if !line.is_empty() {
-            pad(text, indent);
-            text.push_str(line);
-        }
-    }
-}
-
-/// Folds the text at single spaces once it exceeds the width.
-fn fold(text: &mut String, inner: &str, (indent, column): (usize, usize)) {
-    if column == usize::MAX || !inner.contains(' ') {
-        text.push_str(inner);
-        return;
-    }
-    let mut column = column;
-    let mut letters = inner.chars().peekable();
-    let mut last = ' ';
-    while let Some(letter) = letters.next() {
-        let single = letter == ' ' && last != ' ' && letters.peek().is_some_and(|next| *next != ' ');
-        if single && column > WIDTH {
-            text.push('\n');
-            pad(text, indent);
-            column = indent;
-        } else {
-            text.push(letter);
-            column += 1;
-        }
-        last = letter;
-    }
 }
