@@ -89,7 +89,6 @@ fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item 
     own.into_iter().chain(std::iter::once(base))
 }
 
-/// The string at that pointer.
 fn text<'a>(own: Option<&'a Value>, base: &'a Value, pointer: &str) -> &'a str {
     let texts = templates(own, base).filter_map(|template| template.pointer(pointer)?.as_str());
     let mut texts = texts.filter(|text| !text.is_empty());
@@ -120,21 +119,14 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) 
     // SECURITY: a name that is `a` today may tomorrow be that of somebody else's Application,
     // which Argo CD's controller would then take over.
     let name = text(own, &spec.template, "/metadata/name");
-    if let Some(function) = called(name, NONDETERMINISTIC_FUNCTIONS) {
-        let path = "spec.template.metadata.name";
-        add(found, Nondeterminism::Name { function, path });
-    }
-    if let Some(function) = spec
-        .template_patch
-        .as_deref()
-        .and_then(|text| called(text, NONDETERMINISTIC_FUNCTIONS))
-    {
-        let path = "spec.templatePatch";
-        add(found, Nondeterminism::Name { function, path });
+    let patch = spec.template_patch.as_deref().unwrap_or_default();
+    for (text, path) in [(name, "spec.template.metadata.name"), (patch, "spec.templatePatch")] {
+        if let Some(function) = called(text, NONDETERMINISTIC_FUNCTIONS) {
+            add(found, Nondeterminism::Name { function, path });
+        }
     }
 }
 
-/// Whether the name may depend on parameters.
 fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
     let patch = spec.template_patch.as_deref().unwrap_or_default();
     text(own, &spec.template, "/metadata/name").contains("{{") || patch.contains("{{")

@@ -16,14 +16,13 @@ use crate::MissingKey;
 /// Maximum nesting of template calls and blocks.
 const DEPTH: usize = 100;
 
-/// The effect of a node on the enclosing loop.
 enum Flow {
     Next,
     Break,
     Continue,
 }
 
-pub(super) struct Executor<'r, 'a> {
+struct Executor<'r, 'a> {
     heap: &'r mut Heap<'a>,
     defines: &'r BTreeMap<String, ListNode>,
     missing_key: MissingKey,
@@ -34,36 +33,32 @@ pub(super) struct Executor<'r, 'a> {
     output: String,
 }
 
-impl<'r, 'a> Executor<'r, 'a> {
-    /// An executor without any output yet.
-    pub(super) fn new(
-        heap: &'r mut Heap<'a>,
-        defines: &'r BTreeMap<String, ListNode>,
-        missing_key: MissingKey,
-    ) -> Self {
-        Self {
-            heap,
-            defines,
-            missing_key,
-            variables: Vec::new(),
-            frame: 0,
-            depth: 0,
-            output: String::new(),
-        }
+/// Executes `body` with `dot` and returns the output.
+///
+/// - `heap`: has the limits of the execution.
+/// - `defines`: the bodies of templates that `body` may call.
+pub(super) fn run(
+    heap: &mut Heap<'_>,
+    (body, dot): (&ListNode, &Value),
+    defines: &BTreeMap<String, ListNode>,
+    missing_key: MissingKey,
+) -> Result<String, ExecError> {
+    let mut executor = Executor {
+        heap,
+        defines,
+        missing_key,
+        variables: vec![("$".into(), dot.clone())],
+        frame: 0,
+        depth: 0,
+        output: String::new(),
+    };
+    match executor.walk(body, dot)? {
+        Flow::Next => Ok(executor.output),
+        Flow::Break | Flow::Continue => Err(exec_error("`break` or `continue` outside of `range`")),
     }
+}
 
-    /// Executes `body` with `dot` and returns the output.
-    ///
-    /// # Errors
-    /// The template's mistake, or the limit it exceeds.
-    pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, ExecError> {
-        self.variables.push(("$".into(), dot.clone()));
-        match self.walk(body, dot)? {
-            Flow::Next => Ok(self.output),
-            Flow::Break | Flow::Continue => Err(exec_error("`break` or `continue` outside of `range`")),
-        }
-    }
-
+impl Executor<'_, '_> {
     fn walk(&mut self, list: &ListNode, dot: &Value) -> Result<Flow, ExecError> {
         for node in &list.nodes {
             self.heap.step()?;
@@ -98,9 +93,10 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     fn write(&mut self, text: &str) -> Result<(), ExecError> {
-        let (observed, allowed) = (size(self.output.len()).saturating_add(size(text.len())), TEXT_BYTES);
-        if observed > allowed {
-            return Err(ExecError::Output { observed, allowed });
+        let observed = size(self.output.len()).saturating_add(size(text.len()));
+        if observed > TEXT_BYTES {
+            let text = format!("it writes {observed} bytes or more, at most {TEXT_BYTES} are allowed");
+            return Err(ExecError::Limit(text));
         }
         self.heap.work(text.len())?;
         self.output.push_str(text);
@@ -128,7 +124,7 @@ impl<'r, 'a> Executor<'r, 'a> {
 
     fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, ExecError>) -> Result<T, ExecError> {
         if self.depth >= DEPTH {
-            return Err(ExecError::Depth { allowed: DEPTH });
+            return Err(ExecError::Limit(format!("its values nest more than {DEPTH} levels")));
         }
         self.depth += 1;
         let result = run(self);

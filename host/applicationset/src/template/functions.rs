@@ -98,7 +98,6 @@ pub(super) fn is_known(name: &str) -> bool {
     matches!(name, "and" | "or") || TABLE.contains_key(name) || listed(UNSUPPORTED_FUNCTIONS, name).is_some()
 }
 
-/// Calls `name`.
 pub(super) fn call(heap: &mut Heap<'_>, name: &str, values: &[Value]) -> Result<Value, ExecError> {
     heap.step()?;
     let Some(&((least, most, name), call)) = TABLE.get(name) else {
@@ -123,7 +122,6 @@ pub(super) fn call(heap: &mut Heap<'_>, name: &str, values: &[Value]) -> Result<
     call(heap, &Args { name, values })
 }
 
-/// The arguments of a call.
 struct Args<'v> {
     name: &'static str,
     values: &'v [Value],
@@ -152,7 +150,6 @@ impl Args<'_> {
         self.values.get(index).unwrap_or(&Value::Nil)
     }
 
-    /// The arguments starting at `index`.
     fn rest(&self, index: usize) -> &[Value] {
         self.values.get(index..).unwrap_or_default()
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
-use super::exec::Executor;
 use super::{
-    AuthorizationImpact, Error, ExecError, RenderContext, calls, divergent, excerpt, functions, portable, truncated,
+    AuthorizationImpact, Error, ExecError, RenderContext, calls, divergent, excerpt, exec, functions, portable,
+    truncated,
 };
 use crate::MissingKey;
 
@@ -109,7 +109,7 @@ impl GoTemplate {
     fn execute(&self, context: &mut RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
         heap.strict = self.is_strict;
-        Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)
+        exec::run(heap, (&self.body, &root), &self.defines, self.missing_key)
     }
 }
 

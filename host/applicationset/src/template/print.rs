@@ -6,7 +6,6 @@ use super::ExecError;
 use super::functions::printf;
 use super::value::{Heap, Value};
 
-/// Formats a value as `%v` does.
 pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
     if let Value::Text(text) = value {
         return Ok(Rc::clone(text));
@@ -34,12 +33,10 @@ pub(super) fn is_halfway(number: f64) -> bool {
     number.is_finite() && digits(number).0.len() >= AMBIGUOUS_DIGITS
 }
 
-/// The message for such a number.
 pub(super) fn long_number() -> String {
     format!("a number of {AMBIGUOUS_DIGITS} digits")
 }
 
-/// Numbers without digits.
 pub(super) fn special(number: f64) -> Option<&'static str> {
     match number {
         f64::INFINITY => Some("+Inf"),

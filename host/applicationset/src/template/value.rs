@@ -19,7 +19,7 @@ use crate::GenerationBudget;
 /// Maximum memory that one render may allocate for computed values, in bytes.
 const MEMORY_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum nesting of lists and maps.
-pub(super) const DEPTH: usize = 100;
+const DEPTH: usize = 100;
 /// Number of steps between two checks of the deadline.
 const STEPS_PER_DEADLINE_CHECK: u64 = 256;
 /// Maximum number of steps of one render.
@@ -44,7 +44,6 @@ pub(super) enum ElementType {
     List,
 }
 
-/// An immutable list.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) element_type: ElementType,
@@ -99,7 +98,6 @@ impl Map {
         Ok(())
     }
 
-    /// Whether both are the same map.
     pub(super) fn ptr_eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.cells, &other.cells)
     }
@@ -110,7 +108,6 @@ impl Map {
     }
 }
 
-/// A value in a template.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// No value at all: a missing key.
@@ -158,15 +155,11 @@ impl Value {
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Missing | Self::Nil => "invalid",
-            Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
-            Self::Int64(_) => "int64",
-            Self::Float(_) => "float64",
-            Self::Text(_) => "string",
             Self::List(_) => "slice",
             Self::Map(_) => "map",
             Self::Time(_) => "struct",
             Self::Version(_) => "ptr",
+            scalar => scalar.type_name(),
         }
     }
 
@@ -185,13 +178,6 @@ impl Value {
             Self::List(list) => !list.items.is_empty(),
             Self::Map(map) => map.len() != 0,
             Self::Time(_) | Self::Version(_) => true,
-        }
-    }
-
-    fn depth(&self) -> usize {
-        match self {
-            Self::List(list) => list.depth,
-            _ => 0,
         }
     }
 }
@@ -253,11 +239,10 @@ impl<'a> Heap<'a> {
         self.expressions.insert(Rc::clone(pattern), Rc::clone(compiled));
     }
 
-    /// Counts a step of work.
     pub(super) fn step(&mut self) -> Result<(), ExecError> {
         self.steps += 1;
         if self.steps > STEPS {
-            return Err(ExecError::Steps { allowed: STEPS });
+            return Err(ExecError::Limit(format!("it takes more than {STEPS} steps")));
         }
         if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
             self.budget.check_deadline()?;
@@ -293,11 +278,12 @@ impl<'a> Heap<'a> {
 
     /// Checks that `bytes` would fit, without charging them.
     pub(super) fn check_available(&self, bytes: u64) -> Result<(), ExecError> {
-        let (observed, allowed) = (self.memory.saturating_add(bytes), MEMORY_BYTES);
-        match observed > allowed {
-            true => Err(ExecError::Memory { observed, allowed }),
-            false => Ok(()),
+        let observed = self.memory.saturating_add(bytes);
+        if observed > MEMORY_BYTES {
+            let text = format!("it needs {observed} bytes of memory or more, at most {MEMORY_BYTES} are allowed");
+            return Err(ExecError::Limit(text));
         }
+        Ok(())
     }
 
     pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
@@ -337,10 +323,12 @@ impl<'a> Heap<'a> {
         shared: bool,
     ) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
-        let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
-        if depth > DEPTH {
-            return Err(ExecError::Depth { allowed: DEPTH });
-        }
+        let depths = items.iter().map(|item| match item {
+            Value::List(list) => list.depth,
+            _ => 0,
+        });
+        let depth = 1 + depths.max().unwrap_or(0);
+        check_depth(depth)?;
         // A missing value becomes `nil` once something contains it.
         let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
         let items = items.into_iter().map(nil).collect();
@@ -481,6 +469,14 @@ pub(crate) fn params_origin(fields: &serde_json::Map<String, Json>) -> ParamsOri
         (true, _) => ParamsOrigin::Clusters,
         (false, Some(_)) => ParamsOrigin::Git,
         (false, None) => ParamsOrigin::Others,
+    }
+}
+
+/// Checks the nesting of a value, since a map may contain itself.
+pub(super) fn check_depth(depth: usize) -> Result<(), ExecError> {
+    match depth > DEPTH {
+        true => Err(ExecError::Limit(format!("its values nest more than {DEPTH} levels"))),
+        false => Ok(()),
     }
 }
 

@@ -106,7 +106,6 @@ fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value,
     heap.text(joined(text, connector))
 }
 
-/// The class of a run of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CharClass {
     Nothing,

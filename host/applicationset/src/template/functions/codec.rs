@@ -6,11 +6,10 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::value::{DEPTH, ElementType};
 use super::json::{self, Style};
 use super::{Args, Signature, write_yaml};
-use crate::template::value::{Heap, Value, size};
-use crate::template::{ExecError, layout};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 use crate::{json as counted, yaml};
 
 pub(super) const NAMES: &[Signature] = &[
@@ -62,7 +61,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
             Err(ExecError::Message(_)) => heap.text(""),
             other => other,
         },
-        "toYaml" => to_yaml(heap, args),
+        "toYaml" => write_yaml::call(heap, args),
         _ => Err(args.unknown()),
     }
 }
@@ -150,85 +149,6 @@ fn to_json(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -
     heap.text(text)
 }
 
-/// A value as JSON, for writing YAML.
-fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
-    let indent = size(depth.saturating_mul(2));
-    heap.charge(indent.saturating_add(64))?;
-    heap.refuse_divergent(!is_plain(value), || {
-        "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
-    })?;
-    Ok(match value {
-        Value::Missing | Value::Nil => serde_json::Value::Null,
-        Value::Bool(yes) => (*yes).into(),
-        Value::Int(number) | Value::Int64(number) => (*number).into(),
-        Value::Float(number) => (*number).into(),
-        Value::Text(text) => {
-            // Each line is indented like its value, and each space may become a line break.
-            let breaks = text.bytes().filter(|byte| matches!(byte, b' ' | b'\n')).count();
-            let padding = size(breaks).saturating_mul(indent);
-            heap.charge(size(text.len()).saturating_add(padding))?;
-            (&**text).into()
-        }
-        Value::Time(time) => layout::format(time, "2006-01-02T15:04:05.999999999Z07:00").into(),
-        Value::Version(version) => version.to_string().into(),
-        Value::List(list) => {
-            let items = list.items.iter().map(|item| tree(heap, item, depth + 1));
-            items.collect::<Result<_, _>>()?
-        }
-        Value::Map(map) => {
-            let mut fields = serde_json::Map::new();
-            for (key, item) in map.entries() {
-                heap.charge(size(key.len()))?;
-                fields.insert(key.to_string(), tree(heap, &item, depth + 1)?);
-            }
-            fields.into()
-        }
-    })
-}
-
-/// Whole numbers below this are read the same by every parser.
-const WHOLE: f64 = 1e15;
-
-/// Whether a value, apart from its content, is written without quotes, line breaks or an order of
-/// keys that only the upstream library determines.
-fn is_plain(value: &Value) -> bool {
-    let is_word = |text: &str| {
-        text.len() <= 64
-            && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
-            && !text.ends_with(':')
-            && write_yaml::stays_text(text)
-    };
-    match value {
-        Value::Text(text) => {
-            let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_./:-".contains(letter);
-            is_word(text) && text.chars().all(is_allowed)
-        }
-        Value::Float(number) => {
-            number.fract() == 0.0 && number.abs() < WHOLE && (*number != 0.0 || number.is_sign_positive())
-        }
-        Value::Map(map) => {
-            let is_allowed = |letter: char| letter.is_ascii_alphabetic() || "./-".contains(letter);
-            let mut entries = map.entries().into_iter();
-            entries.all(|(key, _)| is_word(&key) && key.chars().all(is_allowed))
-        }
-        Value::Missing | Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::List(_) => true,
-        Value::Time(_) | Value::Version(_) => false,
-    }
-}
-
-/// Quotes and spaces may make a string this many times longer.
-const GROWTH: usize = 4;
-
-fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let value = tree(heap, args.arg(0), 0)?;
-    let text = write_yaml::document(&value).map_err(|error| args.error(error))?;
-    heap.fits(text.len(), GROWTH)?;
-    heap.text(text)
-}
-
 #[derive(Clone, Copy)]
 enum ExpectedRoot {
     Map,
@@ -271,7 +191,7 @@ fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::
     });
     match read {
         Ok(value) => Ok(Ok(value)),
-        Err(counted::Error::Syntax(what)) => Ok(Err(what)),
-        Err(counted::Error::Limit(limit)) => Err(limit),
+        Err(yaml::Error::Syntax(what)) => Ok(Err(what)),
+        Err(yaml::Error::Limit(limit)) => Err(limit),
     }
 }

@@ -97,10 +97,9 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
         return Err(args.wrong("time.Time", args.arg(1)));
     };
     let Some(nanoseconds) = duration(text) else {
-        return if must {
-            Err(args.error(format!("invalid duration `{text}`")))
-        } else {
-            Ok(args.arg(1).clone())
+        return match must {
+            true => Err(args.error(format!("invalid duration `{text}`"))),
+            false => Ok(args.arg(1).clone()),
         };
     };
     let by = i64::try_from(nanoseconds).map(SignedDuration::from_nanos);
@@ -110,23 +109,17 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
 
 /// Parses `1h30m`, `-1.5s` or `100ms` into nanoseconds.
 fn duration(text: &str) -> Option<i128> {
-    let (sign, mut rest) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
-        (Some(rest), _) => (-1, rest),
-        (None, Some(rest)) => (1, rest),
-        (None, None) => (1, text),
-    };
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
         return Some(0);
     }
-    let mut total = 0_i128;
-    let mut any = false;
+    let mut total = None;
     while !rest.is_empty() {
         let number_end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
         let (number, after) = rest.split_at_checked(number_end)?;
-        let unit_end = after
-            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at_checked(unit_end)?;
+        let unit_end = after.find(|letter: char| letter.is_ascii_digit() || letter == '.');
+        let (unit, after) = after.split_at_checked(unit_end.unwrap_or(after.len()))?;
         let scale = match unit {
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
@@ -136,12 +129,12 @@ fn duration(text: &str) -> Option<i128> {
             "h" => 3600 * SECOND,
             _ => return None,
         };
-        total = total.checked_add(scaled(number, scale)?)?;
-        any = true;
+        total = Some(total.unwrap_or(0_i128).checked_add(scaled(number, scale)?)?);
         rest = after;
     }
-    let total = total * sign;
-    (any && i64::try_from(total).is_ok()).then_some(total)
+    total
+        .map(|total| total * sign)
+        .filter(|total| i64::try_from(*total).is_ok())
 }
 
 fn scaled(number: &str, scale: i128) -> Option<i128> {
@@ -170,14 +163,9 @@ fn shown(nanoseconds: i128) -> String {
         let text = format!("{}.{:09}", number / scale, number % scale * (SECOND / scale));
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    if size < 1_000 {
-        return format!("{sign}{size}ns");
-    }
-    if size < 1_000_000 {
-        return format!("{sign}{}µs", fraction(size, 1_000));
-    }
-    if size < SECOND {
-        return format!("{sign}{}ms", fraction(size, 1_000_000));
+    let units = [(1, "ns"), (1_000, "µs"), (1_000_000, "ms")];
+    if let Some((scale, unit)) = units.into_iter().find(|(scale, _)| size < scale * 1_000) {
+        return format!("{sign}{}{unit}", fraction(size, scale));
     }
     let (hours, minutes) = (size / (3600 * SECOND), size / (60 * SECOND) % 60);
     let seconds = fraction(size % (60 * SECOND), SECOND);
@@ -200,8 +188,8 @@ fn rounded(nanoseconds: i128) -> String {
         (60 * SECOND, "m"),
         (SECOND, "s"),
     ];
-    units
-        .iter()
-        .find(|(unit, _)| size > *unit)
-        .map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", size / unit))
+    match units.into_iter().find(|(unit, _)| size > *unit) {
+        Some((unit, name)) => format!("{}{name}", size / unit),
+        None => "0s".to_owned(),
+    }
 }

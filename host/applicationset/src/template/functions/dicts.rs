@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::kinds::empty;
 use super::{Args, Signature, VARIADIC, text_of};
 use crate::template::ExecError;
-use crate::template::value::{DEPTH, ElementType, Heap, Map, Value};
+use crate::template::value::{ElementType, Heap, Map, Value, check_depth};
 
 pub(super) const NAMES: &[Signature] = &[
     (0, VARIADIC, "dict keys"),
@@ -95,9 +95,8 @@ fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 
 fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, ExecError> {
     let from = args.map(0)?;
-    let names = (1..args.values.len())
-        .map(|index| args.text(index))
-        .collect::<Result<Vec<_>, _>>()?;
+    let names = (1..args.values.len()).map(|index| args.text(index));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
     let chosen = heap.map(ElementType::Any)?;
     for (key, value) in from.entries() {
         heap.work(names.len())?;
@@ -132,9 +131,7 @@ fn merge_into(
     source: &Map,
     (precedence, depth): (MergePrecedence, usize),
 ) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     for (key, value) in source.entries() {
         heap.step()?;
         match (target.get(&key), &value) {

@@ -2,7 +2,7 @@
 
 use super::{Args, Signature, VARIADIC};
 use crate::template::ExecError;
-use crate::template::value::{DEPTH, Heap, Value};
+use crate::template::value::{Heap, Value, check_depth};
 
 pub(super) const NAMES: &[Signature] = &[
     (0, 0, "hello"),
@@ -50,9 +50,7 @@ pub(super) fn empty(value: &Value) -> bool {
 /// Equality as in `reflect.DeepEqual`: types count too.
 pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
     heap.step()?;
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     Ok(match (left, right) {
         (left, right) if left.is_nil() && right.is_nil() => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
@@ -98,9 +96,7 @@ pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth
 /// The copy shares no map with `value`.
 pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, ExecError> {
     heap.step()?;
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     Ok(match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;

@@ -204,14 +204,8 @@ fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64))
     let count = start.abs_diff(stop).div_ceil(step.unsigned_abs());
     let count = usize::try_from(count).map_err(|_| args.error("too many numbers"))?;
     heap.fits(count, 64)?;
-    let mut numbers = Vec::with_capacity(count);
-    let mut next = Some(start);
-    for _ in 0..count {
-        let Some(number) = next else { break };
-        numbers.push(number);
-        next = number.checked_add(step);
-    }
-    Ok(numbers)
+    let numbers = std::iter::successors(Some(start), |number| number.checked_add(step));
+    Ok(numbers.take(count).collect())
 }
 
 fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {

@@ -5,7 +5,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::super::value::{DEPTH, Heap, Value, size as bytes};
+use super::super::value::{Heap, Value, check_depth, size as bytes};
 use super::super::{ExecError, layout, print};
 use super::{Args, Signature, VARIADIC};
 
@@ -27,7 +27,6 @@ struct Flags {
     precision: Option<usize>,
 }
 
-/// The current position in the arguments.
 struct Cursor<'v> {
     values: &'v [Value],
     next: usize,
@@ -173,9 +172,7 @@ pub(in crate::template) fn show(heap: &mut Heap<'_>, text: &mut String, value: &
 }
 
 fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     heap.charge(8 + bytes(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
     heap.refuse_divergent(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;

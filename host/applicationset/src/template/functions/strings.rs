@@ -22,13 +22,19 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
     match args.name {
         "abbrev" => {
             let (width, text) = (args.int(0)?, args.text(1)?);
-            abbreviated(heap, text, (0, width, width < 4))
+            let short = abbreviate(text.as_bytes(), 0, if width < 4 { i64::MAX } else { width });
+            heap.bytes(&short.unwrap_or_default())
         }
         "abbrevboth" => {
             let (left, right, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
-            abbreviated(heap, text, (left, right, right < 4 || (left > 0 && right < 7)))
+            let is_whole = right < 4 || (left > 0 && right < 7);
+            let short = abbreviate(text.as_bytes(), left, if is_whole { i64::MAX } else { right });
+            heap.bytes(&short.unwrap_or_default())
         }
-        "cat" => cat(heap, args),
+        "cat" => {
+            let texts = non_nil(heap, args.values)?;
+            heap.text(texts.join(" "))
+        }
         "contains" => Ok(Value::Bool(args.text(1)?.contains(&**args.text(0)?))),
         "hasPrefix" => Ok(Value::Bool(args.text(1)?.starts_with(&**args.text(0)?))),
         "hasSuffix" => Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?))),
@@ -116,13 +122,8 @@ pub(super) fn upper(letter: char) -> char {
     }
 }
 
-/// As [`upper`].
 pub(super) fn lower(letter: char) -> char {
-    let mut mapped = letter.to_lowercase();
-    match (mapped.next(), mapped.next()) {
-        (Some(one), _) => one,
-        (None, _) => letter,
-    }
+    letter.to_lowercase().next().unwrap_or(letter)
 }
 
 fn repeat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
@@ -138,21 +139,12 @@ fn quotes(
     (quote, escapes): (fn(&str) -> String, bool),
 ) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
-    for value in args.values.iter().filter(|value| !value.is_nil()) {
-        let text = text_of(heap, value)?;
+    for text in non_nil(heap, args.values)? {
         heap.refuse_divergent(escapes && !text.is_ascii(), || {
             "`quote` of other letters than ASCII".to_owned()
         })?;
         heap.charge(super::super::value::size(text.len()).saturating_mul(6))?;
         texts.push(quote(&text));
-    }
-    heap.text(texts.join(" "))
-}
-
-fn cat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let mut texts = Vec::new();
-    for value in args.values.iter().filter(|value| !value.is_nil()) {
-        texts.push(text_of(heap, value)?);
     }
     heap.text(texts.join(" "))
 }
@@ -197,18 +189,6 @@ fn substr(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         (Ok(start), _) => bytes.get(start..),
     };
     heap.bytes(kept.ok_or_else(|| args.error("slice bounds out of range"))?)
-}
-
-/// - `is_whole`: the text stays as it is.
-fn abbreviated(
-    heap: &mut Heap<'_>,
-    text: &str,
-    (offset, width, is_whole): (i64, i64, bool),
-) -> Result<Value, ExecError> {
-    if is_whole {
-        return heap.bytes(text.as_bytes());
-    }
-    heap.bytes(&abbreviate(text.as_bytes(), offset, width).unwrap_or_default())
 }
 
 /// Shortens a text with `...` at the end and, if `offset` is at least 5, at the beginning.
@@ -281,18 +261,13 @@ fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) 
         return Ok(text.splitn(most, by).collect());
     }
     heap.fits(text.len(), 64)?;
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
-        if pieces.len() + 1 >= most {
-            pieces.extend((most > 0).then_some(rest));
-            break;
-        }
-        let (piece, after) = rest.split_at_checked(letter.len_utf8()).unwrap_or((rest, ""));
-        pieces.push(piece);
-        rest = after;
-    }
-    Ok(pieces)
+    let starts: Vec<usize> = text.char_indices().map(|(start, _)| start).take(most).collect();
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    Ok(starts
+        .iter()
+        .zip(ends)
+        .filter_map(|(start, end)| text.get(*start..end))
+        .collect())
 }
 
 fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
@@ -309,15 +284,16 @@ pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, 
     match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
-            let mut texts = Vec::with_capacity(list.items.len());
-            for item in list.items.iter().filter(|item| !item.is_nil()) {
-                texts.push(text_of(heap, item)?);
-            }
-            Ok(texts)
+            non_nil(heap, &list.items)
         }
         Value::Missing | Value::Nil => Ok(Vec::new()),
         other => Ok(vec![text_of(heap, other)?]),
     }
+}
+
+fn non_nil(heap: &mut Heap<'_>, values: &[Value]) -> Result<Vec<Rc<str>>, ExecError> {
+    let values = values.iter().filter(|value| !value.is_nil());
+    values.map(|value| text_of(heap, value)).collect()
 }
 
 fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
