@@ -8,15 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::heap_size;
-
-/// Why parsing failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Error<E> {
-    /// Invalid JSON.
-    Syntax(String),
-    /// `charge` returned this error.
-    Limit(E),
-}
+use super::yaml::Error;
 
 /// Parses a text that is one JSON value.
 ///
@@ -39,7 +31,6 @@ pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) 
     }
 }
 
-/// Parses one value.
 struct Seed<'s, E> {
     charge: &'s mut dyn FnMut(u64) -> Result<(), E>,
     /// The error of `charge`, which does not fit into the parser's own error type.

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::template::truncated;
+use super::template::{truncated, type_in_words};
 use super::{Exceeded, GenerationBudget, json, keys, yaml};
 
 #[cfg(test)]
@@ -97,20 +97,15 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
     let mut patch = match patch {
         Value::Null => return Ok(parts),
         Value::Object(fields) => fields,
-        Value::Bool(_) => return Err(Error::Kind("a boolean")),
-        Value::Number(_) => return Err(Error::Kind("a number")),
-        Value::String(_) => return Err(Error::Kind("a text")),
-        Value::Array(_) => return Err(Error::Kind("a list")),
+        other => return Err(Error::Kind(type_in_words(&other))),
     };
     if patch.get("operation").is_some_and(|value| !value.is_null()) {
         return Err(Error::Operation);
     }
     patch.retain(|key, _| !IGNORED_FIELDS.contains(&key.as_str()));
     // SECURITY: Argo CD decodes the whole object with a case-insensitive decoder.
-    if let Some(key) = patch
-        .keys()
-        .find(|key| !PATCHABLE_FIELDS.contains(&key.as_str()) && !directive(key))
-    {
+    let is_field = |key: &String| PATCHABLE_FIELDS.contains(&key.as_str()) || directive(key);
+    if let Some(key) = patch.keys().find(|key| !is_field(key)) {
         return Err(Error::Field(key.clone()));
     }
     for key in PATCHABLE_FIELDS {
@@ -122,7 +117,7 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
     let project = parts.pointer("/spec/project").cloned();
     let parts = match parts {
         Value::Object(fields) => fields,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+        _ => Map::new(),
     };
     let mut patched = Value::Object(merge(parts, patch, FieldTypes::Known)?);
     restore_project(&mut patched, project);
@@ -136,13 +131,11 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
 pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     budget.check_deadline()?;
     let mut charge = |bytes| budget.charge_bytes(bytes);
-    if text.trim_start().starts_with('{') {
-        return json::read(text, &mut charge).map_err(|error| match error {
-            json::Error::Syntax(what) => Error::Syntax(what),
-            json::Error::Limit(exceeded) => Error::Exceeded(exceeded),
-        });
-    }
-    yaml::read(text, yaml::DuplicateKeys::LastWins, &mut charge).map_err(|error| match error {
+    let read = match text.trim_start().starts_with('{') {
+        true => json::read(text, &mut charge),
+        false => yaml::read(text, yaml::DuplicateKeys::LastWins, &mut charge),
+    };
+    read.map_err(|error| match error {
         yaml::Error::Syntax(what) => Error::Syntax(what),
         yaml::Error::Limit(exceeded) => Error::Exceeded(exceeded),
     })
@@ -157,7 +150,6 @@ fn check_list_length(items: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Restores the project that the template gave.
 fn restore_project(patched: &mut Value, project: Option<Value>) {
     let Some(fields) = patched.as_object_mut() else { return };
     let spec = fields
@@ -166,13 +158,9 @@ fn restore_project(patched: &mut Value, project: Option<Value>) {
         .as_object_mut();
     let Some(spec) = spec else { return };
     match project {
-        Some(project) => {
-            spec.insert("project".to_owned(), project);
-        }
-        None => {
-            spec.remove("project");
-        }
-    }
+        Some(project) => spec.insert("project".to_owned(), project),
+        None => spec.remove("project"),
+    };
 }
 
 /// Whether the fields of an object have types that say how to merge them.
@@ -224,10 +212,9 @@ fn merge_field(original: &mut Map<String, Value>, key: &str, value: Value, types
             return Err(Error::Untyped(key.to_owned()));
         }
         (Some(Value::Object(before)), Value::Object(after)) => {
-            let below = if key == UNTYPED {
-                FieldTypes::None
-            } else {
-                FieldTypes::Known
+            let below = match key {
+                UNTYPED => FieldTypes::None,
+                _ => FieldTypes::Known,
             };
             Some(Value::Object(merge(before, after, below)?))
         }
@@ -258,19 +245,17 @@ fn without_directives(value: Value) -> Option<Value> {
             Some(Value::Object(fields.collect()))
         }
         Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
-        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(scalar),
+        scalar => Some(scalar),
     }
 }
 
 /// A list that replaces another one; directives in it have no effect.
 fn plain_list(items: Vec<Value>) -> Vec<Value> {
-    items
-        .into_iter()
-        .map(|item| match item {
-            Value::Object(fields) => Value::Object(fields.into_iter().filter(|(key, _)| !directive(key)).collect()),
-            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => other,
-        })
-        .collect()
+    let plain = items.into_iter().map(|item| match item {
+        Value::Object(fields) => Value::Object(fields.into_iter().filter(|(key, _)| !directive(key)).collect()),
+        other => other,
+    });
+    plain.collect()
 }
 
 fn directive(key: &str) -> bool {
@@ -332,7 +317,7 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
     let items = match items {
         Value::Null => return Ok(()),
         Value::Array(items) => items,
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => return Err(wrong()),
+        _ => return Err(wrong()),
     };
     match original.get_mut(list) {
         None | Some(Value::Null) => Ok(()),

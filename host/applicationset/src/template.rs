@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
-mod check;
+mod calls;
 mod determinism;
 mod exec;
 mod fast_template;
@@ -34,6 +34,7 @@ pub(crate) use versions::{highest, is_range};
 mod tests;
 
 pub use applications::ApplicationTemplate;
+pub(crate) use applications::type_in_words;
 pub use determinism::{Nondeterminism, nondeterminism};
 pub use generators::render_generator;
 pub(super) use value::{ParamsOrigin, params_origin};
@@ -128,15 +129,7 @@ enum ExecError {
     MissingKey(String),
     #[error("{0}")]
     Message(String),
-    #[error("it takes more than {allowed} steps")]
-    Steps { allowed: u64 },
-    #[error("it needs {observed} bytes of memory or more, at most {allowed} are allowed")]
-    Memory { observed: u64, allowed: u64 },
-    #[error("it writes {observed} bytes or more, at most {allowed} are allowed")]
-    Output { observed: u64, allowed: u64 },
-    #[error("its values nest more than {allowed} levels")]
-    Depth { allowed: usize },
-    /// Another limit, as a message; functions never treat it as an invalid value.
+    /// A limit, as a message; functions never treat it as an invalid value.
     #[error("{0}")]
     Limit(String),
     /// What Argo CD could treat differently, as a message; functions never treat it as an invalid
@@ -162,10 +155,9 @@ fn authorization_impact(pointer: &str) -> AuthorizationImpact {
     let is_direct = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
         || (pointer.starts_with("/spec/source") && pointer.ends_with("/repoURL"));
-    if is_direct {
-        AuthorizationImpact::Direct
-    } else {
-        AuthorizationImpact::Indirect
+    match is_direct {
+        true => AuthorizationImpact::Direct,
+        false => AuthorizationImpact::Indirect,
     }
 }
 
@@ -180,31 +172,17 @@ impl From<super::patch::Error> for Error {
 
 impl ExecError {
     fn at(self, template: &str) -> Error {
-        let template = || excerpt(template);
+        let (template, message) = (excerpt(template), truncated(&self.to_string()));
         match self {
             Self::Exceeded(exceeded) => Error::Exceeded(exceeded),
-            Self::MissingKey(message) => Error::MissingKey {
-                template: template(),
-                message: truncated(&message),
-            },
-            Self::Message(message) => Error::Execute {
-                template: template(),
-                message: truncated(&message),
-            },
-            Self::Divergent(what) => divergent(&what, template()),
-            limit @ (Self::Steps { .. }
-            | Self::Memory { .. }
-            | Self::Output { .. }
-            | Self::Depth { .. }
-            | Self::Limit(_)) => Error::TemplateLimit {
-                template: template(),
-                message: truncated(&limit.to_string()),
-            },
+            Self::Divergent(_) => divergent(&message, template),
+            Self::MissingKey(_) => Error::MissingKey { template, message },
+            Self::Message(_) => Error::Execute { template, message },
+            Self::Limit(_) => Error::TemplateLimit { template, message },
         }
     }
 }
 
-/// Reports what Argo CD could treat differently.
 fn divergent(what: &str, template: String) -> Error {
     Error::Divergent {
         field: "the template".to_owned(),
@@ -266,7 +244,6 @@ impl CompiledTemplate {
     }
 }
 
-/// A parsed string.
 #[derive(Debug)]
 enum StringTemplate {
     Plain(String),
@@ -282,8 +259,8 @@ impl StringTemplate {
         }
         Ok(match engine {
             TemplateEngine::FastTemplate => match fast_template::FastTemplate::new(text)? {
-                fast_template::FastTemplate::Plain(text) => Self::Plain(text),
-                tagged @ fast_template::FastTemplate::Tagged { .. } => Self::FastTemplate(tagged),
+                Some(template) => Self::FastTemplate(template),
+                None => Self::Plain(text.to_owned()),
             },
             TemplateEngine::GoTemplate { missing_key } => {
                 Self::GoTemplate(Box::new(go_template::GoTemplate::new(text, missing_key, impact)?))
@@ -291,12 +268,19 @@ impl StringTemplate {
         })
     }
 
+    fn into_plain(self) -> Option<String> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::FastTemplate(_) | Self::GoTemplate(_) => None,
+        }
+    }
+
     fn render(&self, context: &mut RenderContext<'_>) -> Result<String, Error> {
         let text = match self {
             Self::Plain(text) => text.clone(),
             Self::FastTemplate(fast) => {
                 // Charged before it is made.
-                context.budget.charge_bytes(fast.length(context.params))?;
+                context.budget.charge_bytes(value::size(fast.length(context.params)))?;
                 context.budget.check_deadline()?;
                 return Ok(fast.render(context.params));
             }
@@ -317,27 +301,21 @@ struct RenderContext<'a> {
 
 impl<'a> RenderContext<'a> {
     fn new(params: &'a Params, budget: &'a GenerationBudget) -> Self {
-        Self {
-            params,
-            budget,
-            go: None,
-        }
-    }
-
-    fn budget(&self) -> &'a GenerationBudget {
-        self.budget
+        let go = None;
+        Self { params, budget, go }
     }
 
     fn values(&mut self) -> Result<(&mut value::Heap<'a>, value::Value), ExecError> {
-        if self.go.is_none() {
-            let mut heap = value::Heap::new(self.budget);
-            let root = heap.parameters(self.params)?;
-            self.go = Some((heap, root));
-        }
-        match &mut self.go {
-            Some((heap, root)) => Ok((heap, root.clone())),
-            None => Err(ExecError::Message("the parameters are lost".to_owned())),
-        }
+        let made = match self.go.take() {
+            Some(made) => made,
+            None => {
+                let mut heap = value::Heap::new(self.budget);
+                let root = heap.parameters(self.params)?;
+                (heap, root)
+            }
+        };
+        let (heap, root) = self.go.insert(made);
+        Ok((heap, root.clone()))
     }
 }
 

@@ -2,7 +2,7 @@
 //! templates and patches all parse YAML here.
 //!
 //! Invariant: the bytes of a value, and of each copy that an alias makes, are charged before it is
-//! made, since a few lines can stand for more than any memory holds. Parsing does not recurse.
+//! made, since a few lines can stand for more than any memory holds. Nesting is bounded.
 //!
 //! SECURITY: the gateway authorizes what it parses here, and Argo CD acts on what it parses. Both
 //! therefore use the same scanner, libyaml; parsers of version 1.2 differ from it even in everyday
@@ -12,9 +12,9 @@
 //! Source: `sigs.k8s.io/yaml`, which follows go-yaml v2.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::Read as _;
+use std::io::{Chain, Read as _};
 
-use libyaml_safer::{Event, EventData, MappingStyle, Parser, ScalarStyle, SequenceStyle};
+use libyaml_safer::{Event, EventData, MappingStyle, Mark, Parser, ScalarStyle, SequenceStyle};
 use serde_json::{Map, Value};
 
 use super::heap_size;
@@ -28,6 +28,10 @@ mod tests;
 const MAX_NESTING: usize = 64;
 /// Number of aliased values from which on Argo CD checks their share.
 const MIN_CHECKED_ALIASES: u64 = 100;
+
+const NOT_A_TAG: &str = "a tag other than `!!str` is not read";
+const NOT_A_KEY: &str = "a key must be text, a whole number or a boolean; put others into quotes";
+const NOT_MERGEABLE: &str = "`<<` takes a mapping or a list of mappings";
 
 /// Why parsing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +68,10 @@ pub fn read<E>(
     // The port of libyaml panics at a block scalar that ends without a line break.
     let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
     parser.set_input(text.as_bytes().chain(end.as_bytes()));
-    let mut builder = Builder {
+    let mut reader = Reader {
         text,
+        parser,
+        position: Mark::default(),
         duplicate_keys,
         charge,
         open: Vec::new(),
@@ -75,41 +81,20 @@ pub fn read<E>(
         aliased: 0,
     };
     loop {
-        let event = parser.parse().map_err(|error| parse_error(&error))?;
-        if matches!(event.data, EventData::StreamEnd) {
-            return Ok(Value::Null);
-        }
-        let (line, column) = (event.start_mark.line, event.start_mark.column);
-        let finished = builder.event(event).map_err(|error| match error {
-            EventError::Syntax(what) => Error::Syntax(with_position(line, column, &what)),
-            EventError::Limit(limit) => Error::Limit(limit),
-        })?;
-        if let Some(node) = finished {
-            // Argo CD parses to the end of the document and would find its errors.
-            let end = parser.parse().map_err(|error| parse_error(&error))?;
-            debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
-            return Ok(node);
+        let event = reader.next()?;
+        match event.data {
+            EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
+            EventData::StreamEnd => return Ok(Value::Null),
+            _ => {
+                let node = reader.node(event, NodePlace::Value)?;
+                reader.check_aliases()?;
+                // Argo CD parses to the end of the document and would find its errors.
+                let end = reader.next()?;
+                debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
+                return Ok(node.value);
+            }
         }
     }
-}
-
-fn parse_error<E>(error: &libyaml_safer::Error) -> Error<E> {
-    let mark = error.problem_mark().unwrap_or_default();
-    Error::Syntax(with_position(mark.line, mark.column, error.problem()))
-}
-
-fn with_position(line: u64, column: u64, what: &str) -> String {
-    format!(
-        "line {}, column {}: {what}",
-        line.saturating_add(1),
-        column.saturating_add(1)
-    )
-}
-
-/// An [`Error`] without its position in the text.
-enum EventError<E> {
-    Syntax(String),
-    Limit(E),
 }
 
 /// A complete value.
@@ -120,49 +105,32 @@ struct ParsedNode {
     height: usize,
     /// Number of values and keys in it, including itself.
     nodes: u64,
-    is_alias: bool,
+    origin: NodeOrigin,
 }
 
-impl ParsedNode {
-    fn scalar(value: Value) -> Self {
-        Self {
-            value,
-            height: 0,
-            nodes: 1,
-            is_alias: false,
-        }
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NodeOrigin {
+    Written,
+    Alias,
+    /// `<<` as a key.
+    Merge,
 }
 
-/// A collection that is not complete yet.
-struct OpenCollection {
-    anchor: Option<usize>,
-    height: usize,
-    nodes: u64,
-    is_flow: bool,
-    kind: CollectionKind,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NodePlace {
+    Key,
+    Value,
 }
 
-enum CollectionKind {
-    Sequence(Vec<Value>),
-    Mapping {
-        members: Map<String, Value>,
-        /// Keys that `<<` added; keys of the mapping itself replace them.
-        merged: BTreeSet<String>,
-        key: Option<PendingKey>,
-    },
-}
-
-struct PendingKey {
-    text: String,
-    is_merge: bool,
-}
-
-struct Builder<'t, E> {
+struct Reader<'t, E> {
     text: &'t str,
+    parser: Parser<Chain<&'t [u8], &'t [u8]>>,
+    /// Where the last event begins.
+    position: Mark,
     duplicate_keys: DuplicateKeys,
     charge: &'t mut dyn FnMut(u64) -> Result<(), E>,
-    open: Vec<OpenCollection>,
+    /// The collections that are not complete yet: whether each is in brackets.
+    open: Vec<bool>,
     /// The anchor that a name refers to: the last one that began.
     names: HashMap<String, usize>,
     /// `None` while the value is incomplete.
@@ -173,16 +141,29 @@ struct Builder<'t, E> {
     aliased: u64,
 }
 
-impl<E> Builder<'_, E> {
-    fn charge(&mut self, bytes: u64) -> Result<(), EventError<E>> {
-        (self.charge)(bytes).map_err(EventError::Limit)
+impl<E> Reader<'_, E> {
+    fn charge(&mut self, bytes: u64) -> Result<(), Error<E>> {
+        (self.charge)(bytes).map_err(Error::Limit)
     }
 
-    /// Processes one event; returns the document if the event ends it.
-    fn event(&mut self, event: Event) -> Result<Option<Value>, EventError<E>> {
+    fn next(&mut self) -> Result<Event, Error<E>> {
+        let event = self.parser.parse().map_err(|error| {
+            let mark = error.problem_mark().unwrap_or_default();
+            syntax(mark, error.problem())
+        })?;
+        self.position = event.start_mark;
         if !matches!(event.data, EventData::SequenceEnd | EventData::MappingEnd) {
             self.nodes = self.nodes.saturating_add(1);
         }
+        Ok(event)
+    }
+
+    fn wrong<T>(&self, what: &str) -> Result<T, Error<E>> {
+        Err(syntax(self.position, what))
+    }
+
+    /// The value that begins with this event. [`MAX_NESTING`] ends the recursion.
+    fn node(&mut self, event: Event, place: NodePlace) -> Result<ParsedNode, Error<E>> {
         let marks = (event.start_mark.index, event.end_mark.index);
         match event.data {
             EventData::Scalar {
@@ -193,55 +174,44 @@ impl<E> Builder<'_, E> {
                 style,
                 ..
             } => {
-                let value = self.checked(value, style, marks)?;
+                let text = self.checked(value, style, marks)?;
                 let is_plain = match tag.as_deref() {
                     None => plain_implicit,
                     Some(libyaml_safer::STR_TAG) => false,
                     // A `!` alone makes `<<` a string, but one that still merges.
                     Some(tag) if tag.starts_with('!') && tag.len() > 1 => false,
-                    Some(_) => return Err(not_a_tag()),
+                    Some(_) => return self.wrong(NOT_A_TAG),
                 };
                 let anchor = self.anchor(anchor)?;
-                self.scalar(value, is_plain, anchor)
+                self.scalar(text, is_plain, (anchor, place))
             }
             EventData::SequenceStart { anchor, tag, style, .. } => {
-                let is_flow = style == SequenceStyle::Flow;
-                self.begin((anchor, tag), is_flow, CollectionKind::Sequence(Vec::new()))
+                let anchor = self.begin((anchor, tag), style == SequenceStyle::Flow)?;
+                self.sequence(anchor)
             }
             EventData::MappingStart { anchor, tag, style, .. } => {
-                let kind = CollectionKind::Mapping {
-                    members: Map::new(),
-                    merged: BTreeSet::new(),
-                    key: None,
-                };
-                self.begin((anchor, tag), style == MappingStyle::Flow, kind)
+                let anchor = self.begin((anchor, tag), style == MappingStyle::Flow)?;
+                self.mapping(anchor)
             }
-            EventData::SequenceEnd | EventData::MappingEnd => self.end(),
             EventData::Alias { anchor } => self.alias(&anchor),
-            EventData::StreamStart { .. }
-            | EventData::StreamEnd
-            | EventData::DocumentStart { .. }
-            | EventData::DocumentEnd { .. } => Ok(None),
+            _ => self.wrong("a value is missing"),
         }
     }
 
     /// The value of a scalar as go-yaml's scanner reads it.
-    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, EventError<E>> {
+    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Error<E>> {
         let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
         match style {
-            ScalarStyle::Plain if self.open.last().is_some_and(|open| open.is_flow) && value.contains('?') => {
-                let what = "`?` in a text between brackets is not read: put it into quotes";
-                return Err(EventError::Syntax(what.to_owned()));
+            ScalarStyle::Plain if self.open.last() == Some(&true) && value.contains('?') => {
+                return self.wrong("`?` in a text between brackets is not read: put it into quotes");
             }
             ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::has_portable_escapes) => {
-                return Err(EventError::Syntax("the escape `\\/` is not read".to_owned()));
+                return self.wrong("the escape `\\/` is not read");
             }
             ScalarStyle::Literal | ScalarStyle::Folded if end >= self.text.len() => {
                 let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
                 if !last.is_empty() && last.trim().is_empty() {
-                    return Err(EventError::Syntax(
-                        "blanks at the end of a block are not read".to_owned(),
-                    ));
+                    return self.wrong("blanks at the end of a block are not read");
                 }
                 // The line break that was appended is not part of the scalar.
                 if !last.is_empty() && value.ends_with('\n') {
@@ -254,7 +224,7 @@ impl<E> Builder<'_, E> {
     }
 
     /// Reserves an anchor, which has no value until it is complete.
-    fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, EventError<E>> {
+    fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, Error<E>> {
         let Some(name) = name else { return Ok(None) };
         self.charge(heap_size::text(&name).saturating_add(heap_size::VALUE_BYTES))?;
         let id = self.anchors.len();
@@ -267,228 +237,219 @@ impl<E> Builder<'_, E> {
         &mut self,
         (anchor, tag): (Option<String>, Option<String>),
         is_flow: bool,
-        kind: CollectionKind,
-    ) -> Result<Option<Value>, EventError<E>> {
+    ) -> Result<Option<usize>, Error<E>> {
         self.charge(heap_size::VALUE_BYTES)?;
         if tag.is_some() {
-            return Err(not_a_tag());
+            return self.wrong(NOT_A_TAG);
         }
-        if self.open.len() >= MAX_NESTING {
-            return Err(too_deep());
-        }
+        self.check_nesting(1)?;
         let anchor = self.anchor(anchor)?;
-        self.open.push(OpenCollection {
-            anchor,
-            height: 0,
-            nodes: 1,
-            is_flow,
-            kind,
-        });
-        Ok(None)
+        self.open.push(is_flow);
+        Ok(anchor)
     }
 
-    fn end(&mut self) -> Result<Option<Value>, EventError<E>> {
-        let Some(open) = self.open.pop() else { return Ok(None) };
-        let value = match open.kind {
-            CollectionKind::Sequence(items) => Value::Array(items),
-            CollectionKind::Mapping { members, .. } => Value::Object(members),
-        };
-        let node = ParsedNode {
-            value,
-            height: open.height.saturating_add(1),
-            nodes: open.nodes,
-            is_alias: false,
-        };
-        self.attach(node, open.anchor)
+    /// Checks that a value with this many levels fits here.
+    fn check_nesting(&self, levels: usize) -> Result<(), Error<E>> {
+        match self.open.len().saturating_add(levels) > MAX_NESTING {
+            true => self.wrong(&format!(
+                "collections and aliases nest deeper than {MAX_NESTING} levels"
+            )),
+            false => Ok(()),
+        }
     }
 
-    fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
+    fn end(&mut self, mut node: ParsedNode, anchor: Option<usize>) -> Result<ParsedNode, Error<E>> {
+        self.open.pop();
+        node.height = node.height.saturating_add(1);
+        self.remember(anchor, node)
+    }
+
+    fn sequence(&mut self, anchor: Option<usize>) -> Result<ParsedNode, Error<E>> {
+        let mut items = Vec::new();
+        let mut node = ParsedNode::new(Value::Null);
+        loop {
+            let event = self.next()?;
+            if matches!(event.data, EventData::SequenceEnd) {
+                node.value = Value::Array(items);
+                return self.end(node, anchor);
+            }
+            let item = self.node(event, NodePlace::Value)?;
+            items.push(node.take(item));
+        }
+    }
+
+    fn mapping(&mut self, anchor: Option<usize>) -> Result<ParsedNode, Error<E>> {
+        let mut members = Map::new();
+        // Keys that `<<` added; keys of the mapping itself replace them.
+        let mut merged = BTreeSet::new();
+        let mut node = ParsedNode::new(Value::Null);
+        loop {
+            let event = self.next()?;
+            if matches!(event.data, EventData::MappingEnd) {
+                node.value = Value::Object(members);
+                return self.end(node, anchor);
+            }
+            let key = self.node(event, NodePlace::Key)?;
+            let key = match key.origin {
+                NodeOrigin::Merge => None,
+                NodeOrigin::Written | NodeOrigin::Alias => match scalar::key(&node.take(key)) {
+                    None => return self.wrong(NOT_A_KEY),
+                    key => key,
+                },
+            };
+            let event = self.next()?;
+            let value = self.node(event, NodePlace::Value)?;
+            let is_alias = value.origin == NodeOrigin::Alias;
+            match (key, node.take(value)) {
+                // Argo CD does not treat an alias of a list as a list.
+                (None, Value::Array(_)) if is_alias => return self.wrong(NOT_MERGEABLE),
+                (None, value) => self.merge(&mut members, &mut merged, value)?,
+                (Some(key), value) => {
+                    let duplicate_keys = match merged.remove(&key) {
+                        true => DuplicateKeys::LastWins,
+                        false => self.duplicate_keys,
+                    };
+                    self.insert(&mut members, (key, value), duplicate_keys)?;
+                }
+            }
+        }
+    }
+
+    fn scalar(
+        &mut self,
+        text: String,
+        is_plain: bool,
+        (anchor, place): (Option<usize>, NodePlace),
+    ) -> Result<ParsedNode, Error<E>> {
         self.charge(heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES))?;
-        let is_key = matches!(
-            self.open.last(),
-            Some(OpenCollection {
-                kind: CollectionKind::Mapping { key: None, .. },
-                ..
-            })
-        );
-        let is_merge = is_plain && text == "<<";
+        let is_key = place == NodePlace::Key;
+        let is_merge = is_key && is_plain && text == "<<";
         let value = match is_plain {
-            true => scalar::value(&text).ok_or_else(|| match is_key {
-                true => not_a_key(),
-                false => EventError::Syntax(format!("`{text}` has no JSON")),
-            })?,
+            true => match scalar::value(&text) {
+                Some(value) => value,
+                None if is_key => return self.wrong(NOT_A_KEY),
+                None => return self.wrong(&format!("`{text}` has no JSON")),
+            },
             false => Value::String(text),
         };
-        if is_merge
-            && is_key
-            && let Some(OpenCollection {
-                kind: CollectionKind::Mapping { key, .. },
-                ..
-            }) = self.open.last_mut()
-        {
-            *key = Some(PendingKey {
-                text: "<<".to_owned(),
-                is_merge: true,
-            });
-            self.remember(anchor, &ParsedNode::scalar(value))?;
-            return Ok(None);
+        let mut node = ParsedNode::new(value);
+        if is_merge {
+            node.origin = NodeOrigin::Merge;
         }
-        self.attach(ParsedNode::scalar(value), anchor)
+        self.remember(anchor, node)
     }
 
     /// Keeps a copy for aliases, after charging its bytes.
-    fn remember(&mut self, anchor: Option<usize>, node: &ParsedNode) -> Result<(), EventError<E>> {
-        let Some(id) = anchor else { return Ok(()) };
-        self.charge(heap_size::of(&node.value))?;
-        if let Some(slot) = self.anchors.get_mut(id) {
-            *slot = Some(node.clone());
+    fn remember(&mut self, anchor: Option<usize>, node: ParsedNode) -> Result<ParsedNode, Error<E>> {
+        if let Some(id) = anchor {
+            self.charge(heap_size::of(&node.value))?;
+            if let Some(slot) = self.anchors.get_mut(id) {
+                *slot = Some(node.clone());
+            }
         }
-        Ok(())
+        Ok(node)
     }
 
-    fn alias(&mut self, name: &str) -> Result<Option<Value>, EventError<E>> {
+    fn alias(&mut self, name: &str) -> Result<ParsedNode, Error<E>> {
         let Some(id) = self.names.get(name) else {
-            return Err(EventError::Syntax("an alias has no anchor".to_owned()));
+            return self.wrong("an alias has no anchor");
         };
         let Some(known) = self.anchors.get(*id).and_then(Option::as_ref) else {
-            return Err(EventError::Syntax("an alias stands inside its own anchor".to_owned()));
+            return self.wrong("an alias stands inside its own anchor");
         };
-        if self.open.len().saturating_add(known.height) > MAX_NESTING {
-            return Err(too_deep());
-        }
-        (self.charge)(heap_size::of(&known.value)).map_err(EventError::Limit)?;
+        self.check_nesting(known.height)?;
+        (self.charge)(heap_size::of(&known.value)).map_err(Error::Limit)?;
         self.nodes = self.nodes.saturating_add(known.nodes);
         self.aliased = self.aliased.saturating_add(known.nodes);
         let copy = ParsedNode {
-            is_alias: true,
+            origin: NodeOrigin::Alias,
             nodes: known.nodes.saturating_add(1),
             ..known.clone()
         };
         self.check_aliases()?;
-        self.attach(copy, None)
+        Ok(copy)
     }
 
     /// Refuses what Argo CD treats as an attack by aliases: more than 99 of 100 values come from
     /// aliases. The limit decreases from 400,000 values on, down to one in ten at 4,000,000. The
     /// limit here is half a percentage point lower, because values are not counted in Argo CD's
     /// order.
-    fn check_aliases(&self) -> Result<(), EventError<E>> {
+    fn check_aliases(&self) -> Result<(), Error<E>> {
         let beyond = self.nodes.saturating_sub(400_000).min(3_600_000);
         let allowed_per_million = 985_000_u64.saturating_sub(beyond.saturating_mul(89) / 360);
         let is_attack = self.aliased > MIN_CHECKED_ALIASES
             && self.nodes > 900
             && self.aliased.saturating_mul(1_000_000) > self.nodes.saturating_mul(allowed_per_million);
         match is_attack {
-            true => Err(EventError::Syntax("almost all of it is what aliases bring".to_owned())),
+            true => self.wrong("almost all of it is what aliases bring"),
             false => Ok(()),
         }
     }
 
-    /// Puts a complete value where it belongs: a key, a value, an item, or the whole document,
-    /// which is returned.
-    fn attach(&mut self, node: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
-        self.remember(anchor, &node)?;
-        let Some(open) = self.open.last_mut() else {
-            self.check_aliases()?;
-            return Ok(Some(node.value));
+    /// Adds a member, or replaces an earlier one of the same key.
+    ///
+    /// SECURITY: in Go `true` and `'true'` are two keys until they are converted to JSON, and which
+    /// of them survives is random.
+    fn insert(
+        &mut self,
+        members: &mut Map<String, Value>,
+        (key, value): (String, Value),
+        duplicate_keys: DuplicateKeys,
+    ) -> Result<(), Error<E>> {
+        if !members.contains_key(&key) {
+            self.charge(heap_size::map_growth(members.len()))?;
+        } else if duplicate_keys == DuplicateKeys::Refused || scalar::is_ambiguous_key(&key) {
+            return self.wrong(&format!("key `{key}` stands twice in one mapping"));
+        }
+        members.insert(key, value);
+        Ok(())
+    }
+
+    /// Adds the members that `<<` merges in. They replace members before it and are replaced by
+    /// members after it; of several mappings the first takes precedence.
+    fn merge(
+        &mut self,
+        members: &mut Map<String, Value>,
+        merged: &mut BTreeSet<String>,
+        value: Value,
+    ) -> Result<(), Error<E>> {
+        let sources = match value {
+            Value::Array(items) => items,
+            source => vec![source],
         };
-        open.height = open.height.max(node.height);
-        open.nodes = open.nodes.saturating_add(node.nodes);
-        match &mut open.kind {
-            CollectionKind::Sequence(items) => {
-                items.push(node.value);
-                Ok(None)
-            }
-            CollectionKind::Mapping { key: key @ None, .. } => {
-                let text = scalar::key(&node.value).ok_or_else(not_a_key)?;
-                *key = Some(PendingKey { text, is_merge: false });
-                Ok(None)
-            }
-            CollectionKind::Mapping {
-                members,
-                merged,
-                key: key @ Some(_),
-            } => {
-                let Some(key) = key.take() else { return Ok(None) };
-                let (duplicate_keys, charge) = (self.duplicate_keys, &mut *self.charge);
-                match key.is_merge {
-                    // Argo CD does not treat an alias of a list as a list.
-                    true if node.is_alias && node.value.is_array() => Err(not_mergeable()),
-                    true => merge(members, merged, node.value, charge),
-                    false => {
-                        let duplicate_keys = if merged.remove(&key.text) {
-                            DuplicateKeys::LastWins
-                        } else {
-                            duplicate_keys
-                        };
-                        insert(members, (key.text, node.value), (duplicate_keys, charge))
-                    }
-                }
-                .map(|()| None)
+        for source in sources.into_iter().rev() {
+            let Value::Object(source) = source else {
+                return self.wrong(NOT_MERGEABLE);
+            };
+            for (key, value) in source {
+                self.charge(heap_size::text(&key))?;
+                merged.insert(key.clone());
+                self.insert(members, (key, value), DuplicateKeys::LastWins)?;
             }
         }
+        Ok(())
     }
 }
 
-type Charge<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
-
-fn not_a_tag<E>() -> EventError<E> {
-    EventError::Syntax("a tag other than `!!str` is not read".to_owned())
-}
-
-fn too_deep<E>() -> EventError<E> {
-    EventError::Syntax(format!("collections and aliases nest deeper than {MAX_NESTING} levels"))
-}
-
-fn not_mergeable<E>() -> EventError<E> {
-    EventError::Syntax("`<<` takes a mapping or a list of mappings".to_owned())
-}
-
-fn not_a_key<E>() -> EventError<E> {
-    EventError::Syntax("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
-}
-
-/// Adds a member, or replaces an earlier one of the same key.
-///
-/// SECURITY: in Go `true` and `'true'` are two keys until they are converted to JSON, and which of
-/// them survives is random.
-fn insert<E>(
-    members: &mut Map<String, Value>,
-    (key, value): (String, Value),
-    (duplicate_keys, charge): (DuplicateKeys, Charge<'_, E>),
-) -> Result<(), EventError<E>> {
-    if !members.contains_key(&key) {
-        charge(heap_size::map_growth(members.len())).map_err(EventError::Limit)?;
-    } else if duplicate_keys == DuplicateKeys::Refused || scalar::is_ambiguous_key(&key) {
-        return Err(EventError::Syntax(format!("key `{key}` stands twice in one mapping")));
-    }
-    members.insert(key, value);
-    Ok(())
-}
-
-/// Adds the members that `<<` merges in. They replace members before it and are replaced by
-/// members after it; of several mappings the first takes precedence.
-fn merge<E>(
-    members: &mut Map<String, Value>,
-    merged: &mut BTreeSet<String>,
-    value: Value,
-    charge: Charge<'_, E>,
-) -> Result<(), EventError<E>> {
-    let sources = match value {
-        Value::Array(items) => items,
-        source @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-            vec![source]
-        }
-    };
-    for source in sources.into_iter().rev() {
-        let Value::Object(source) = source else {
-            return Err(not_mergeable());
-        };
-        for (key, value) in source {
-            charge(heap_size::text(&key)).map_err(EventError::Limit)?;
-            merged.insert(key.clone());
-            insert(members, (key, value), (DuplicateKeys::LastWins, &mut *charge))?;
+impl ParsedNode {
+    fn new(value: Value) -> Self {
+        Self {
+            value,
+            height: 0,
+            nodes: 1,
+            origin: NodeOrigin::Written,
         }
     }
-    Ok(())
+
+    /// Counts a value or key of this collection, and returns it.
+    fn take(&mut self, part: Self) -> Value {
+        self.height = self.height.max(part.height);
+        self.nodes = self.nodes.saturating_add(part.nodes);
+        part.value
+    }
+}
+
+fn syntax<E>(position: Mark, what: &str) -> Error<E> {
+    let (line, column) = (position.line.saturating_add(1), position.column.saturating_add(1));
+    Error::Syntax(format!("line {line}, column {column}: {what}"))
 }

@@ -6,23 +6,9 @@ use std::vec::IntoIter;
 
 use super::{AllowedValues, LabelOperator, Requirement, requirement};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'t> {
-    /// A key, a value, or a word that is an operator where an operator is allowed.
-    Word(&'t str),
-    Comma,
-    Open,
-    Close,
-    Not,
-    Equal,
-    NotEqual,
-    Greater,
-    Less,
-    /// Characters that form no operator.
-    Unknown(char),
-}
-
-type Tokens<'t> = Peekable<IntoIter<Token<'t>>>;
+/// A token as it was written, except that `==` is `=`: a symbol, or a word, which is an operator
+/// where an operator is allowed.
+type Tokens<'t> = Peekable<IntoIter<&'t str>>;
 
 /// Parses all requirements. The error says in Kubernetes' words what was found and what was
 /// expected.
@@ -31,37 +17,42 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
     let mut found = Vec::new();
     match tokens.peek() {
         None => return Ok(found),
-        Some(Token::Word(_) | Token::Not) => {}
+        Some(token) if begins_requirement(token) => {}
         Some(other) => {
-            return Err(format!(
-                "found '{}', expected: !, identifier, or 'end of string'",
-                shown(*other)
-            ));
+            return Err(format!("found '{other}', expected: !, identifier, or 'end of string'"));
         }
     }
     loop {
         found.push(one(&mut tokens).map_err(|what| format!("unable to parse requirement: {what}"))?);
         match tokens.next() {
             None => return Ok(found),
-            Some(Token::Comma) => {}
-            Some(other) => return Err(format!("found '{}', expected: ',' or 'end of string'", shown(other))),
+            Some(",") => {}
+            Some(other) => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
         }
-        if !matches!(tokens.peek(), Some(Token::Word(_) | Token::Not)) {
-            let other = tokens.peek().map_or_else(String::new, |token| shown(*token));
-            return Err(format!("found '{other}', expected: identifier after ','"));
+        let next = tokens.peek().copied().unwrap_or_default();
+        if !begins_requirement(next) {
+            return Err(format!("found '{next}', expected: identifier after ','"));
         }
     }
 }
 
+fn begins_requirement(token: &str) -> bool {
+    token == "!" || is_word(token)
+}
+
+fn is_word(token: &str) -> bool {
+    token.starts_with(|first| !is_symbol(first))
+}
+
 fn one(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
-    let negated = tokens.next_if_eq(&Token::Not).is_some();
-    let key = match tokens.next() {
-        Some(Token::Word(key)) => key,
-        other => return Err(format!("found '{}', expected: identifier", found(other))),
-    };
+    let negated = tokens.next_if_eq(&"!").is_some();
+    let key = tokens.next().unwrap_or_default();
+    if !is_word(key) {
+        return Err(format!("found '{key}', expected: identifier"));
+    }
     let operator = match (negated, tokens.peek()) {
-        (true, None | Some(Token::Comma)) => LabelOperator::DoesNotExist,
-        (false, None | Some(Token::Comma)) => LabelOperator::Exists,
+        (true, None | Some(&",")) => LabelOperator::DoesNotExist,
+        (false, None | Some(&",")) => LabelOperator::Exists,
         // Kubernetes reads `!key = value` as `key = value`.
         (_, Some(_)) => operation(tokens)?,
     };
@@ -69,21 +60,15 @@ fn one(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
 }
 
 fn operation(tokens: &mut Tokens<'_>) -> Result<LabelOperator, String> {
-    let operator = match tokens.next() {
-        Some(Token::Word("in")) => LabelOperator::In(set(tokens)?),
-        Some(Token::Word("notin")) => LabelOperator::NotIn(set(tokens)?),
-        Some(Token::Equal) => LabelOperator::In(vec![value(tokens)?]),
-        Some(Token::NotEqual) => LabelOperator::NotIn(vec![value(tokens)?]),
-        Some(Token::Greater) => LabelOperator::Greater(integer(&value(tokens)?)?),
-        Some(Token::Less) => LabelOperator::Less(integer(&value(tokens)?)?),
-        other => {
-            return Err(format!(
-                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
-                found(other)
-            ));
-        }
-    };
-    Ok(operator)
+    Ok(match tokens.next().unwrap_or_default() {
+        "in" => LabelOperator::In(set(tokens)?),
+        "notin" => LabelOperator::NotIn(set(tokens)?),
+        "=" => LabelOperator::In(vec![value(tokens)?]),
+        "!=" => LabelOperator::NotIn(vec![value(tokens)?]),
+        ">" => LabelOperator::Greater(integer(&value(tokens)?)?),
+        "<" => LabelOperator::Less(integer(&value(tokens)?)?),
+        other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
+    })
 }
 
 fn integer(text: &str) -> Result<i64, String> {
@@ -94,82 +79,54 @@ fn integer(text: &str) -> Result<i64, String> {
 /// One value; a missing one is empty.
 fn value(tokens: &mut Tokens<'_>) -> Result<String, String> {
     match tokens.peek().copied() {
-        None | Some(Token::Comma) => Ok(String::new()),
-        Some(Token::Word(word)) => {
+        None | Some(",") => Ok(String::new()),
+        Some(word) if is_word(word) => {
             tokens.next();
             Ok(word.to_owned())
         }
-        Some(other) => Err(format!("found '{}', expected: identifier", shown(other))),
+        Some(other) => Err(format!("found '{other}', expected: identifier")),
     }
 }
 
 /// `(a,b,,c)`; nothing between commas or beside a parenthesis is the empty value.
 fn set(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
-    match tokens.next() {
-        Some(Token::Open) => {}
-        other => return Err(format!("found '{}' expected: '('", found(other))),
+    let open = tokens.next().unwrap_or_default();
+    if open != "(" {
+        return Err(format!("found '{open}' expected: '('"));
     }
     let mut values = BTreeSet::new();
     loop {
-        values.insert(match tokens.peek().copied() {
-            Some(Token::Word(word)) => {
+        values.insert(match tokens.peek().copied().unwrap_or_default() {
+            word if is_word(word) => {
                 tokens.next();
                 word.to_owned()
             }
-            Some(Token::Comma | Token::Close) => String::new(),
-            other => return Err(format!("found '{}', expected: ',', ')' or identifier", found(other))),
+            "," | ")" => String::new(),
+            other => return Err(format!("found '{other}', expected: ',', ')' or identifier")),
         });
-        match tokens.next() {
-            Some(Token::Comma) => {}
-            Some(Token::Close) => return Ok(values.into_iter().collect()),
-            other => return Err(format!("found '{}', expected: ',' or ')'", found(other))),
+        match tokens.next().unwrap_or_default() {
+            "," => {}
+            ")" => return Ok(values.into_iter().collect()),
+            other => return Err(format!("found '{other}', expected: ',' or ')'")),
         }
     }
 }
 
-fn found(token: Option<Token<'_>>) -> String {
-    token.map_or_else(String::new, shown)
-}
-
-fn shown(token: Token<'_>) -> String {
-    match token {
-        Token::Word(word) => word.to_owned(),
-        Token::Comma => ",".to_owned(),
-        Token::Open => "(".to_owned(),
-        Token::Close => ")".to_owned(),
-        Token::Not => "!".to_owned(),
-        Token::Equal => "=".to_owned(),
-        Token::NotEqual => "!=".to_owned(),
-        Token::Greater => ">".to_owned(),
-        Token::Less => "<".to_owned(),
-        Token::Unknown(symbol) => symbol.to_string(),
-    }
-}
-
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(is_space);
-    while let Some(first) = rest.chars().next() {
-        let (token, after) = match first {
-            ',' => (Token::Comma, rest.strip_prefix(',')),
-            '(' => (Token::Open, rest.strip_prefix('(')),
-            ')' => (Token::Close, rest.strip_prefix(')')),
-            '>' => (Token::Greater, rest.strip_prefix('>')),
-            '<' => (Token::Less, rest.strip_prefix('<')),
-            '=' => (Token::Equal, rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))),
-            '!' => match rest.strip_prefix("!=") {
-                Some(after) => (Token::NotEqual, Some(after)),
-                None => (Token::Not, rest.strip_prefix('!')),
-            },
-            '\0' => (Token::Unknown(first), rest.strip_prefix('\0')),
-            _ => {
-                let end = rest.find(|symbol| is_space(symbol) || is_symbol(symbol));
-                let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
-                (Token::Word(word), Some(after))
-            }
+    while !rest.is_empty() {
+        let end = if rest.starts_with("==") || rest.starts_with("!=") {
+            2
+        } else if rest.starts_with(is_symbol) {
+            1
+        } else {
+            let end = rest.find(|symbol| is_space(symbol) || is_symbol(symbol));
+            end.unwrap_or(rest.len())
         };
-        tokens.push(token);
-        rest = after.unwrap_or_default().trim_start_matches(is_space);
+        let (token, after) = rest.split_at(end);
+        tokens.push(if token == "==" { "=" } else { token });
+        rest = after.trim_start_matches(is_space);
     }
     tokens
 }

@@ -138,23 +138,15 @@ fn application(parts: Value, namespace: &str) -> Result<Value, Error> {
 }
 
 fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error> {
-    text(metadata, "metadata.", "name")?;
+    text(metadata, "metadata", "name")?;
     for key in ["labels", "annotations"] {
-        let Some(value) = present(metadata, key) else { continue };
-        let entries = value
-            .as_object()
-            .ok_or_else(|| wrong(format!("metadata.{key}"), "an object", value))?;
-        for entry in entries.keys() {
-            text(entries, &format!("metadata.{key}."), entry)?;
+        if let Some(entries) = member(metadata, "metadata", key, AN_OBJECT)? {
+            let path = format!("metadata.{key}");
+            entries.keys().try_for_each(|entry| text(entries, &path, entry))?;
         }
     }
-    let Some(value) = present(metadata, "finalizers") else {
-        return Ok(());
-    };
-    let items = value
-        .as_array()
-        .ok_or_else(|| wrong("metadata.finalizers".to_owned(), "a list", value))?;
-    match items.iter().find(|item| !item.is_string()) {
+    let finalizers = member(metadata, "metadata", "finalizers", A_LIST)?;
+    match finalizers.into_iter().flatten().find(|item| !item.is_string()) {
         Some(item) => Err(wrong("metadata.finalizers".to_owned(), "a list of texts", item)),
         None => Ok(()),
     }
@@ -162,55 +154,58 @@ fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error> {
 
 /// Checks the fields that decide where an Application may be and what it may deploy.
 fn check_spec(spec: &Map<String, Value>) -> Result<(), Error> {
-    text(spec, "spec.", "project")?;
-    if let Some(value) = present(spec, "destination") {
-        let destination = value
+    text(spec, "spec", "project")?;
+    if let Some(destination) = member(spec, "spec", "destination", AN_OBJECT)? {
+        let mut keys = ["server", "name", "namespace"].into_iter();
+        keys.try_for_each(|key| text(destination, "spec.destination", key))?;
+    }
+    if let Some(source) = member(spec, "spec", "source", AN_OBJECT)? {
+        check_source(source, "spec.source")?;
+    }
+    let sources = member(spec, "spec", "sources", A_LIST)?;
+    for (index, source) in sources.into_iter().flatten().enumerate() {
+        let path = format!("spec.sources[{index}]");
+        let source = source
             .as_object()
-            .ok_or_else(|| wrong("spec.destination".to_owned(), "an object", value))?;
-        for key in ["server", "name", "namespace"] {
-            text(destination, "spec.destination.", key)?;
-        }
+            .ok_or_else(|| wrong(path.clone(), AN_OBJECT.0, source))?;
+        check_source(source, &path)?;
     }
-    if let Some(value) = present(spec, "source") {
-        check_source(value, "spec.source")?;
-    }
-    let Some(value) = present(spec, "sources") else {
-        return Ok(());
-    };
-    let sources = value
-        .as_array()
-        .ok_or_else(|| wrong("spec.sources".to_owned(), "a list", value))?;
-    sources
-        .iter()
-        .enumerate()
-        .try_for_each(|(index, source)| check_source(source, &format!("spec.sources[{index}]")))
+    Ok(())
 }
 
-fn check_source(source: &Value, field: &str) -> Result<(), Error> {
-    let fields = source
-        .as_object()
-        .ok_or_else(|| wrong(field.to_owned(), "an object", source))?;
-    ["repoURL", "path", "chart", "ref", "targetRevision"]
-        .iter()
-        .try_for_each(|key| text(fields, &format!("{field}."), key))
+fn check_source(source: &Map<String, Value>, path: &str) -> Result<(), Error> {
+    let mut keys = ["repoURL", "path", "chart", "ref", "targetRevision"].into_iter();
+    keys.try_for_each(|key| text(source, path, key))
 }
 
-fn text(fields: &Map<String, Value>, before: &str, key: &str) -> Result<(), Error> {
-    match present(fields, key) {
-        None | Some(Value::String(_)) => Ok(()),
-        Some(other) => Err(wrong(format!("{before}{key}"), "a text", other)),
-    }
+/// A type in words, and the value if it has that type.
+type Expected<T> = (&'static str, fn(&Value) -> Option<&T>);
+
+const AN_OBJECT: Expected<Map<String, Value>> = ("an object", Value::as_object);
+const A_LIST: Expected<Vec<Value>> = ("a list", Value::as_array);
+const A_TEXT: Expected<str> = ("a text", Value::as_str);
+
+/// The member `key` of the object at `path`; null is none.
+fn member<'a, T: ?Sized>(
+    fields: &'a Map<String, Value>,
+    path: &str,
+    key: &str,
+    (wanted, typed): Expected<T>,
+) -> Result<Option<&'a T>, Error> {
+    let value = fields.get(key).filter(|value| !value.is_null());
+    let typed = value.map(|value| typed(value).ok_or_else(|| wrong(format!("{path}.{key}"), wanted, value)));
+    typed.transpose()
 }
 
-fn present<'a>(fields: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    fields.get(key).filter(|value| !value.is_null())
+fn text(fields: &Map<String, Value>, path: &str, key: &str) -> Result<(), Error> {
+    member(fields, path, key, A_TEXT).map(|_| ())
 }
 
 fn object(value: Value, field: &str) -> Result<Map<String, Value>, Error> {
     match value {
         Value::Object(fields) => Ok(fields),
         Value::Null => Ok(Map::new()),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+        other => {
             let field = if field.is_empty() { "template" } else { field };
             Err(wrong(field.to_owned(), "an object", &other))
         }
@@ -219,17 +214,20 @@ fn object(value: Value, field: &str) -> Result<Map<String, Value>, Error> {
 
 #[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
 fn wrong(field: String, wanted: &'static str, observed: &Value) -> Error {
-    let observed = match observed {
+    Error::Field {
+        field: truncated(&field),
+        wanted,
+        observed: type_in_words(observed),
+    }
+}
+
+pub(crate) fn type_in_words(value: &Value) -> &'static str {
+    match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a text",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    };
-    Error::Field {
-        field: truncated(&field),
-        wanted,
-        observed,
     }
 }

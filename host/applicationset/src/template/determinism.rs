@@ -8,50 +8,24 @@
 //! Security: every project that depends on a clock, on chance or on what somebody else writes is
 //! reported, and every name that depends on a clock or on chance.
 
-use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
 
 use super::AuthorizationImpact;
+use super::functions::listed;
 use super::go_template::GoTemplate;
 use crate::{GeneratorKind, MissingKey, Spec, TemplateEngine};
 
 /// Functions whose result changes each time: with the clock, by chance, or, in Argo CD, with the
 /// order of a Go map. Date functions use the clock if they are called without a date.
-const NONDETERMINISTIC_FUNCTIONS: [&str; 29] = [
-    "ago",
-    "bcrypt",
-    "buildCustomCert",
-    "date",
-    "dateInZone",
-    "date_in_zone",
-    "durationRound",
-    "encryptAES",
-    "genCA",
-    "genCAWithKey",
-    "genPrivateKey",
-    "genSelfSignedCert",
-    "genSelfSignedCertWithKey",
-    "genSignedCert",
-    "genSignedCertWithKey",
-    "htmlDate",
-    "htmlDateInZone",
-    "htpasswd",
-    "keys",
-    "now",
-    "randAlpha",
-    "randAlphaNum",
-    "randAscii",
-    "randBytes",
-    "randInt",
-    "randNumeric",
-    "shuffle",
-    "uuidv4",
-    "values",
-];
+const NONDETERMINISTIC_FUNCTIONS: &str = "\
+    ago bcrypt buildCustomCert date dateInZone date_in_zone durationRound encryptAES genCA genCAWithKey \
+    genPrivateKey genSelfSignedCert genSelfSignedCertWithKey genSignedCert genSignedCertWithKey htmlDate \
+    htmlDateInZone htpasswd keys now randAlpha randAlphaNum randAscii randBytes randInt randNumeric \
+    shuffle uuidv4 values";
 
 /// Functions whose result changes sometimes: Argo CD keeps the length of a slug in a global that
 /// all sets rendered at the same time share.
-const SOMETIMES_NONDETERMINISTIC: [&str; 1] = ["slugify"];
+const SOMETIMES_NONDETERMINISTIC: &str = "slugify";
 
 /// What makes a project or a name change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +89,6 @@ fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item 
     own.into_iter().chain(std::iter::once(base))
 }
 
-/// The string at that pointer.
 fn text<'a>(own: Option<&'a Value>, base: &'a Value, pointer: &str) -> &'a str {
     let texts = templates(own, base).filter_map(|template| template.pointer(pointer)?.as_str());
     let mut texts = texts.filter(|text| !text.is_empty());
@@ -139,28 +112,21 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) 
     }
     let project = text(own, &spec.template, "/spec/project");
     if let Some(name) =
-        called(project, &NONDETERMINISTIC_FUNCTIONS).or_else(|| called(project, &SOMETIMES_NONDETERMINISTIC))
+        called(project, NONDETERMINISTIC_FUNCTIONS).or_else(|| called(project, SOMETIMES_NONDETERMINISTIC))
     {
         add(found, Nondeterminism::Function(name));
     }
     // SECURITY: a name that is `a` today may tomorrow be that of somebody else's Application,
     // which Argo CD's controller would then take over.
     let name = text(own, &spec.template, "/metadata/name");
-    if let Some(function) = called(name, &NONDETERMINISTIC_FUNCTIONS) {
-        let path = "spec.template.metadata.name";
-        add(found, Nondeterminism::Name { function, path });
-    }
-    if let Some(function) = spec
-        .template_patch
-        .as_deref()
-        .and_then(|text| called(text, &NONDETERMINISTIC_FUNCTIONS))
-    {
-        let path = "spec.templatePatch";
-        add(found, Nondeterminism::Name { function, path });
+    let patch = spec.template_patch.as_deref().unwrap_or_default();
+    for (text, path) in [(name, "spec.template.metadata.name"), (patch, "spec.templatePatch")] {
+        if let Some(function) = called(text, NONDETERMINISTIC_FUNCTIONS) {
+            add(found, Nondeterminism::Name { function, path });
+        }
     }
 }
 
-/// Whether the name may depend on parameters.
 fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
     let patch = spec.template_patch.as_deref().unwrap_or_default();
     text(own, &spec.template, "/metadata/name").contains("{{") || patch.contains("{{")
@@ -214,7 +180,7 @@ fn is_nondeterministic(engine: TemplateEngine, settings: &Value, renderings: usi
     match renderings {
         1 => texts
             .iter()
-            .any(|text| called(text, &NONDETERMINISTIC_FUNCTIONS).is_some()),
+            .any(|text| called(text, NONDETERMINISTIC_FUNCTIONS).is_some()),
         // SECURITY: the second rendering executes what the first one wrote, which may be any text.
         _ => texts.iter().any(|text| text.contains("{{")),
     }
@@ -234,59 +200,16 @@ fn collect<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-/// The first of these functions that a template calls. A template that cannot be parsed is not
-/// rendered either.
-fn called(text: &str, names: &[&'static str]) -> Option<&'static str> {
+/// The first call of one of these functions. A template that cannot be parsed is not rendered
+/// either.
+fn called(text: &str, names: &'static str) -> Option<&'static str> {
     // Avoids parsing most templates.
-    if !text.contains("{{") || !names.iter().any(|name| text.contains(name)) {
+    if !text.contains("{{") || !names.split(' ').any(|name| text.contains(name)) {
         return None;
     }
-    // `GoTemplate` enforces the limits that the parser lacks.
-    GoTemplate::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
-    let (body, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).ok()?;
-    let mut lists = std::iter::once(&body).chain(defines.iter().map(|define| &define.body));
-    lists.find_map(|list| in_list(list, names))
-}
-
-fn in_list(list: &ListNode, names: &[&'static str]) -> Option<&'static str> {
-    list.nodes.iter().find_map(|node| in_node(node, names))
-}
-
-fn in_node(node: &Node, names: &[&'static str]) -> Option<&'static str> {
-    match node {
-        Node::List(nodes) => in_list(nodes, names),
-        Node::Action(action) => in_pipe(&action.pipe, names),
-        Node::If(branch) | Node::Range(branch) | Node::With(branch) => in_branch(branch, names),
-        Node::Template(call) => call.pipe.as_ref().and_then(|pipe| in_pipe(pipe, names)),
-        Node::Define(define) => in_list(&define.body, names),
-        Node::Text(_) | Node::Break(_) | Node::Continue(_) => None,
-    }
-}
-
-fn in_branch(branch: &BranchNode, names: &[&'static str]) -> Option<&'static str> {
-    let body = || in_list(&branch.body, names);
-    let otherwise = || branch.else_body.as_ref().and_then(|list| in_list(list, names));
-    in_pipe(&branch.pipe, names).or_else(body).or_else(otherwise)
-}
-
-fn in_pipe(pipe: &PipeNode, names: &[&'static str]) -> Option<&'static str> {
-    let mut arguments = pipe.commands.iter().flat_map(|command| &command.args);
-    arguments.find_map(|argument| in_expression(argument, names))
-}
-
-fn in_expression(expression: &Expr, names: &[&'static str]) -> Option<&'static str> {
-    match expression {
-        Expr::Identifier(_, found) => names.iter().copied().find(|name| *name == found.as_str()),
-        Expr::Pipe(_, inner) => in_pipe(inner, names),
-        Expr::Chain(_, inner, _) => in_expression(inner, names),
-        Expr::Dot(_)
-        | Expr::Field(_, _)
-        | Expr::Variable(_, _, _)
-        | Expr::String(_, _)
-        | Expr::Number(_, _)
-        | Expr::Bool(_, _)
-        | Expr::Nil(_) => None,
-    }
+    let template = GoTemplate::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
+    let mut functions = template.functions().into_iter();
+    functions.find_map(|name| listed(names, name))
 }
 
 #[cfg(test)]

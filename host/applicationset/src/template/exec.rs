@@ -16,15 +16,13 @@ use crate::MissingKey;
 /// Maximum nesting of template calls and blocks.
 const DEPTH: usize = 100;
 
-/// The effect of a node on the enclosing loop.
 enum Flow {
     Next,
     Break,
     Continue,
 }
 
-/// An execution.
-pub(super) struct Executor<'r, 'a> {
+struct Executor<'r, 'a> {
     heap: &'r mut Heap<'a>,
     defines: &'r BTreeMap<String, ListNode>,
     missing_key: MissingKey,
@@ -35,36 +33,32 @@ pub(super) struct Executor<'r, 'a> {
     output: String,
 }
 
-impl<'r, 'a> Executor<'r, 'a> {
-    /// An executor without any output yet.
-    pub(super) fn new(
-        heap: &'r mut Heap<'a>,
-        defines: &'r BTreeMap<String, ListNode>,
-        missing_key: MissingKey,
-    ) -> Self {
-        Self {
-            heap,
-            defines,
-            missing_key,
-            variables: Vec::new(),
-            frame: 0,
-            depth: 0,
-            output: String::new(),
-        }
+/// Executes `body` with `dot` and returns the output.
+///
+/// - `heap`: has the limits of the execution.
+/// - `defines`: the bodies of templates that `body` may call.
+pub(super) fn run(
+    heap: &mut Heap<'_>,
+    (body, dot): (&ListNode, &Value),
+    defines: &BTreeMap<String, ListNode>,
+    missing_key: MissingKey,
+) -> Result<String, ExecError> {
+    let mut executor = Executor {
+        heap,
+        defines,
+        missing_key,
+        variables: vec![("$".into(), dot.clone())],
+        frame: 0,
+        depth: 0,
+        output: String::new(),
+    };
+    match executor.walk(body, dot)? {
+        Flow::Next => Ok(executor.output),
+        Flow::Break | Flow::Continue => Err(exec_error("`break` or `continue` outside of `range`")),
     }
+}
 
-    /// Executes `body` with `dot` and returns the output.
-    ///
-    /// # Errors
-    /// The template's mistake, or the limit it exceeds.
-    pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, ExecError> {
-        self.variables.push(("$".into(), dot.clone()));
-        match self.walk(body, dot)? {
-            Flow::Next => Ok(self.output),
-            Flow::Break | Flow::Continue => Err(exec_error("`break` or `continue` outside of `range`")),
-        }
-    }
-
+impl Executor<'_, '_> {
     fn walk(&mut self, list: &ListNode, dot: &Value) -> Result<Flow, ExecError> {
         for node in &list.nodes {
             self.heap.step()?;
@@ -101,10 +95,8 @@ impl<'r, 'a> Executor<'r, 'a> {
     fn write(&mut self, text: &str) -> Result<(), ExecError> {
         let observed = size(self.output.len()).saturating_add(size(text.len()));
         if observed > TEXT_BYTES {
-            return Err(ExecError::Output {
-                observed,
-                allowed: TEXT_BYTES,
-            });
+            let text = format!("it writes {observed} bytes or more, at most {TEXT_BYTES} are allowed");
+            return Err(ExecError::Limit(text));
         }
         self.heap.work(text.len())?;
         self.output.push_str(text);
@@ -124,13 +116,18 @@ impl<'r, 'a> Executor<'r, 'a> {
 
     /// Runs in a new scope; variables that it declares end with the scope.
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, ExecError>) -> Result<T, ExecError> {
+        let mark = self.variables.len();
+        let result = self.deeper(run);
+        self.variables.truncate(mark);
+        result
+    }
+
+    fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, ExecError>) -> Result<T, ExecError> {
         if self.depth >= DEPTH {
-            return Err(ExecError::Depth { allowed: DEPTH });
+            return Err(ExecError::Limit(format!("its values nest more than {DEPTH} levels")));
         }
         self.depth += 1;
-        let mark = self.variables.len();
         let result = run(self);
-        self.variables.truncate(mark);
         self.depth -= 1;
         result
     }
@@ -155,47 +152,26 @@ impl<'r, 'a> Executor<'r, 'a> {
         for name in branch.pipe.decl.iter().filter(|_| branch.pipe.is_assign) {
             self.assign(name, over.clone())?;
         }
-        let mut any = false;
-        match &over {
-            Value::Missing | Value::Nil => {}
+        let entries: Box<dyn Iterator<Item = (Value, Value)>> = match &over {
+            Value::Missing | Value::Nil => Box::new(std::iter::empty()),
             Value::Int(_) | Value::Int64(_) if branch.pipe.decl.len() > 1 => {
                 return Err(exec_error("cannot iterate over a number with two variables"));
             }
-            Value::Int(count) => {
-                for number in 0..*count {
-                    any = true;
-                    if !self.run_iteration(branch, Value::Int(number), &Value::Int(number))? {
-                        break;
-                    }
-                }
-            }
-            Value::Int64(count) => {
-                for number in 0..*count {
-                    any = true;
-                    if !self.run_iteration(branch, Value::Int64(number), &Value::Int64(number))? {
-                        break;
-                    }
-                }
-            }
-            Value::List(list) => {
-                for (index, item) in (0_i64..).zip(&list.items) {
-                    any = true;
-                    if !self.run_iteration(branch, Value::Int(index), item)? {
-                        break;
-                    }
-                }
-            }
+            Value::Int(count) => Box::new((0..*count).map(|number| (Value::Int(number), Value::Int(number)))),
+            Value::Int64(count) => Box::new((0..*count).map(|number| (Value::Int64(number), Value::Int64(number)))),
+            Value::List(list) => Box::new((0_i64..).map(Value::Int).zip(list.items.iter().cloned())),
             Value::Map(map) => {
                 self.heap.fits(map.len(), 64)?;
-                for (key, value) in map.entries() {
-                    any = true;
-                    if !self.run_iteration(branch, Value::Text(key), &value)? {
-                        break;
-                    }
-                }
+                let entries = map.entries().into_iter();
+                Box::new(entries.map(|(key, value)| (Value::Text(key), value)))
             }
-            other @ (Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::Time(_) | Value::Version(_)) => {
-                return Err(exec_error(format!("range cannot iterate over {}", other.type_name())));
+            other => return Err(exec_error(format!("range cannot iterate over {}", other.type_name()))),
+        };
+        let mut any = false;
+        for (key, item) in entries {
+            any = true;
+            if !self.run_iteration(branch, key, &item)? {
+                break;
             }
         }
         match &branch.else_body {
@@ -248,29 +224,14 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     fn assign(&mut self, name: &str, value: Value) -> Result<(), ExecError> {
-        let frame = self.frame;
-        let slot = self
-            .variables
-            .iter_mut()
-            .skip(frame)
-            .rev()
-            .find(|(known, _)| known == name);
-        match slot {
-            Some((_, slot)) => {
-                *slot = value;
-                Ok(())
-            }
-            None => Err(undefined(name)),
-        }
+        let mut visible = self.variables.iter_mut().skip(self.frame).rev();
+        let slot = visible.find(|(known, _)| known == name);
+        slot.map(|(_, slot)| *slot = value).ok_or_else(|| undefined(name))
     }
 
     fn variable(&self, name: &str) -> Result<Value, ExecError> {
-        let found = self
-            .variables
-            .iter()
-            .skip(self.frame)
-            .rev()
-            .find(|(known, _)| known == name);
+        let mut visible = self.variables.iter().skip(self.frame).rev();
+        let found = visible.find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone()).ok_or_else(|| undefined(name))
     }
 
@@ -303,8 +264,25 @@ impl<'r, 'a> Executor<'r, 'a> {
             .args
             .split_first()
             .ok_or_else(|| exec_error("a command without a word"))?;
-        let plain = rest.is_empty() && last.is_none();
-        match first {
+        if matches!(first, Expr::Nil(_)) && rest.is_empty() && last.is_none() {
+            return Err(exec_error("nil is not a command"));
+        }
+        self.evaluate(first, dot, (rest, last))
+    }
+
+    fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, ExecError> {
+        self.evaluate(expression, dot, (&[], None))
+    }
+
+    /// Evaluates an operand; only functions and methods take arguments.
+    fn evaluate(
+        &mut self,
+        operand: &Expr,
+        dot: &Value,
+        (rest, last): (&[Expr], Option<Value>),
+    ) -> Result<Value, ExecError> {
+        self.heap.step()?;
+        match operand {
             Expr::Identifier(_, name) => self.call(name, rest, dot, last),
             Expr::Field(_, path) => self.chain(dot.clone(), path, (rest, dot, last)),
             Expr::Variable(_, name, path) if !path.is_empty() => {
@@ -315,49 +293,19 @@ impl<'r, 'a> Executor<'r, 'a> {
                 let value = self.argument(inner, dot)?;
                 self.chain(value, path, (rest, dot, last))
             }
-            _ if !plain => Err(exec_error("cannot give an argument to what is no function")),
-            Expr::Nil(_) => Err(exec_error("nil is not a command")),
-            Expr::Dot(_)
-            | Expr::Variable(_, _, _)
-            | Expr::String(_, _)
-            | Expr::Number(_, _)
-            | Expr::Bool(_, _)
-            | Expr::Pipe(_, _) => self.argument(first, dot),
-        }
-    }
-
-    fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, ExecError> {
-        self.heap.step()?;
-        match expression {
-            Expr::Dot(_) => Ok(dot.clone()),
-            Expr::Field(_, path) => self.chain(dot.clone(), path, (&[], dot, None)),
-            Expr::Variable(_, name, path) => {
-                let value = self.variable(name)?;
-                self.chain(value, path, (&[], dot, None))
+            _ if !rest.is_empty() || last.is_some() => {
+                Err(exec_error("cannot give an argument to what is no function"))
             }
-            Expr::Identifier(_, name) => self.call(name, &[], dot, None),
+            Expr::Dot(_) => Ok(dot.clone()),
+            Expr::Variable(_, name, _) => self.variable(name),
             Expr::String(_, text) => self.heap.text(&**text),
             Expr::Number(_, Number::Int(number)) => Ok(Value::Int(*number)),
             Expr::Number(_, Number::Float(number)) => Ok(Value::Float(*number)),
             Expr::Number(_, Number::Uint(number)) => Err(exec_error(format!("{number} overflows int"))),
             Expr::Bool(_, yes) => Ok(Value::Bool(*yes)),
             Expr::Nil(_) => Ok(Value::Nil),
-            Expr::Pipe(_, pipe) => self.nested_pipe(pipe, dot),
-            Expr::Chain(_, inner, path) => {
-                let value = self.argument(inner, dot)?;
-                self.chain(value, path, (&[], dot, None))
-            }
+            Expr::Pipe(_, pipe) => self.deeper(|this| this.pipeline(pipe, dot)),
         }
-    }
-
-    fn nested_pipe(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, ExecError> {
-        if self.depth >= DEPTH {
-            return Err(ExecError::Depth { allowed: DEPTH });
-        }
-        self.depth += 1;
-        let value = self.pipeline(pipe, dot);
-        self.depth -= 1;
-        value
     }
 
     /// Evaluates `.A.B.C` on `value`; arguments go to a method at its end.
@@ -414,7 +362,6 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 }
 
-/// An error with a message.
 pub(super) fn exec_error(text: impl Into<String>) -> ExecError {
     ExecError::Message(text.into())
 }

@@ -15,23 +15,22 @@ static TEMPLATED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{\{.*
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// A parsed string.
-#[derive(Clone, Debug)]
-pub(super) enum FastTemplate {
-    /// No tags.
-    Plain(String),
-    /// The text before each tag with the tag's content, and the text after the last tag.
-    Tagged { parts: Vec<(String, String)>, rest: String },
+#[derive(Debug)]
+pub(super) struct FastTemplate {
+    /// The text before each tag with the tag's content.
+    parts: Vec<(String, String)>,
+    /// The text after the last tag.
+    rest: String,
 }
 
 impl FastTemplate {
-    /// Parses `text`.
+    /// Parses `text`; `None` if it has no tags.
     ///
     /// # Errors
     /// [`Error::Syntax`]: a tag is not closed and the string is templated.
-    pub(super) fn new(text: &str) -> Result<Self, Error> {
+    pub(super) fn new(text: &str) -> Result<Option<Self>, Error> {
         if !TEMPLATED.as_ref().is_some_and(|pattern| pattern.is_match(text)) {
-            return Ok(Self::Plain(text.to_owned()));
+            return Ok(None);
         }
         let mut parts = Vec::new();
         let mut rest = text;
@@ -45,46 +44,29 @@ impl FastTemplate {
             parts.push((before.to_owned(), tag.to_owned()));
             rest = after;
         }
-        Ok(Self::Tagged {
-            parts,
-            rest: rest.to_owned(),
-        })
+        let rest = rest.to_owned();
+        Ok(Some(Self { parts, rest }))
     }
 
     /// Length of the rendered string in bytes, without rendering it.
-    pub(super) fn length(&self, params: &Params) -> u64 {
-        let length = match self {
-            Self::Plain(text) => text.len(),
-            Self::Tagged { parts, rest } => parts
-                .iter()
-                .map(|(before, tag)| {
-                    let inside = value(params, tag).map_or(tag.len() + OPEN.len() + CLOSE.len(), str::len);
-                    before.len() + inside
-                })
-                .fold(rest.len(), usize::saturating_add),
-        };
-        super::value::size(length)
+    pub(super) fn length(&self, params: &Params) -> usize {
+        let parts = self.parts.iter().map(|(before, tag)| {
+            let inside = value(params, tag).map_or(tag.len() + OPEN.len() + CLOSE.len(), str::len);
+            before.len() + inside
+        });
+        parts.fold(self.rest.len(), usize::saturating_add)
     }
 
-    /// Renders the string with these parameters.
     pub(super) fn render(&self, params: &Params) -> String {
-        let (parts, rest) = match self {
-            Self::Plain(text) => return text.clone(),
-            Self::Tagged { parts, rest } => (parts, rest),
-        };
-        let mut text = String::with_capacity(usize::try_from(self.length(params)).unwrap_or(0));
-        for (before, tag) in parts {
+        let mut text = String::with_capacity(self.length(params));
+        for (before, tag) in &self.parts {
             text.push_str(before);
             match value(params, tag) {
                 Some(value) => text.push_str(value),
-                None => {
-                    text.push_str(OPEN);
-                    text.push_str(tag);
-                    text.push_str(CLOSE);
-                }
+                None => text.extend([OPEN, tag, CLOSE]),
             }
         }
-        text.push_str(rest);
+        text.push_str(&self.rest);
         text
     }
 }

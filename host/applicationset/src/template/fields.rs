@@ -12,7 +12,6 @@ use super::versions::Version;
 use super::{ExecError, layout};
 use crate::MissingKey;
 
-/// The field `name` of `value`.
 pub(super) fn field(
     heap: &mut Heap<'_>,
     value: &Value,

@@ -28,224 +28,111 @@ mod kinds;
 mod lists;
 mod numbers;
 mod paths;
-mod printf;
+pub(super) mod printf;
 mod random;
 mod regexes;
 mod strings;
 mod write_yaml;
 
-/// The implementation of a function.
+/// The functions of a module: it finds the one to call by [`Args::name`].
 type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, ExecError>;
-/// Its name, the minimum and maximum number of arguments, and the implementation.
-type FunctionEntry = (&'static str, usize, usize, Call);
+/// The minimum and maximum number of arguments, and the names of functions that take so many.
+type Signature = (usize, usize, &'static str);
 
 /// Any number of arguments.
 const VARIADIC: usize = usize::MAX;
 
 /// Functions that exist but are not supported: they make keys, certificates or slow hashes, which
 /// do not belong in an ApplicationSet that anyone may read.
-pub(super) const UNSUPPORTED_FUNCTIONS: [&str; 13] = [
-    "bcrypt",
-    "buildCustomCert",
-    "decryptAES",
-    "derivePassword",
-    "encryptAES",
-    "genCA",
-    "genCAWithKey",
-    "genPrivateKey",
-    "genSelfSignedCert",
-    "genSelfSignedCertWithKey",
-    "genSignedCert",
-    "genSignedCertWithKey",
-    "htpasswd",
-];
+pub(super) const UNSUPPORTED_FUNCTIONS: &str = "\
+    bcrypt buildCustomCert decryptAES derivePassword encryptAES genCA genCAWithKey genPrivateKey \
+    genSelfSignedCert genSelfSignedCertWithKey genSignedCert genSignedCertWithKey htpasswd";
 
 /// Functions whose results a differential test compares with Argo CD's (`tests/parts/applicationsets`),
 /// or which refuse input that Argo CD could treat differently.
-pub(super) const PORTABLE_FUNCTIONS: &[&str] = &[
-    "add",
-    "add1",
-    "adler32sum",
-    "all",
-    "and",
-    "any",
-    "append",
-    "atoi",
-    "b64enc",
-    "base",
-    "biggest",
-    "cat",
-    "clean",
-    "coalesce",
-    "compact",
-    "concat",
-    "contains",
-    "default",
-    "dict",
-    "dig",
-    "dir",
-    "div",
-    "empty",
-    "eq",
-    "ext",
-    "fail",
-    "first",
-    "ge",
-    "get",
-    "gt",
-    "has",
-    "hasKey",
-    "hasPrefix",
-    "hasSuffix",
-    "indent",
-    "index",
-    "initial",
-    "int",
-    "int64",
-    "isAbs",
-    "join",
-    "last",
-    "le",
-    "len",
-    "list",
-    "lower",
-    "lt",
-    "max",
-    "min",
-    "mod",
-    "mul",
-    "ne",
-    "nindent",
-    "normalize",
-    "not",
-    "omit",
-    "or",
-    "pick",
-    "pluck",
-    "plural",
-    "prepend",
-    "print",
-    "printf",
-    "push",
-    "quote",
-    "repeat",
-    "replace",
-    "rest",
-    "reverse",
-    "seq",
-    "sha1sum",
-    "sha256sum",
-    "sha512sum",
-    "slugify",
-    "sortAlpha",
-    "split",
-    "splitList",
-    "splitn",
-    "squote",
-    "sub",
-    "substr",
-    "swapcase",
-    "ternary",
-    "title",
-    "toJson",
-    "toString",
-    "toStrings",
-    "toYaml",
-    "trim",
-    "trimAll",
-    "trimPrefix",
-    "trimSuffix",
-    "trimall",
-    "trunc",
-    "tuple",
-    "uniq",
-    "until",
-    "untilStep",
-    "untitle",
-    "upper",
-    "without",
-];
+pub(super) const PORTABLE_FUNCTIONS: &str = "\
+    add add1 adler32sum all and any append atoi b64enc base biggest cat clean coalesce compact concat \
+    contains default dict dig dir div empty eq ext fail first ge get gt has hasKey hasPrefix hasSuffix \
+    indent index initial int int64 isAbs join last le len list lower lt max min mod mul ne nindent \
+    normalize not omit or pick pluck plural prepend print printf push quote repeat replace rest reverse \
+    seq sha1sum sha256sum sha512sum slugify sortAlpha split splitList splitn squote sub substr swapcase \
+    ternary title toJson toString toStrings toYaml trim trimAll trimPrefix trimSuffix trimall trunc \
+    tuple uniq until untilStep untitle upper without";
 
 /// Functions that change a map passed to them.
-pub(super) const MUTATING_FUNCTIONS: [&str; 6] = [
-    "merge",
-    "mergeOverwrite",
-    "mustMerge",
-    "mustMergeOverwrite",
-    "set",
-    "unset",
-];
+pub(super) const MUTATING_FUNCTIONS: &str = "merge mergeOverwrite mustMerge mustMergeOverwrite set unset";
 
-static TABLE: LazyLock<FxHashMap<&'static str, FunctionEntry>> = LazyLock::new(|| {
-    // A later table takes precedence: `slice` is the library's, not the language's.
-    let tables: [&[FunctionEntry]; 14] = [
-        core::TABLE,
-        compare::TABLE,
-        strings::TABLE,
-        cases::TABLE,
-        lists::TABLE,
-        dicts::TABLE,
-        numbers::TABLE,
-        dates::TABLE,
-        kinds::TABLE,
-        codec::TABLE,
-        paths::TABLE,
-        random::TABLE,
-        regexes::TABLE,
-        printf::TABLE,
+/// The name as `list` has it, if it does.
+pub(super) fn listed(list: &'static str, name: &str) -> Option<&'static str> {
+    list.split(' ').find(|known| *known == name)
+}
+
+static TABLE: LazyLock<FxHashMap<&'static str, (Signature, Call)>> = LazyLock::new(|| {
+    let modules: [(&[Signature], Call); 14] = [
+        (core::NAMES, core::call),
+        (compare::NAMES, compare::call),
+        (strings::NAMES, strings::call),
+        (cases::NAMES, cases::call),
+        (lists::NAMES, lists::call),
+        (dicts::NAMES, dicts::call),
+        (numbers::NAMES, numbers::call),
+        (dates::NAMES, dates::call),
+        (kinds::NAMES, kinds::call),
+        (codec::NAMES, codec::call),
+        (paths::NAMES, paths::call),
+        (random::NAMES, random::call),
+        (regexes::NAMES, regexes::call),
+        (printf::NAMES, printf::call),
     ];
-    tables
-        .iter()
-        .flat_map(|table| table.iter())
-        .map(|entry| (entry.0, *entry))
-        .collect()
+    let mut table = FxHashMap::default();
+    for (signatures, call) in modules {
+        for (least, most, names) in signatures {
+            table.extend(names.split(' ').map(|name| (name, ((*least, *most, name), call))));
+        }
+    }
+    table
 });
 
 /// Whether a function of that name exists, supported or not.
 pub(super) fn is_known(name: &str) -> bool {
-    matches!(name, "and" | "or") || TABLE.contains_key(name) || UNSUPPORTED_FUNCTIONS.contains(&name)
+    matches!(name, "and" | "or") || TABLE.contains_key(name) || listed(UNSUPPORTED_FUNCTIONS, name).is_some()
 }
 
-/// Calls `name`.
-pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &mut Heap<'_>, name: &str, values: &[Value]) -> Result<Value, ExecError> {
     heap.step()?;
-    let Some((name, least, most, call)) = TABLE.get(name) else {
-        let error = if UNSUPPORTED_FUNCTIONS.contains(&name) {
-            ExecError::Limit(format!(
+    let Some(&((least, most, name), call)) = TABLE.get(name) else {
+        return Err(match listed(UNSUPPORTED_FUNCTIONS, name) {
+            Some(name) => ExecError::Limit(format!(
                 "function `{name}` is not offered: it makes keys, certificates or slow hashes"
-            ))
-        } else {
-            exec_error(format!("function `{name}` is not defined"))
-        };
-        return Err(error);
+            )),
+            None => exec_error(format!("function `{name}` is not defined")),
+        });
     };
-    let observed = arguments.len();
-    if observed < *least || observed > *most {
-        let wanted = match (*least, *most) {
-            (least, VARIADIC) => format!("at least {least}"),
-            (least, most) if least == most => least.to_string(),
-            (least, most) => format!("{least} to {most}"),
+    let observed = values.len();
+    if observed < least || observed > most {
+        let wanted = match most {
+            VARIADIC => format!("at least {least}"),
+            most if least == most => least.to_string(),
+            most => format!("{least} to {most}"),
         };
         return Err(exec_error(format!(
             "wrong number of args for {name}: want {wanted} got {observed}"
         )));
     }
-    call(
-        heap,
-        &Args {
-            name,
-            values: arguments,
-        },
-    )
+    call(heap, &Args { name, values })
 }
 
-/// The arguments of a call.
 struct Args<'v> {
     name: &'static str,
     values: &'v [Value],
 }
 
 impl Args<'_> {
+    /// The error of a name that no function of its module has.
+    fn unknown(&self) -> ExecError {
+        exec_error(format!("function `{}` is not implemented", self.name))
+    }
+
     fn wrong(&self, wanted: &str, value: &Value) -> ExecError {
         exec_error(format!(
             "error calling {}: wrong type for value; expected {wanted}; got {}",
@@ -263,7 +150,6 @@ impl Args<'_> {
         self.values.get(index).unwrap_or(&Value::Nil)
     }
 
-    /// The arguments starting at `index`.
     fn rest(&self, index: usize) -> &[Value] {
         self.values.get(index..).unwrap_or_default()
     }

@@ -37,96 +37,70 @@ pub fn render_generator(
     if params.is_empty() {
         return Ok(raw.clone());
     }
-    entry(engine, raw, params, budget)
+    let rendering = Rendering { engine, params, budget };
+    rendering.entry(raw)
 }
 
-fn entry(engine: TemplateEngine, raw: &Value, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
-    let Value::Object(fields) = raw else {
-        return CompiledTemplate::for_authorization(engine, raw)?.render(params, budget);
-    };
-    let mut rendered = Map::new();
-    for (key, value) in fields {
-        let value = match value {
-            Value::Null => continue,
-            Value::Object(settings) if WITH_VALUES.contains(&key.as_str()) => {
-                with_values(engine, settings, params, budget)?
+#[derive(Clone, Copy)]
+struct Rendering<'a> {
+    engine: TemplateEngine,
+    params: &'a Params,
+    budget: &'a GenerationBudget,
+}
+
+impl Rendering<'_> {
+    fn entry(self, raw: &Value) -> Result<Value, Error> {
+        let Value::Object(fields) = raw else {
+            return self.whole(raw);
+        };
+        members(fields, |key, value| match value {
+            Value::Object(settings) if WITH_VALUES.contains(&key) => members(settings, |key, value| match value {
+                Value::Object(values) if key == "values" => self.own_values(values),
+                other => self.whole(other),
+            }),
+            // The children of a matrix or merge generator are entries too.
+            Value::Object(settings) if matches!(key, "matrix" | "merge") => {
+                members(settings, |key, value| match value {
+                    Value::Array(children) if key == "generators" => {
+                        children.iter().map(|child| self.entry(child)).collect()
+                    }
+                    other => self.whole(other),
+                })
             }
-            Value::Object(settings) if matches!(key.as_str(), "matrix" | "merge") => {
-                combined(engine, settings, params, budget)?
-            }
-            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
-        };
-        rendered.insert(key.clone(), value);
+            other => self.whole(other),
+        })
     }
-    Ok(Value::Object(rendered))
+
+    fn whole(self, value: &Value) -> Result<Value, Error> {
+        CompiledTemplate::for_authorization(self.engine, value)?.render(self.params, self.budget)
+    }
+
+    fn own_values(self, values: &Map<String, Value>) -> Result<Value, Error> {
+        let strict = match self.engine {
+            TemplateEngine::FastTemplate => TemplateEngine::FastTemplate,
+            TemplateEngine::GoTemplate { .. } => TemplateEngine::GoTemplate {
+                missing_key: MissingKey::Error,
+            },
+        };
+        let mut context = RenderContext::new(self.params, self.budget);
+        let resolved = values.iter().map(|(key, value)| {
+            let Value::String(text) = value else {
+                return Ok((key.clone(), value.clone()));
+            };
+            let template = StringTemplate::new(strict, text, AuthorizationImpact::Direct)?;
+            let text = match template.render(&mut context) {
+                Err(Error::MissingKey { .. }) => text.clone(),
+                other => other?,
+            };
+            Ok((key.clone(), Value::String(text)))
+        });
+        resolved.collect::<Result<_, _>>().map(Value::Object)
+    }
 }
 
-/// The children of a matrix or merge generator are entries too.
-fn combined(
-    engine: TemplateEngine,
-    settings: &Map<String, Value>,
-    params: &Params,
-    budget: &GenerationBudget,
-) -> Result<Value, Error> {
-    let mut rendered = Map::new();
-    for (key, value) in settings {
-        let value = match value {
-            Value::Null => continue,
-            Value::Array(children) if key == "generators" => Value::Array(
-                children
-                    .iter()
-                    .map(|child| entry(engine, child, params, budget))
-                    .collect::<Result<_, _>>()?,
-            ),
-            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
-        };
-        rendered.insert(key.clone(), value);
-    }
-    Ok(Value::Object(rendered))
-}
-
-fn with_values(
-    engine: TemplateEngine,
-    settings: &Map<String, Value>,
-    params: &Params,
-    budget: &GenerationBudget,
-) -> Result<Value, Error> {
-    let mut rendered = Map::new();
-    for (key, value) in settings {
-        let value = match value {
-            Value::Null => continue,
-            Value::Object(values) if key == "values" => own_values(engine, values, params, budget)?,
-            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
-        };
-        rendered.insert(key.clone(), value);
-    }
-    Ok(Value::Object(rendered))
-}
-
-fn own_values(
-    engine: TemplateEngine,
-    values: &Map<String, Value>,
-    params: &Params,
-    budget: &GenerationBudget,
-) -> Result<Value, Error> {
-    let strict = match engine {
-        TemplateEngine::FastTemplate => TemplateEngine::FastTemplate,
-        TemplateEngine::GoTemplate { .. } => TemplateEngine::GoTemplate {
-            missing_key: MissingKey::Error,
-        },
-    };
-    let mut resolved = Map::new();
-    let mut context = RenderContext::new(params, budget);
-    for (key, value) in values {
-        let Value::String(text) = value else {
-            resolved.insert(key.clone(), value.clone());
-            continue;
-        };
-        let text = match StringTemplate::new(strict, text, AuthorizationImpact::Direct)?.render(&mut context) {
-            Err(Error::MissingKey { .. }) => text.clone(),
-            other => other?,
-        };
-        resolved.insert(key.clone(), Value::String(text));
-    }
-    Ok(Value::Object(resolved))
+/// Renders each member that is not null.
+fn members(fields: &Map<String, Value>, render: impl Fn(&str, &Value) -> Result<Value, Error>) -> Result<Value, Error> {
+    let fields = fields.iter().filter(|(_, value)| !value.is_null());
+    let rendered = fields.map(|(key, value)| Ok((key.clone(), render(key, value)?)));
+    rendered.collect::<Result<_, _>>().map(Value::Object)
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
-use super::exec::Executor;
-use super::{AuthorizationImpact, Error, ExecError, RenderContext, check, divergent, excerpt, portable, truncated};
+use super::{
+    AuthorizationImpact, Error, ExecError, RenderContext, calls, divergent, excerpt, exec, functions, portable,
+    truncated,
+};
 use crate::MissingKey;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
@@ -72,16 +74,27 @@ impl GoTemplate {
             .map_err(|error| syntax(error.to_string().replace(END_MARK, "")))?;
         let body = unmarked(body).ok_or_else(|| syntax("unexpected `{{end}}` or `{{else}}`".to_owned()))?;
         let defines = defined(defines).map_err(syntax)?;
-        for list in std::iter::once(&body).chain(defines.values()) {
-            check::list(list).map_err(syntax)?;
-        }
-        Ok(Self {
+        let parsed = Self {
             source: source.to_owned(),
             body,
             defines,
             missing_key,
             is_strict: false,
-        })
+        };
+        // Go finds functions that do not exist before it executes anything.
+        match parsed.functions().into_iter().find(|name| !functions::is_known(name)) {
+            Some(name) => Err(syntax(format!("function `{name}` is not defined"))),
+            None => Ok(parsed),
+        }
+    }
+
+    /// The names of the functions that it calls, here and in the templates it defines.
+    pub(super) fn functions(&self) -> Vec<&str> {
+        let mut found = Vec::new();
+        for list in std::iter::once(&self.body).chain(self.defines.values()) {
+            calls::functions(list, &mut found);
+        }
+        found
     }
 
     /// Executes the template.
@@ -95,8 +108,8 @@ impl GoTemplate {
 
     fn execute(&self, context: &mut RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
-        heap.set_strict(self.is_strict);
-        Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)
+        heap.strict = self.is_strict;
+        exec::run(heap, (&self.body, &root), &self.defines, self.missing_key)
     }
 }
 

@@ -11,55 +11,38 @@ use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] = [
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-    "Sunday",
-];
+const MONTHS: &str = "January February March April May June July August September October November December";
+const DAYS: &str = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday";
 
-/// What an element of a layout stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LayoutElement {
-    LongMonth,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
     Month,
-    NumberMonth,
-    ZeroMonth,
-    LongDay,
-    WeekDay,
+    Weekday,
     Day,
-    UnderDay,
-    ZeroDay,
-    UnderYearDay,
-    ZeroYearDay,
+    YearDay,
     Hour,
     Hour12,
-    ZeroHour12,
     Minute,
-    ZeroMinute,
     Second,
-    ZeroSecond,
-    LongYear,
+    /// Without the century.
     Year,
-    Pm,
-    LowPm,
+    LongYear,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Padding {
+    None,
+    Blank,
+    Zero,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LayoutElement {
+    /// The whole name, or its first three letters.
+    Name(Field, bool),
+    Number(Field, Padding),
+    /// In capitals or not.
+    AmPm(bool),
     Zone,
     /// `Z` for UTC or not, with or without colons, with minutes or seconds after the hours.
     Offset {
@@ -76,30 +59,31 @@ enum LayoutElement {
 
 /// The elements that their text alone identifies, longer ones first.
 const FIXED: [(&str, LayoutElement); 22] = [
-    ("January", LayoutElement::LongMonth),
-    ("Monday", LayoutElement::LongDay),
-    ("2006", LayoutElement::LongYear),
-    ("002", LayoutElement::ZeroYearDay),
-    ("__2", LayoutElement::UnderYearDay),
+    ("January", LayoutElement::Name(Field::Month, true)),
+    ("Monday", LayoutElement::Name(Field::Weekday, true)),
+    ("2006", LayoutElement::Number(Field::LongYear, Padding::Zero)),
+    ("002", LayoutElement::Number(Field::YearDay, Padding::Zero)),
+    ("__2", LayoutElement::Number(Field::YearDay, Padding::Blank)),
     ("MST", LayoutElement::Zone),
-    ("Jan", LayoutElement::Month),
-    ("Mon", LayoutElement::WeekDay),
-    ("01", LayoutElement::ZeroMonth),
-    ("02", LayoutElement::ZeroDay),
-    ("03", LayoutElement::ZeroHour12),
-    ("04", LayoutElement::ZeroMinute),
-    ("05", LayoutElement::ZeroSecond),
-    ("06", LayoutElement::Year),
-    ("15", LayoutElement::Hour),
-    ("PM", LayoutElement::Pm),
-    ("pm", LayoutElement::LowPm),
-    ("1", LayoutElement::NumberMonth),
-    ("2", LayoutElement::Day),
-    ("3", LayoutElement::Hour12),
-    ("4", LayoutElement::Minute),
-    ("5", LayoutElement::Second),
+    ("Jan", LayoutElement::Name(Field::Month, false)),
+    ("Mon", LayoutElement::Name(Field::Weekday, false)),
+    ("01", LayoutElement::Number(Field::Month, Padding::Zero)),
+    ("02", LayoutElement::Number(Field::Day, Padding::Zero)),
+    ("03", LayoutElement::Number(Field::Hour12, Padding::Zero)),
+    ("04", LayoutElement::Number(Field::Minute, Padding::Zero)),
+    ("05", LayoutElement::Number(Field::Second, Padding::Zero)),
+    ("06", LayoutElement::Number(Field::Year, Padding::Zero)),
+    ("15", LayoutElement::Number(Field::Hour, Padding::Zero)),
+    ("PM", LayoutElement::AmPm(true)),
+    ("pm", LayoutElement::AmPm(false)),
+    ("1", LayoutElement::Number(Field::Month, Padding::None)),
+    ("2", LayoutElement::Number(Field::Day, Padding::None)),
+    ("3", LayoutElement::Number(Field::Hour12, Padding::None)),
+    ("4", LayoutElement::Number(Field::Minute, Padding::None)),
+    ("5", LayoutElement::Number(Field::Second, Padding::None)),
 ];
 
+/// The texts of an offset after its `Z` or `-`, whether they have colons, and how many parts.
 const OFFSETS: [(&str, bool, u8); 5] = [
     ("070000", false, 3),
     ("07:00:00", true, 3),
@@ -118,40 +102,27 @@ fn next(layout: &str) -> Option<(&str, LayoutElement, &str)> {
 }
 
 fn element(rest: &str) -> Option<(LayoutElement, &str)> {
-    if let Some(offset) = offset(rest) {
-        return Some(offset);
-    }
-    if let Some(fraction) = fraction(rest) {
-        return Some(fraction);
+    if let Some(found) = offset(rest).or_else(|| fraction(rest)) {
+        return Some(found);
     }
     // `_2006` is an underscore before a year, not a day.
-    if let Some(after) = rest.strip_prefix("_2")
-        && !rest.starts_with("_2006")
-    {
-        return Some((LayoutElement::UnderDay, after));
+    if let Some(after) = rest.strip_prefix("_2").filter(|after| !after.starts_with("006")) {
+        return Some((LayoutElement::Number(Field::Day, Padding::Blank), after));
     }
     FIXED.iter().find_map(|(text, element)| {
         let after = rest.strip_prefix(text)?;
-        let short = matches!(element, LayoutElement::Month | LayoutElement::WeekDay);
-        let word = short && after.starts_with(|next: char| next.is_ascii_lowercase());
-        (!word).then_some((*element, after))
+        let is_short = matches!(element, LayoutElement::Name(_, false));
+        let is_word = is_short && after.starts_with(|next: char| next.is_ascii_lowercase());
+        (!is_word).then_some((*element, after))
     })
 }
 
 fn offset(rest: &str) -> Option<(LayoutElement, &str)> {
-    let (zulu, inner) = match (rest.strip_prefix('Z'), rest.strip_prefix('-')) {
-        (Some(inner), _) => (true, inner),
-        (None, Some(inner)) => (false, inner),
-        (None, None) => return None,
-    };
-    OFFSETS.iter().find_map(|(text, colon, parts)| {
+    let zulu = rest.starts_with('Z');
+    let inner = rest.strip_prefix(['Z', '-'])?;
+    OFFSETS.into_iter().find_map(|(text, colon, parts)| {
         let after = inner.strip_prefix(text)?;
-        let element = LayoutElement::Offset {
-            zulu,
-            colon: *colon,
-            parts: *parts,
-        };
-        Some((element, after))
+        Some((LayoutElement::Offset { zulu, colon, parts }, after))
     })
 }
 
@@ -162,17 +133,10 @@ fn fraction(rest: &str) -> Option<(LayoutElement, &str)> {
     if after.starts_with(|next: char| next.is_ascii_digit()) {
         return None;
     }
-    let digits = inner.len() - after.len();
-    Some((
-        LayoutElement::Fraction {
-            digits,
-            keep: digit == '0',
-        },
-        after,
-    ))
+    let (digits, keep) = (inner.len() - after.len(), digit == '0');
+    Some((LayoutElement::Fraction { digits, keep }, after))
 }
 
-/// Formats `time` by `layout`.
 pub(super) fn format(time: &Zoned, layout: &str) -> String {
     let mut text = String::new();
     let mut rest = layout;
@@ -187,53 +151,58 @@ pub(super) fn format(time: &Zoned, layout: &str) -> String {
 }
 
 fn write_element(text: &mut String, time: &Zoned, element: LayoutElement) -> std::fmt::Result {
-    let short = |name: &str| name.chars().take(3).collect::<String>();
-    let hour12 = match time.hour() % 12 {
-        0 => 12,
-        hour => hour,
-    };
     match element {
-        LayoutElement::LongMonth => write!(text, "{}", month(time)),
-        LayoutElement::Month => write!(text, "{}", short(month(time))),
-        LayoutElement::NumberMonth => write!(text, "{}", time.month()),
-        LayoutElement::ZeroMonth => write!(text, "{:02}", time.month()),
-        LayoutElement::LongDay => write!(text, "{}", weekday(time)),
-        LayoutElement::WeekDay => write!(text, "{}", short(weekday(time))),
-        LayoutElement::Day => write!(text, "{}", time.day()),
-        LayoutElement::UnderDay => write!(text, "{:2}", time.day()),
-        LayoutElement::ZeroDay => write!(text, "{:02}", time.day()),
-        LayoutElement::UnderYearDay => write!(text, "{:3}", time.day_of_year()),
-        LayoutElement::ZeroYearDay => write!(text, "{:03}", time.day_of_year()),
-        LayoutElement::Hour => write!(text, "{:02}", time.hour()),
-        LayoutElement::Hour12 => write!(text, "{hour12}"),
-        LayoutElement::ZeroHour12 => write!(text, "{hour12:02}"),
-        LayoutElement::Minute => write!(text, "{}", time.minute()),
-        LayoutElement::ZeroMinute => write!(text, "{:02}", time.minute()),
-        LayoutElement::Second => write!(text, "{}", time.second()),
-        LayoutElement::ZeroSecond => write!(text, "{:02}", time.second()),
-        LayoutElement::LongYear => write!(text, "{:04}", time.year()),
-        LayoutElement::Year => write!(text, "{:02}", time.year().rem_euclid(100)),
-        LayoutElement::Pm => write!(text, "{}", if time.hour() >= 12 { "PM" } else { "AM" }),
-        LayoutElement::LowPm => write!(text, "{}", if time.hour() >= 12 { "pm" } else { "am" }),
-        LayoutElement::Zone => write!(text, "{}", zone(time)),
+        LayoutElement::Name(field, is_long) => {
+            let name = match field {
+                Field::Month => MONTHS.split(' ').nth(usize::try_from(time.month() - 1).unwrap_or(0)),
+                _ => DAYS
+                    .split(' ')
+                    .nth(usize::try_from(time.weekday().to_monday_zero_offset()).unwrap_or(0)),
+            };
+            let letters = name.unwrap_or_default().chars();
+            text.extend(letters.take(if is_long { usize::MAX } else { 3 }));
+            Ok(())
+        }
+        LayoutElement::Number(field, padding) => {
+            let number = match field {
+                Field::Month => time.month().into(),
+                Field::Day => time.day().into(),
+                Field::YearDay => time.day_of_year(),
+                Field::Hour => time.hour().into(),
+                Field::Hour12 => (i16::from(time.hour()) + 11) % 12 + 1,
+                Field::Minute => time.minute().into(),
+                Field::Second => time.second().into(),
+                Field::Year => time.year().rem_euclid(100),
+                Field::LongYear => time.year(),
+                Field::Weekday => 0,
+            };
+            let width = digits(field);
+            match padding {
+                Padding::None => write!(text, "{number}"),
+                Padding::Blank => write!(text, "{number:width$}"),
+                Padding::Zero => write!(text, "{number:0width$}"),
+            }
+        }
+        LayoutElement::AmPm(is_upper) => {
+            let name = if time.hour() >= 12 { "PM" } else { "AM" };
+            let lower = name.to_ascii_lowercase();
+            text.write_str(if is_upper { name } else { &lower })
+        }
+        LayoutElement::Zone => {
+            let info = time.time_zone().to_offset_info(time.timestamp());
+            text.write_str(info.abbreviation())
+        }
         LayoutElement::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
         LayoutElement::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
     }
 }
 
-fn month(time: &Zoned) -> &'static str {
-    let index = usize::try_from(time.month() - 1).unwrap_or(0);
-    MONTHS.get(index).copied().unwrap_or_default()
-}
-
-fn weekday(time: &Zoned) -> &'static str {
-    let index = usize::try_from(time.weekday().to_monday_zero_offset()).unwrap_or(0);
-    DAYS.get(index).copied().unwrap_or_default()
-}
-
-fn zone(time: &Zoned) -> String {
-    let info = time.time_zone().to_offset_info(time.timestamp());
-    info.abbreviation().to_owned()
+fn digits(field: Field) -> usize {
+    match field {
+        Field::LongYear => 4,
+        Field::YearDay => 3,
+        _ => 2,
+    }
 }
 
 fn write_offset(text: &mut String, offset: Offset, (zulu, colon, parts): (bool, bool, u8)) -> std::fmt::Result {
@@ -258,15 +227,11 @@ fn write_offset(text: &mut String, offset: Offset, (zulu, colon, parts): (bool, 
 fn write_fraction(text: &mut String, time: &Zoned, digits: usize, keep: bool) -> std::fmt::Result {
     let nanoseconds = format!("{:09}", time.subsec_nanosecond());
     let shown: String = nanoseconds.chars().take(digits).collect();
-    let shown = if keep {
-        shown.as_str()
-    } else {
-        shown.trim_end_matches('0')
-    };
-    if shown.is_empty() {
-        return Ok(());
+    let shown = if keep { &*shown } else { shown.trim_end_matches('0') };
+    match shown {
+        "" => Ok(()),
+        shown => write!(text, ".{shown}"),
     }
-    write!(text, ".{shown}")
 }
 
 /// Formats a time as `%v` does.
@@ -274,12 +239,10 @@ pub(super) fn written(time: &Zoned) -> String {
     format(time, "2006-01-02 15:04:05.999999999 -0700 MST")
 }
 
-/// Go's zero time.
 pub(super) fn zero() -> Option<Zoned> {
     DateTime::constant(1, 1, 1, 0, 0, 0, 0).to_zoned(TimeZone::UTC).ok()
 }
 
-/// Whether it is the zero time.
 pub(super) fn is_zero(time: &Zoned) -> bool {
     zero().is_some_and(|zero| zero.timestamp() == time.timestamp())
 }
@@ -292,7 +255,7 @@ pub(super) fn time_zone(name: &str) -> TimeZone {
     }
 }
 
-/// The fields of a date while it is parsed.
+#[derive(Default)]
 struct ParsedDate {
     year: i16,
     month: i8,
@@ -309,16 +272,9 @@ struct ParsedDate {
 /// Parses `text`; `None` if it does not match `layout`.
 pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
     let mut fields = ParsedDate {
-        year: 0,
         month: 1,
         day: 1,
-        hour: 0,
-        minute: 0,
-        second: 0,
-        nanosecond: 0,
-        afternoon: None,
-        year_day: None,
-        offset: None,
+        ..ParsedDate::default()
     };
     let (mut rest, mut text) = (layout, text);
     while let Some((before, element, after)) = next(rest) {
@@ -326,7 +282,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
         text = read_element(&mut fields, element, text)?;
         rest = after;
         // A fraction may follow the seconds even if the layout has none.
-        let seconds = matches!(element, LayoutElement::Second | LayoutElement::ZeroSecond);
+        let seconds = matches!(element, LayoutElement::Number(Field::Second, _));
         if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
             text = read_fraction(&mut fields, text, None)?;
         }
@@ -363,23 +319,18 @@ fn finished(fields: &ParsedDate) -> Option<Zoned> {
 }
 
 fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t str) -> Option<&'t str> {
-    let (value, rest) = match element {
-        LayoutElement::LongMonth => {
-            return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (fields.month = index, rest).1);
+    let (field, padding) = match element {
+        LayoutElement::Name(field, is_long) => {
+            let length = if is_long { usize::MAX } else { 3 };
+            if field == Field::Weekday {
+                return name(DAYS, length, text).map(|(_, rest)| rest);
+            }
+            let (month, rest) = name(MONTHS, length, text)?;
+            fields.month = month;
+            return Some(rest);
         }
-        LayoutElement::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (fields.month = index, rest).1),
-        LayoutElement::LongDay => return name(&DAYS, usize::MAX, text).map(|(_, rest)| rest),
-        LayoutElement::WeekDay => return name(&DAYS, 3, text).map(|(_, rest)| rest),
-        LayoutElement::Zone => return read_zone(fields, text),
-        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
-        LayoutElement::Fraction { digits, keep } => {
-            return match (keep, text.starts_with(['.', ','])) {
-                (true, _) => read_fraction(fields, text, Some(digits)),
-                (false, true) => read_fraction(fields, text, None),
-                (false, false) => Some(text),
-            };
-        }
-        LayoutElement::Pm | LayoutElement::LowPm => {
+        LayoutElement::Number(field, padding) => (field, padding),
+        LayoutElement::AmPm(_) => {
             let (half, rest) = text.split_at_checked(2)?;
             fields.afternoon = Some(match half {
                 "PM" | "pm" => true,
@@ -388,33 +339,30 @@ fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t s
             });
             return Some(rest);
         }
-        LayoutElement::LongYear => number(text, 4, 4)?,
-        LayoutElement::ZeroYearDay => number(text, 3, 3)?,
-        LayoutElement::UnderYearDay => number(text.trim_start_matches(' '), 1, 3)?,
-        LayoutElement::UnderDay => number(text.strip_prefix(' ').unwrap_or(text), 1, 2)?,
-        LayoutElement::NumberMonth
-        | LayoutElement::Day
-        | LayoutElement::Hour12
-        | LayoutElement::Minute
-        | LayoutElement::Second => number(text, 1, 2)?,
-        LayoutElement::ZeroMonth
-        | LayoutElement::ZeroDay
-        | LayoutElement::Hour
-        | LayoutElement::ZeroHour12
-        | LayoutElement::ZeroMinute
-        | LayoutElement::ZeroSecond
-        | LayoutElement::Year => number(text, 2, 2)?,
+        LayoutElement::Zone => return read_zone(fields, text),
+        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
+        LayoutElement::Fraction { digits, keep: true } => return read_fraction(fields, text, Some(digits)),
+        LayoutElement::Fraction { .. } if text.starts_with(['.', ',']) => return read_fraction(fields, text, None),
+        LayoutElement::Fraction { .. } => return Some(text),
+    };
+    let most = digits(field);
+    let (value, rest) = match (padding, field) {
+        (Padding::Zero, _) => number(text, most, most)?,
+        (Padding::Blank, Field::YearDay) => number(text.trim_start_matches(' '), 1, most)?,
+        (Padding::Blank, _) => number(text.strip_prefix(' ').unwrap_or(text), 1, most)?,
+        (Padding::None, _) => number(text, 1, most)?,
     };
     let small = i8::try_from(value).unwrap_or(i8::MAX);
-    match element {
-        LayoutElement::LongYear => fields.year = value,
-        LayoutElement::Year => fields.year = if value >= 69 { 1900 + value } else { 2000 + value },
-        LayoutElement::ZeroYearDay | LayoutElement::UnderYearDay => fields.year_day = Some(value),
-        LayoutElement::NumberMonth | LayoutElement::ZeroMonth => fields.month = small,
-        LayoutElement::Day | LayoutElement::UnderDay | LayoutElement::ZeroDay => fields.day = small,
-        LayoutElement::Hour | LayoutElement::Hour12 | LayoutElement::ZeroHour12 => fields.hour = small,
-        LayoutElement::Minute | LayoutElement::ZeroMinute => fields.minute = small,
-        _ => fields.second = small,
+    match field {
+        Field::Month => fields.month = small,
+        Field::Day => fields.day = small,
+        Field::YearDay => fields.year_day = Some(value),
+        Field::Hour | Field::Hour12 => fields.hour = small,
+        Field::Minute => fields.minute = small,
+        Field::Second => fields.second = small,
+        Field::Year => fields.year = if value >= 69 { 1900 + value } else { 2000 + value },
+        Field::LongYear => fields.year = value,
+        Field::Weekday => {}
     }
     Some(rest)
 }
@@ -428,8 +376,8 @@ fn number(text: &str, least: usize, most: usize) -> Option<(i16, &str)> {
 }
 
 /// Finds one of `names` by its first `length` letters, and returns its position from 1.
-fn name<'t>(names: &[&str], length: usize, text: &'t str) -> Option<(i8, &'t str)> {
-    (1_i8..).zip(names).find_map(|(index, name)| {
+fn name<'t>(names: &str, length: usize, text: &'t str) -> Option<(i8, &'t str)> {
+    (1_i8..).zip(names.split(' ')).find_map(|(index, name)| {
         let short = name.get(..length.min(name.len()))?;
         let (found, rest) = text.split_at_checked(short.len())?;
         found.eq_ignore_ascii_case(short).then_some((index, rest))
@@ -450,11 +398,8 @@ fn read_offset<'t>(fields: &mut ParsedDate, text: &'t str, (zulu, colon, parts):
         fields.offset = Some(0);
         return Some(rest);
     }
-    let (sign, mut rest) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
-        (Some(rest), _) => (1, rest),
-        (None, Some(rest)) => (-1, rest),
-        (None, None) => return None,
-    };
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let mut rest = text.strip_prefix(['+', '-'])?;
     let mut seconds = 0;
     for (index, scale) in (0..parts).zip([3600, 60, 1]) {
         if index > 0 && colon {
@@ -478,7 +423,6 @@ fn read_fraction<'t>(fields: &mut ParsedDate, text: &'t str, exactly: Option<usi
     Some(rest)
 }
 
-/// A point in time, in UTC.
 pub(super) fn utc(moment: Timestamp) -> Zoned {
     moment.to_zoned(TimeZone::UTC)
 }

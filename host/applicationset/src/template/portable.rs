@@ -7,9 +7,9 @@
 //! string that a decision depends on may have only tokens that both lexers read alike
 //! (`check_source`), and only functions whose results a differential test compares (`check_tree`).
 
-use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
+use gotmpl::parse::{CommandNode, Expr, ListNode, Node, Number, PipeNode};
 
-use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS};
+use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS, listed};
 
 /// The white space that Go accepts within an action and trims beside one.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -19,14 +19,12 @@ const DEPTH: usize = 50;
 const DIGITS: usize = 18;
 
 /// Words that are not functions.
-const KEYWORDS: [&str; 10] = [
-    "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
-];
+const KEYWORDS: &str = "block break continue define else end if range template with";
 
 /// Whether a text names a function that could change parameters, however it is parsed.
 pub(super) fn may_mutate_params(text: &str) -> bool {
     let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    words.any(|word| word == "sortAlpha" || MUTATING_FUNCTIONS.contains(&word))
+    words.any(|word| word == "sortAlpha" || listed(MUTATING_FUNCTIONS, word).is_some())
 }
 
 /// Looks for tokens that the two lexers read differently, and for blocks that the two parsers
@@ -87,7 +85,6 @@ fn after_comment(comment: &str, is_left_trimmed: bool) -> Result<(&str, bool), S
     }
 }
 
-/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenKind {
     /// A keyword or a function.
@@ -126,7 +123,6 @@ struct Token<'t> {
     is_apart: bool,
 }
 
-/// The content of a pair of braces.
 struct Action<'t> {
     tokens: Vec<Token<'t>>,
     rest: &'t str,
@@ -197,15 +193,10 @@ fn token(text: &str) -> Result<(TokenKind, &str), String> {
         letter if is_first(letter) => {
             let rest = word(text);
             let name = text.get(..text.len() - rest.len()).unwrap_or_default();
-            let is_literal = matches!(name, "true" | "false" | "nil");
-            Ok((
-                if is_literal {
-                    TokenKind::Literal
-                } else {
-                    TokenKind::Word
-                },
-                rest,
-            ))
+            match name {
+                "true" | "false" | "nil" => Ok((TokenKind::Literal, rest)),
+                _ => Ok((TokenKind::Word, rest)),
+            }
         }
         other => Err(format!(
             "`{}` within an action; texts, plain whole numbers, names of ASCII letters, `.`, `$`, `|`, `(` and `)` are \
@@ -219,12 +210,10 @@ fn is_first(letter: char) -> bool {
     letter.is_ascii_alphabetic() || letter == '_'
 }
 
-/// The text after a name.
 fn word(text: &str) -> &str {
     text.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// The text after `.a.b`.
 fn fields(mut text: &str) -> &str {
     while let Some(name) = text.strip_prefix('.').filter(|name| name.starts_with(is_first)) {
         text = word(name);
@@ -252,10 +241,8 @@ fn quoted(text: &str) -> Result<(TokenKind, &str), String> {
 
 fn raw(text: &str) -> Result<(TokenKind, &str), String> {
     let (inside, rest) = text.split_once('`').ok_or("a text is not closed")?;
-    match inside
-        .chars()
-        .any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
-    {
+    let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    match inside.contains(is_control) {
         true => Err("a control character in a text".to_owned()),
         false => Ok((TokenKind::Literal, rest)),
     }
@@ -276,7 +263,6 @@ fn number(text: &str) -> Result<(TokenKind, &str), String> {
     }
 }
 
-/// An open block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block<'t> {
     keyword: &'t str,
@@ -303,16 +289,15 @@ impl<'t> Blocks<'t> {
                 self.otherwise(Some(next.text))?;
                 pipeline(pipe, false)
             }
-            (Some("end"), []) => self
-                .0
-                .pop()
-                .map(|_| ())
-                .ok_or_else(|| "`end` closes nothing".to_owned()),
+            (Some("end"), []) => match self.0.pop() {
+                Some(_) => Ok(()),
+                None => Err("`end` closes nothing".to_owned()),
+            },
             (Some("break" | "continue"), []) => {
-                let is_within = self.0.iter().any(|block| block.keyword == "range" && !block.has_else);
-                is_within
-                    .then_some(())
-                    .ok_or_else(|| format!("`{}` outside of `range`", first.text))
+                match self.0.iter().any(|block| block.keyword == "range" && !block.has_else) {
+                    true => Ok(()),
+                    false => Err(format!("`{}` outside of `range`", first.text)),
+                }
             }
             (Some(keyword @ ("define" | "template" | "block")), _) => {
                 Err(format!("`{keyword}`; write the text where it is used"))
@@ -326,10 +311,8 @@ impl<'t> Blocks<'t> {
         if self.0.len() >= DEPTH {
             return Err(format!("blocks nest more than {DEPTH} levels"));
         }
-        self.0.push(Block {
-            keyword,
-            has_else: false,
-        });
+        let has_else = false;
+        self.0.push(Block { keyword, has_else });
         Ok(())
     }
 
@@ -355,18 +338,11 @@ impl<'t> Blocks<'t> {
 
 /// Checks that both parsers read the tokens as the same pipeline.
 fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
+    use TokenKind::{Assign, Comma, Declare, Variable};
     let kinds: Vec<TokenKind> = tokens.iter().map(|token| token.kind).take(4).collect();
     let declared = match (kinds.as_slice(), is_range) {
-        (
-            [
-                TokenKind::Variable,
-                TokenKind::Comma,
-                TokenKind::Variable,
-                TokenKind::Declare,
-            ],
-            true,
-        ) => 4,
-        ([TokenKind::Variable, TokenKind::Declare, ..], _) | ([TokenKind::Variable, TokenKind::Assign, ..], false) => 2,
+        ([Variable, Comma, Variable, Declare], true) => 4,
+        ([Variable, Declare, ..], _) | ([Variable, Assign, ..], false) => 2,
         _ => 0,
     };
     let (names, rest) = tokens.split_at_checked(declared).unwrap_or((&[], tokens));
@@ -388,32 +364,18 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
             TokenKind::Dot | TokenKind::Literal if before == Some(TokenKind::Pipe) => {
                 return Err(format!("`{}` behind `|` is no function", token.text));
             }
-            TokenKind::Word if KEYWORDS.contains(&token.text) => {
+            TokenKind::Word if listed(KEYWORDS, token.text).is_some() => {
                 return Err(format!("`{}` within an action", token.text));
             }
-            TokenKind::Word
-            | TokenKind::Dot
-            | TokenKind::Field
-            | TokenKind::Variable
-            | TokenKind::Literal
-            | TokenKind::Open
-                if is_after && !token.is_apart =>
-            {
-                return Err(format!("no blank before `{}`", token.text));
-            }
-            TokenKind::Open => {
-                depth += 1;
-                if depth > DEPTH {
-                    return Err(format!("parentheses nest more than {DEPTH} levels"));
-                }
-            }
+            TokenKind::Pipe | TokenKind::Close => {}
+            _ if is_after && !token.is_apart => return Err(format!("no blank before `{}`", token.text)),
+            _ => {}
+        }
+        match token.kind {
+            TokenKind::Open if depth >= DEPTH => return Err(format!("parentheses nest more than {DEPTH} levels")),
+            TokenKind::Open => depth += 1,
             TokenKind::Close => depth = depth.checked_sub(1).ok_or("`)` closes nothing")?,
-            TokenKind::Word
-            | TokenKind::Dot
-            | TokenKind::Field
-            | TokenKind::Variable
-            | TokenKind::Literal
-            | TokenKind::Pipe => {}
+            _ => {}
         }
         before = Some(token.kind);
     }
@@ -433,11 +395,8 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
 /// # Errors
 /// What was found.
 pub(super) fn check_tree(body: &ListNode, may_change: bool) -> Result<(), String> {
-    let mut checker = TreeChecker {
-        names: vec!["$"],
-        may_change,
-    };
-    checker.list(body)
+    let names = vec!["$"];
+    TreeChecker { names, may_change }.list(body)
 }
 
 struct TreeChecker<'t> {
@@ -461,7 +420,7 @@ impl<'t> TreeChecker<'t> {
     fn node(&mut self, node: &'t Node) -> Result<(), String> {
         match node {
             Node::Text(_) | Node::Break(_) | Node::Continue(_) => Ok(()),
-            Node::List(list) => self.scoped(|this| this.list(list)),
+            Node::List(list) => self.body(Some(list)),
             Node::Action(action) => {
                 self.commands(&action.pipe)?;
                 self.declare(&action.pipe)
@@ -469,26 +428,24 @@ impl<'t> TreeChecker<'t> {
             Node::If(branch) | Node::With(branch) => self.scoped(|this| {
                 this.commands(&branch.pipe)?;
                 this.declare(&branch.pipe)?;
-                this.branches(branch)
+                this.body(Some(&branch.body))?;
+                this.body(branch.else_body.as_ref())
             }),
             // In Go, what `range` declares holds the whole list in the `else` branch.
             Node::Range(branch) => {
                 self.commands(&branch.pipe)?;
                 self.scoped(|this| {
                     this.declare(&branch.pipe)?;
-                    this.scoped(|this| this.list(&branch.body))
+                    this.body(Some(&branch.body))
                 })?;
-                let other = branch.else_body.as_ref();
-                other.map_or(Ok(()), |list| self.scoped(|this| this.list(list)))
+                self.body(branch.else_body.as_ref())
             }
             Node::Define(_) | Node::Template(_) => Err("`define`, `template` and `block`".to_owned()),
         }
     }
 
-    fn branches(&mut self, branch: &'t BranchNode) -> Result<(), String> {
-        self.scoped(|this| this.list(&branch.body))?;
-        let other = branch.else_body.as_ref();
-        other.map_or(Ok(()), |list| self.scoped(|this| this.list(list)))
+    fn body(&mut self, list: Option<&'t ListNode>) -> Result<(), String> {
+        list.map_or(Ok(()), |list| self.scoped(|this| this.list(list)))
     }
 
     fn declare(&mut self, pipe: &'t PipeNode) -> Result<(), String> {
@@ -503,10 +460,10 @@ impl<'t> TreeChecker<'t> {
     }
 
     fn known(&self, name: &str) -> Result<(), String> {
-        let is_known = self.names.contains(&name);
-        is_known
-            .then_some(())
-            .ok_or_else(|| format!("the variable `{name}` is not declared"))
+        match self.names.contains(&name) {
+            true => Ok(()),
+            false => Err(format!("the variable `{name}` is not declared")),
+        }
     }
 
     fn commands(&mut self, pipe: &'t PipeNode) -> Result<(), String> {
@@ -531,8 +488,8 @@ impl<'t> TreeChecker<'t> {
         match expression {
             Expr::Identifier(_, name) => {
                 let name = name.as_str();
-                let is_equal =
-                    PORTABLE_FUNCTIONS.contains(&name) || (self.may_change && MUTATING_FUNCTIONS.contains(&name));
+                let is_equal = listed(PORTABLE_FUNCTIONS, name).is_some()
+                    || (self.may_change && listed(MUTATING_FUNCTIONS, name).is_some());
                 is_equal.then_some(()).ok_or_else(|| {
                     format!("the function `{name}` is not one of those that are known to give the same there")
                 })

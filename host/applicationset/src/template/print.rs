@@ -1,73 +1,18 @@
-//! Prints values as Go's `fmt` does for `%v`.
-//!
-//! Invariant: the walk through maps that contain themselves is bounded.
+//! Prints values and numbers as Go's `fmt` does for `%v`.
 
-use std::fmt::Write as _;
 use std::rc::Rc;
 
 use super::ExecError;
-use super::layout;
-use super::value::{DEPTH, Heap, Value};
+use super::functions::printf;
+use super::value::{Heap, Value};
 
-/// Formats a value as `%v` does.
 pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
     if let Value::Text(text) = value {
         return Ok(Rc::clone(text));
     }
     let mut text = String::new();
-    show(heap, &mut text, value, 0)?;
+    printf::show(heap, &mut text, value)?;
     Ok(text.into())
-}
-
-/// Appends a value to `text` as `%v` formats it.
-pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth: usize) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
-    let before = text.len();
-    match value {
-        Value::Missing | Value::Nil => text.push_str("<nil>"),
-        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
-        Value::Int(number) | Value::Int64(number) => push_number(text, *number),
-        Value::Float(number) => {
-            heap.refuse_divergent(is_halfway(*number), long_number)?;
-            text.push_str(&general(*number));
-        }
-        Value::Text(inner) => text.push_str(inner),
-        Value::Time(time) => text.push_str(&layout::written(time)),
-        Value::Version(version) => text.push_str(&version.to_string()),
-        Value::List(list) => {
-            text.push('[');
-            for (index, item) in list.items.iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
-                show(heap, text, item, depth + 1)?;
-            }
-            text.push(']');
-            return Ok(());
-        }
-        Value::Map(map) => {
-            text.push_str("map[");
-            for (index, (key, item)) in map.entries().into_iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
-                heap.charge(super::value::size(key.len()))?;
-                text.push_str(&key);
-                text.push(':');
-                show(heap, text, &item, depth + 1)?;
-            }
-            text.push(']');
-            return Ok(());
-        }
-    }
-    heap.charge(super::value::size(text.len() - before))
-}
-
-fn push_number(text: &mut String, number: i64) {
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{number}");
 }
 
 /// The shortest digits of a number and the position of its decimal point: `0.d1d2d3 * 10^point`.
@@ -88,21 +33,15 @@ pub(super) fn is_halfway(number: f64) -> bool {
     number.is_finite() && digits(number).0.len() >= AMBIGUOUS_DIGITS
 }
 
-/// The message for such a number.
 pub(super) fn long_number() -> String {
     format!("a number of {AMBIGUOUS_DIGITS} digits")
 }
 
-/// Numbers without digits.
 pub(super) fn special(number: f64) -> Option<&'static str> {
-    if number.is_nan() {
-        Some("NaN")
-    } else if number == f64::INFINITY {
-        Some("+Inf")
-    } else if number == f64::NEG_INFINITY {
-        Some("-Inf")
-    } else {
-        None
+    match number {
+        f64::INFINITY => Some("+Inf"),
+        f64::NEG_INFINITY => Some("-Inf"),
+        number => number.is_nan().then_some("NaN"),
     }
 }
 

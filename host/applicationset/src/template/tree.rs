@@ -9,16 +9,13 @@ use crate::{TemplateEngine, heap_size};
 /// Maximum nesting of lists and objects in a template.
 const DEPTH: usize = 100;
 
-/// A node.
 #[derive(Debug)]
 pub(super) enum TemplateTree {
-    /// No template, here or below; with its size in bytes.
-    Fixed(Value, u64),
-    /// A string.
+    /// No template, here or below.
+    Fixed(Value),
     Text(StringTemplate),
-    /// A list.
     List(Vec<Self>),
-    /// An object; keys are templates too. Members that are `null` are omitted.
+    /// Keys are templates too. Members that are `null` are omitted.
     Object(Vec<(StringTemplate, Self)>),
 }
 
@@ -51,20 +48,20 @@ impl TemplateTree {
             return Err(Error::Depth { allowed: DEPTH });
         }
         Ok(match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), heap_size::VALUE_BYTES),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone()),
             Value::String(text) => match parse(text, pointer)? {
-                StringTemplate::Plain(text) => {
-                    let bytes = heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES);
-                    Self::Fixed(Value::String(text), bytes)
-                }
-                text @ (StringTemplate::FastTemplate(_) | StringTemplate::GoTemplate(_)) => Self::Text(text),
+                StringTemplate::Plain(text) => Self::Fixed(Value::String(text)),
+                text => Self::Text(text),
             },
             Value::Array(items) => {
                 let mut parsed = Vec::with_capacity(items.len());
                 for (index, item) in items.iter().enumerate() {
                     parsed.push(Self::child(item, parse, (pointer, depth), &index.to_string())?);
                 }
-                fixed_list(parsed)
+                match parsed.iter().all(|item| matches!(item, Self::Fixed(_))) {
+                    true => Self::Fixed(parsed.into_iter().filter_map(Self::into_fixed).collect()),
+                    false => Self::List(parsed),
+                }
             }
             Value::Object(fields) => {
                 let mut parsed = Vec::with_capacity(fields.len());
@@ -72,9 +69,24 @@ impl TemplateTree {
                     let name = parse(key, pointer)?;
                     parsed.push((name, Self::child(value, parse, (pointer, depth), key)?));
                 }
-                fixed_object(parsed)
+                let is_fixed = |(key, value): &_| matches!((key, value), (StringTemplate::Plain(_), Self::Fixed(_)));
+                match parsed.iter().all(is_fixed) {
+                    true => {
+                        let fixed = parsed.into_iter();
+                        let fixed = fixed.filter_map(|(key, value)| Some((key.into_plain()?, value.into_fixed()?)));
+                        Self::Fixed(Value::Object(fixed.collect()))
+                    }
+                    false => Self::Object(parsed),
+                }
             }
         })
+    }
+
+    fn into_fixed(self) -> Option<Value> {
+        match self {
+            Self::Fixed(value) => Some(value),
+            _ => None,
+        }
     }
 
     fn child(
@@ -91,34 +103,27 @@ impl TemplateTree {
         parsed
     }
 
-    /// Renders with parameters.
-    ///
     /// # Errors
     /// Those of rendering a string.
     pub(super) fn render(&self, context: &mut RenderContext<'_>) -> Result<Value, Error> {
+        let budget = context.budget;
         Ok(match self {
-            Self::Fixed(value, bytes) => {
-                context.budget().charge_bytes(*bytes)?;
+            Self::Fixed(value) => {
+                budget.charge_bytes(heap_size::of(value))?;
                 value.clone()
             }
             // The characters are charged where they are made.
             Self::Text(text) => {
-                context.budget().charge_bytes(heap_size::STRING_BYTES)?;
+                budget.charge_bytes(heap_size::STRING_BYTES)?;
                 Value::String(text.render(context)?)
             }
             Self::List(items) => {
-                context.budget().charge_bytes(heap_size::VALUE_BYTES)?;
-                Value::Array(
-                    items
-                        .iter()
-                        .map(|item| item.render(context))
-                        .collect::<Result<_, _>>()?,
-                )
+                budget.charge_bytes(heap_size::VALUE_BYTES)?;
+                let items = items.iter().map(|item| item.render(context));
+                Value::Array(items.collect::<Result<_, _>>()?)
             }
             Self::Object(fields) => {
-                context
-                    .budget()
-                    .charge_bytes(heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES))?;
+                budget.charge_bytes(heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES))?;
                 let mut object = Map::new();
                 for (key, value) in fields {
                     let value = value.render(context)?;
@@ -128,39 +133,4 @@ impl TemplateTree {
             }
         })
     }
-}
-
-/// A list that only has fixed nodes is fixed.
-fn fixed_list(items: Vec<TemplateTree>) -> TemplateTree {
-    if !items.iter().all(|item| matches!(item, TemplateTree::Fixed(_, _))) {
-        return TemplateTree::List(items);
-    }
-    let mut total = heap_size::VALUE_BYTES;
-    let mut values = Vec::with_capacity(items.len());
-    for item in items {
-        if let TemplateTree::Fixed(value, bytes) = item {
-            total = total.saturating_add(bytes);
-            values.push(value);
-        }
-    }
-    TemplateTree::Fixed(Value::Array(values), total)
-}
-
-/// An object that only has fixed keys and nodes is fixed.
-fn fixed_object(fields: Vec<(StringTemplate, TemplateTree)>) -> TemplateTree {
-    let fixed = |(key, value): &(StringTemplate, TemplateTree)| {
-        matches!((key, value), (StringTemplate::Plain(_), TemplateTree::Fixed(_, _)))
-    };
-    if !fields.iter().all(fixed) {
-        return TemplateTree::Object(fields);
-    }
-    let mut total = heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES);
-    let mut object = Map::new();
-    for field in fields {
-        if let (StringTemplate::Plain(key), TemplateTree::Fixed(value, bytes)) = field {
-            total = total.saturating_add(bytes).saturating_add(heap_size::text(&key));
-            object.insert(key, value);
-        }
-    }
-    TemplateTree::Fixed(Value::Object(object), total)
 }

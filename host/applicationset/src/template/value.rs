@@ -19,7 +19,7 @@ use crate::GenerationBudget;
 /// Maximum memory that one render may allocate for computed values, in bytes.
 const MEMORY_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum nesting of lists and maps.
-pub(super) const DEPTH: usize = 100;
+const DEPTH: usize = 100;
 /// Number of steps between two checks of the deadline.
 const STEPS_PER_DEADLINE_CHECK: u64 = 256;
 /// Maximum number of steps of one render.
@@ -44,7 +44,6 @@ pub(super) enum ElementType {
     List,
 }
 
-/// An immutable list.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) element_type: ElementType,
@@ -64,7 +63,6 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// The value of `key`.
     pub(super) fn get(&self, key: &str) -> Option<Value> {
         self.cells.borrow().get(key).cloned()
     }
@@ -72,19 +70,14 @@ impl Map {
     /// All entries, sorted by key.
     pub(super) fn entries(&self) -> Vec<(Rc<str>, Value)> {
         let cells = self.cells.borrow();
-        cells
-            .iter()
-            .map(|(key, value)| (Rc::clone(key), value.clone()))
-            .collect()
+        let entries = cells.iter().map(|(key, value)| (Rc::clone(key), value.clone()));
+        entries.collect()
     }
 
-    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.cells.borrow().len()
     }
 
-    /// Removes `key`.
-    ///
     /// # Errors
     /// The map belongs to the parameters.
     pub(super) fn remove(&self, key: &str) -> Result<(), ExecError> {
@@ -95,8 +88,6 @@ impl Map {
         Ok(())
     }
 
-    /// Checks that the map may be changed.
-    ///
     /// SECURITY: all strings of a template share the parameters, and Argo CD renders them in its
     /// own order. A change that one of them made would be visible to others there and not here.
     fn check_mutable(&self) -> Result<(), ExecError> {
@@ -107,7 +98,6 @@ impl Map {
         Ok(())
     }
 
-    /// Whether both are the same map.
     pub(super) fn ptr_eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.cells, &other.cells)
     }
@@ -118,26 +108,19 @@ impl Map {
     }
 }
 
-/// A value in a template.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// No value at all: a missing key.
     Missing,
     /// An explicit `nil`.
     Nil,
-    /// `bool`.
     Bool(bool),
-    /// `int`.
     Int(i64),
-    /// `int64`.
     Int64(i64),
     /// `float64`: every number in parameters.
     Float(f64),
-    /// `string`.
     Text(Rc<str>),
-    /// A slice.
     List(Rc<List>),
-    /// A map with string keys.
     Map(Map),
     /// `time.Time`.
     Time(Rc<Zoned>),
@@ -172,19 +155,14 @@ impl Value {
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Missing | Self::Nil => "invalid",
-            Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
-            Self::Int64(_) => "int64",
-            Self::Float(_) => "float64",
-            Self::Text(_) => "string",
             Self::List(_) => "slice",
             Self::Map(_) => "map",
             Self::Time(_) => "struct",
             Self::Version(_) => "ptr",
+            scalar => scalar.type_name(),
         }
     }
 
-    /// Whether it is `nil` or missing.
     pub(super) fn is_nil(&self) -> bool {
         matches!(self, Self::Missing | Self::Nil)
     }
@@ -202,22 +180,6 @@ impl Value {
             Self::Time(_) | Self::Version(_) => true,
         }
     }
-
-    fn depth(&self) -> usize {
-        match self {
-            Self::List(list) => list.depth,
-            Self::Missing
-            | Self::Nil
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Int64(_)
-            | Self::Float(_)
-            | Self::Text(_)
-            | Self::Map(_)
-            | Self::Time(_)
-            | Self::Version(_) => 0,
-        }
-    }
 }
 
 /// The values of one render, and its remaining limits.
@@ -228,11 +190,11 @@ pub(super) struct Heap<'a> {
     /// Whether the parameters are being made, so that new maps are read-only.
     building_params: bool,
     /// Whether functions refuse input that Argo CD's could treat differently.
-    strict: bool,
+    pub(super) strict: bool,
     /// Every map of this render. They are emptied one after the other at the end, so that maps
     /// that contain themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
-    /// Compiled expressions, by their pattern.
+    /// Small compiled expressions, by their pattern; at most [`EXPRESSIONS`].
     expressions: BTreeMap<Rc<str>, Rc<Regex>>,
 }
 
@@ -246,7 +208,6 @@ impl Drop for Heap<'_> {
 }
 
 impl<'a> Heap<'a> {
-    /// An empty heap.
     pub(super) fn new(budget: &'a GenerationBudget) -> Self {
         Self {
             budget,
@@ -259,11 +220,6 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Sets whether functions refuse input that Argo CD's could treat differently.
-    pub(super) fn set_strict(&mut self, strict: bool) {
-        self.strict = strict;
-    }
-
     /// Refuses what Argo CD could treat differently, if that matters here.
     pub(super) fn refuse_divergent(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
         match self.strict && differs {
@@ -272,12 +228,10 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// An expression that was already compiled.
     pub(super) fn expression(&self, pattern: &str) -> Option<Rc<Regex>> {
         self.expressions.get(pattern).cloned()
     }
 
-    /// Keeps a small compiled expression; at most [`EXPRESSIONS`] are kept.
     pub(super) fn keep_expression(&mut self, pattern: &Rc<str>, compiled: &Rc<Regex>) {
         if self.expressions.len() >= EXPRESSIONS {
             self.expressions.clear();
@@ -285,11 +239,10 @@ impl<'a> Heap<'a> {
         self.expressions.insert(Rc::clone(pattern), Rc::clone(compiled));
     }
 
-    /// Counts a step of work.
     pub(super) fn step(&mut self) -> Result<(), ExecError> {
         self.steps += 1;
         if self.steps > STEPS {
-            return Err(ExecError::Steps { allowed: STEPS });
+            return Err(ExecError::Limit(format!("it takes more than {STEPS} steps")));
         }
         if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
             self.budget.check_deadline()?;
@@ -307,20 +260,14 @@ impl<'a> Heap<'a> {
         self.step()
     }
 
-    /// Checks the deadline.
     pub(super) fn check_deadline(&self) -> Result<(), ExecError> {
         Ok(self.budget.check_deadline()?)
     }
 
     /// Charges `bytes` before they are allocated.
     pub(super) fn charge(&mut self, bytes: u64) -> Result<(), ExecError> {
+        self.check_available(bytes)?;
         self.memory = self.memory.saturating_add(bytes);
-        if self.memory > MEMORY_BYTES {
-            return Err(ExecError::Memory {
-                observed: self.memory,
-                allowed: MEMORY_BYTES,
-            });
-        }
         self.step()
     }
 
@@ -331,17 +278,14 @@ impl<'a> Heap<'a> {
 
     /// Checks that `bytes` would fit, without charging them.
     pub(super) fn check_available(&self, bytes: u64) -> Result<(), ExecError> {
-        let wanted = self.memory.saturating_add(bytes);
-        if wanted > MEMORY_BYTES {
-            return Err(ExecError::Memory {
-                observed: wanted,
-                allowed: MEMORY_BYTES,
-            });
+        let observed = self.memory.saturating_add(bytes);
+        if observed > MEMORY_BYTES {
+            let text = format!("it needs {observed} bytes of memory or more, at most {MEMORY_BYTES} are allowed");
+            return Err(ExecError::Limit(text));
         }
         Ok(())
     }
 
-    /// Makes a string.
     pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
         let text = text.into();
         self.charge(size(text.len()) + CELL_BYTES)?;
@@ -367,22 +311,24 @@ impl<'a> Heap<'a> {
         self.text(text)
     }
 
-    /// Makes a list.
     pub(super) fn list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(element_type, items, false)
     }
 
-    /// Makes a list that shares memory with another one in Go.
-    pub(super) fn shared_list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
-        self.list_as(element_type, items, true)
-    }
-
-    fn list_as(&mut self, element_type: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
+    /// - `shared`: as [`List::shared`].
+    pub(super) fn list_as(
+        &mut self,
+        element_type: ElementType,
+        items: Vec<Value>,
+        shared: bool,
+    ) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
-        let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
-        if depth > DEPTH {
-            return Err(ExecError::Depth { allowed: DEPTH });
-        }
+        let depths = items.iter().map(|item| match item {
+            Value::List(list) => list.depth,
+            _ => 0,
+        });
+        let depth = 1 + depths.max().unwrap_or(0);
+        check_depth(depth)?;
         // A missing value becomes `nil` once something contains it.
         let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
         let items = items.into_iter().map(nil).collect();
@@ -394,16 +340,12 @@ impl<'a> Heap<'a> {
         })))
     }
 
-    /// Makes a list of strings.
     pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, ExecError> {
-        let mut texts = Vec::new();
-        for item in items {
-            texts.push(self.text(item)?);
-        }
+        let texts = items.into_iter().map(|item| self.text(item));
+        let texts = texts.collect::<Result<_, _>>()?;
         self.list(ElementType::Text, texts)
     }
 
-    /// Makes an empty map.
     pub(super) fn map(&mut self, element_type: ElementType) -> Result<Map, ExecError> {
         self.charge(CELL_BYTES)?;
         let map = Map {
@@ -415,8 +357,6 @@ impl<'a> Heap<'a> {
         Ok(map)
     }
 
-    /// Puts a value into a map.
-    ///
     /// # Errors
     /// A limit is exceeded, or the map belongs to the parameters.
     pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
@@ -437,14 +377,15 @@ impl<'a> Heap<'a> {
             Json::Number(number) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
             Json::String(text) => self.text(text.as_str())?,
             Json::Array(items) => {
-                let mut list = Vec::with_capacity(items.len());
-                for item in items {
-                    list.push(self.json(item)?);
-                }
+                let list = self.json_items(items)?;
                 self.list(ElementType::Any, list)?
             }
             Json::Object(fields) => Value::Map(self.fields(fields)?),
         })
+    }
+
+    fn json_items(&mut self, items: &[Json]) -> Result<Vec<Value>, ExecError> {
+        items.iter().map(|item| self.json(item)).collect()
     }
 
     /// Converts the parameters. Neither they nor what they contain can be changed.
@@ -455,7 +396,6 @@ impl<'a> Heap<'a> {
         made.map(Value::Map)
     }
 
-    /// Converts a JSON object to a map.
     fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
         let (map, origin) = (self.map(ElementType::Any)?, params_origin(fields));
         for (key, value) in fields {
@@ -480,14 +420,10 @@ impl<'a> Heap<'a> {
     /// Converts a list that is `[]string` in Argo CD if its generators made it: `sortAlpha` sorts
     /// it in place.
     fn texts_of(&mut self, items: &[Json]) -> Result<Value, ExecError> {
-        let mut list = Vec::with_capacity(items.len());
-        for item in items {
-            list.push(self.json(item)?);
-        }
-        self.shared_list(ElementType::Any, list)
+        let list = self.json_items(items)?;
+        self.list_as(ElementType::Any, list, true)
     }
 
-    /// Converts labels and annotations.
     fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
         let map = self.map(ElementType::Any)?;
         for (key, part) in parts {
@@ -502,12 +438,10 @@ impl<'a> Heap<'a> {
 
     /// Converts to a `map[string]string`, if all values are strings.
     fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let element_type = if fields.values().all(Json::is_string) {
-            ElementType::Text
-        } else {
-            ElementType::Any
-        };
-        let map = self.map(element_type)?;
+        let map = self.map(match fields.values().all(Json::is_string) {
+            true => ElementType::Text,
+            false => ElementType::Any,
+        })?;
         for (key, value) in fields {
             let value = self.json(value)?;
             self.put(&map, key.as_str(), value)?;
@@ -535,6 +469,14 @@ pub(crate) fn params_origin(fields: &serde_json::Map<String, Json>) -> ParamsOri
         (true, _) => ParamsOrigin::Clusters,
         (false, Some(_)) => ParamsOrigin::Git,
         (false, None) => ParamsOrigin::Others,
+    }
+}
+
+/// Checks the nesting of a value, since a map may contain itself.
+pub(super) fn check_depth(depth: usize) -> Result<(), ExecError> {
+    match depth > DEPTH {
+        true => Err(ExecError::Limit(format!("its values nest more than {DEPTH} levels"))),
+        false => Ok(()),
     }
 }
 

@@ -39,7 +39,6 @@ static ONE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// A version.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) major: u64,
@@ -47,7 +46,7 @@ pub(super) struct Version {
     pub(super) patch: u64,
     pub(super) prerelease: String,
     pub(super) metadata: String,
-    /// The text it was parsed from.
+    /// As it was written.
     pub(super) original: String,
 }
 
@@ -104,30 +103,18 @@ fn part<'t>(found: &Captures<'t>, name: &str) -> &'t str {
     found.name(name).map_or("", |part| part.as_str())
 }
 
+/// A part of a prerelease; numbers come before other texts.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'t> {
+    Number(u64),
+    Text(&'t str),
+}
+
 fn order_prereleases(left: &str, right: &str) -> Ordering {
-    match (left.is_empty(), right.is_empty()) {
-        (true, true) => return Ordering::Equal,
-        (true, false) => return Ordering::Greater,
-        (false, true) => return Ordering::Less,
-        (false, false) => {}
-    }
-    let (mut left, mut right) = (left.split('.'), right.split('.'));
-    loop {
-        let order = match (left.next(), right.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(left), Some(right)) => match (left.parse::<u64>(), right.parse::<u64>()) {
-                (Ok(left), Ok(right)) => left.cmp(&right),
-                (Ok(_), Err(_)) => Ordering::Less,
-                (Err(_), Ok(_)) => Ordering::Greater,
-                (Err(_), Err(_)) => left.cmp(right),
-            },
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
-    }
+    let part = |text| str::parse(text).map_or(Part::Text(text), Part::Number);
+    // No prerelease comes after all of them.
+    let is_last = left.is_empty().cmp(&right.is_empty());
+    is_last.then_with(|| left.split('.').map(part).cmp(right.split('.').map(part)))
 }
 
 /// Which of the three numbers are wildcards (`1.x`, `1`).
@@ -140,8 +127,8 @@ enum WildcardLevel {
 }
 
 #[derive(Debug)]
-struct Constraint<'t> {
-    operator: &'t str,
+struct Constraint {
+    operator: String,
     bound: Version,
     wildcards: WildcardLevel,
 }
@@ -150,22 +137,14 @@ struct Constraint<'t> {
 pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
     let groups = read_range(range)?;
     let version = Version::read(version)?;
-    let mut any = false;
-    for group in groups {
-        let constraints = group
-            .iter()
-            .map(|text| read_constraint(text))
-            .collect::<Result<Vec<_>, _>>()?;
-        any |= satisfies_all(&constraints, &version);
-    }
-    Ok(any)
+    Ok(groups.iter().any(|group| satisfies_all(group, &version)))
 }
 
 /// Whether a text is a range of versions, and not a version itself.
 ///
 /// Source: Argo CD, `util/versions`, `IsConstraint`.
 pub(crate) fn is_range(text: &str) -> bool {
-    Version::read(text).is_err() && read_range(text).is_ok_and(|groups| read_constraints(&groups).is_some())
+    Version::read(text).is_err() && read_range(text).is_ok()
 }
 
 /// The tag with the highest version in a range; `None` if the text is a version itself or not a
@@ -178,7 +157,6 @@ pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> O
         return None;
     }
     let groups = read_range(range).ok()?;
-    let groups = read_constraints(&groups)?;
     let mut highest: Option<(Version, &str)> = None;
     for tag in tags.filter(|tag| captures(&VERSION, tag).is_some()) {
         let version = Version::read(tag).ok()?;
@@ -190,17 +168,8 @@ pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> O
     highest.map(|(_, tag)| tag)
 }
 
-fn read_constraints(groups: &[Vec<String>]) -> Option<Vec<Vec<Constraint<'_>>>> {
-    let mut all = Vec::with_capacity(groups.len());
-    for group in groups {
-        let constraints: Option<Vec<Constraint<'_>>> = group.iter().map(|text| read_constraint(text).ok()).collect();
-        all.push(constraints?);
-    }
-    Some(all)
-}
-
 /// Whether a version satisfies all constraints. A prerelease satisfies only ranges that name one.
-fn satisfies_all(constraints: &[Constraint<'_>], version: &Version) -> bool {
+fn satisfies_all(constraints: &[Constraint], version: &Version) -> bool {
     let prerelease = constraints
         .iter()
         .any(|constraint| !constraint.bound.prerelease.is_empty());
@@ -208,7 +177,7 @@ fn satisfies_all(constraints: &[Constraint<'_>], version: &Version) -> bool {
         && constraints.iter().all(|constraint| constraint.is_satisfied_by(version))
 }
 
-fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
+fn read_range(range: &str) -> Result<Vec<Vec<Constraint>>, ExecError> {
     let wrong = |text: &str| exec_error(format!("improper constraint: {text}"));
     let pattern = |lock: &'static LazyLock<Option<Regex>>| lock.as_ref().ok_or_else(|| wrong(range));
     let (hyphen, group, each) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&EACH)?);
@@ -219,12 +188,14 @@ fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
             if !group.is_match(text) {
                 return Err(wrong(text));
             }
-            Ok(each.find_iter(text).map(|found| found.as_str().to_owned()).collect())
+            each.find_iter(text)
+                .map(|found| read_constraint(found.as_str()))
+                .collect()
         })
         .collect()
 }
 
-fn read_constraint(text: &str) -> Result<Constraint<'_>, ExecError> {
+fn read_constraint(text: &str) -> Result<Constraint, ExecError> {
     let wrong = || exec_error(format!("improper constraint: {text}"));
     let found = captures(&ONE, text).ok_or_else(wrong)?;
     let is_wildcard = |part: &str| matches!(part, "" | "x" | "X" | "*");
@@ -238,23 +209,20 @@ fn read_constraint(text: &str) -> Result<Constraint<'_>, ExecError> {
     } else {
         (WildcardLevel::Nothing, format!("{major}.{minor}.{patch}"))
     };
-    let prerelease = part(&found, "pre");
-    let tail = if prerelease.is_empty() {
-        String::new()
-    } else {
-        format!("-{prerelease}")
-    };
+    let tail = found
+        .name("pre")
+        .map_or_else(String::new, |pre| format!("-{}", pre.as_str()));
     Ok(Constraint {
-        operator: part(&found, "operator"),
+        operator: part(&found, "operator").to_owned(),
         bound: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
         wildcards,
     })
 }
 
-impl Constraint<'_> {
+impl Constraint {
     fn is_satisfied_by(&self, version: &Version) -> bool {
         let order = version.order(&self.bound);
-        match self.operator {
+        match self.operator.as_str() {
             "" | "=" if self.wildcards == WildcardLevel::Nothing => order.is_eq(),
             "" | "=" | "~" | "~>" => self.tilde(version),
             "!=" => self.differs(version),
@@ -271,36 +239,29 @@ impl Constraint<'_> {
         let major = version.major != self.bound.major;
         let minor = version.minor != self.bound.minor;
         match self.wildcards {
-            WildcardLevel::Nothing => !version.order(&self.bound).is_eq(),
-            WildcardLevel::All => {
-                major || minor || version.patch != self.bound.patch || !version.order(&self.bound).is_eq()
-            }
+            WildcardLevel::Nothing | WildcardLevel::All => !version.order(&self.bound).is_eq(),
             WildcardLevel::Minor => major,
             WildcardLevel::Patch => {
-                major || minor || order_prereleases(&version.prerelease, &self.bound.prerelease) != Ordering::Equal
+                major || minor || order_prereleases(&version.prerelease, &self.bound.prerelease).is_ne()
             }
         }
     }
 
     fn above(&self, version: &Version) -> bool {
-        match (self.wildcards, version.major.cmp(&self.bound.major)) {
-            (WildcardLevel::Nothing | WildcardLevel::All, _) => version.order(&self.bound).is_gt(),
-            (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Greater) => true,
-            (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Less) | (WildcardLevel::Minor, Ordering::Equal) => {
-                false
-            }
-            (WildcardLevel::Patch, Ordering::Equal) => version.minor > self.bound.minor,
+        match self.wildcards {
+            WildcardLevel::Nothing | WildcardLevel::All => version.order(&self.bound).is_gt(),
+            WildcardLevel::Minor => version.major > self.bound.major,
+            WildcardLevel::Patch => (version.major, version.minor) > (self.bound.major, self.bound.minor),
         }
     }
 
     fn at_most(&self, version: &Version) -> bool {
-        if self.wildcards == WildcardLevel::Nothing {
-            return version.order(&self.bound).is_le();
-        }
-        match version.major.cmp(&self.bound.major) {
-            Ordering::Greater => false,
-            Ordering::Equal => version.minor <= self.bound.minor || self.wildcards == WildcardLevel::Minor,
-            Ordering::Less => true,
+        match self.wildcards {
+            WildcardLevel::Nothing => version.order(&self.bound).is_le(),
+            WildcardLevel::Minor => version.major <= self.bound.major,
+            WildcardLevel::Patch | WildcardLevel::All => {
+                (version.major, version.minor) <= (self.bound.major, self.bound.minor)
+            }
         }
     }
 

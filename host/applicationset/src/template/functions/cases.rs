@@ -1,35 +1,44 @@
 //! Template functions for upper and lower case, words and names.
 
 use super::strings::{lower, upper};
-use super::{Args, FunctionEntry};
+use super::{Args, Signature, VARIADIC};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("title", 1, 1, |heap, args| ascii(heap, args, title)),
-    ("untitle", 1, 1, |heap, args| ascii(heap, args, untitle)),
-    ("initials", 1, 1, |heap, args| ascii(heap, args, initials)),
-    ("swapcase", 1, 1, |heap, args| ascii(heap, args, swap)),
-    ("snakecase", 1, 1, |heap, args| words(heap, args, '_')),
-    ("kebabcase", 1, 1, |heap, args| words(heap, args, '-')),
-    ("camelcase", 1, 1, |heap, args| ascii(heap, args, pascal)),
-    ("normalize", 1, 1, |heap, args| heap.text(normalize(args.text(0)?))),
-    ("slugify", 0, super::VARIADIC, slugify),
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "slugify"),
+    (
+        1,
+        1,
+        "camelcase initials kebabcase normalize snakecase swapcase title untitle",
+    ),
 ];
 
-fn ascii(heap: &mut Heap<'_>, args: &Args<'_>, change: fn(&str) -> String) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let change: fn(&str) -> String = match args.name {
+        "camelcase" => pascal,
+        "initials" => initials,
+        "kebabcase" => return words(heap, args, '-'),
+        "normalize" => return heap.text(normalize(args.text(0)?)),
+        "slugify" => return slugify(heap, args),
+        "snakecase" => return words(heap, args, '_'),
+        "swapcase" => swap,
+        "title" => |text| first_letters(text, (separates, upper)),
+        "untitle" => |text| first_letters(text, (char::is_whitespace, lower)),
+        _ => return Err(args.unknown()),
+    };
     let text = args.ascii(heap, 0)?;
     heap.text(change(text))
 }
 
-fn title(text: &str) -> String {
+/// Changes the first letter and each one after a separator.
+fn first_letters(text: &str, (separates, change): (fn(char) -> bool, fn(char) -> char)) -> String {
     let mut apart = true;
-    text.chars()
-        .map(|letter| {
-            let first = std::mem::replace(&mut apart, separates(letter));
-            if first { upper(letter) } else { letter }
-        })
-        .collect()
+    let letters = text.chars().map(|letter| {
+        let first = std::mem::replace(&mut apart, separates(letter));
+        if first { change(letter) } else { letter }
+    });
+    letters.collect()
 }
 
 fn separates(letter: char) -> bool {
@@ -39,22 +48,13 @@ fn separates(letter: char) -> bool {
     !letter.is_alphanumeric() && letter.is_whitespace()
 }
 
-fn untitle(text: &str) -> String {
-    let mut apart = true;
-    text.chars()
-        .map(|letter| {
-            let first = std::mem::replace(&mut apart, letter.is_whitespace());
-            if first { lower(letter) } else { letter }
-        })
-        .collect()
-}
-
 fn initials(text: &str) -> String {
     text.split_whitespace().filter_map(|word| word.chars().next()).collect()
 }
 
 fn swap(text: &str) -> String {
-    text.chars()
+    let letters = text.chars();
+    letters
         .map(|letter| {
             if letter.is_uppercase() {
                 lower(letter)
@@ -79,8 +79,7 @@ fn pascal(text: &str) -> String {
     let Some(first) = letters.next() else { return made };
     let mut in_capitals = first.is_uppercase();
     let mut held = upper(first);
-    for letter in letters {
-        let mut letter = letter;
+    for mut letter in letters {
         match (connects(held), connects(letter)) {
             (true, true) => made.push(held),
             (true, false) => {
@@ -88,10 +87,9 @@ fn pascal(text: &str) -> String {
                 letter = upper(letter);
             }
             (false, _) => {
-                if in_capitals && letter.is_uppercase() {
+                in_capitals &= letter.is_uppercase();
+                if in_capitals {
                     letter = lower(letter);
-                } else {
-                    in_capitals = false;
                 }
                 made.push(held);
             }
@@ -102,7 +100,12 @@ fn pascal(text: &str) -> String {
     made
 }
 
-/// The class of a run of characters.
+fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, ExecError> {
+    let text = args.ascii(heap, 0)?;
+    heap.fits(text.len(), 8)?;
+    heap.text(joined(text, connector))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CharClass {
     Nothing,
@@ -165,17 +168,11 @@ fn run(text: &str) -> (CharClass, &str, &str) {
     (first_kind, word, rest)
 }
 
-fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, ExecError> {
-    let text = args.ascii(heap, 0)?;
-    heap.fits(text.len(), 8)?;
-    heap.text(joined(text, connector))
-}
-
 fn push(made: &mut String, kind: CharClass, word: &str, connector: char) {
     match kind {
         CharClass::Connector => made.extend(word.chars().map(|_| connector)),
         CharClass::Upper | CharClass::Letters => made.extend(word.chars().map(lower)),
-        CharClass::Nothing | CharClass::Number | CharClass::Punctuation | CharClass::Other => made.push_str(word),
+        _ => made.push_str(word),
     }
 }
 
@@ -191,41 +188,32 @@ fn joined(text: &str, connector: char) -> String {
         }
         let (before, before_word) = (this, word);
         (this, word, rest) = run(rest);
-        match before {
-            CharClass::Number => {
-                while matches!(this, CharClass::Letters | CharClass::Number) {
-                    push(&mut made, this, word, connector);
-                    (this, word, rest) = run(rest);
-                }
-                if this != CharClass::Nothing && breaks(this) {
-                    made.push(connector);
-                }
+        let is_number = match before {
+            CharClass::Number => true,
+            CharClass::Connector => {
+                push(&mut made, before, before_word, connector);
+                false
             }
-            CharClass::Connector => push(&mut made, before, before_word, connector),
-            CharClass::Punctuation => {}
-            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other
-                if this != CharClass::Number =>
-            {
-                if breaks(this) {
-                    made.push(connector);
-                }
+            CharClass::Punctuation => false,
+            _ if this != CharClass::Number => {
+                made.extend(breaks(this).then_some(connector));
+                false
             }
-            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other if rest.is_empty() => {}
-            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other => {
+            _ if rest.is_empty() => false,
+            _ => {
                 let number = word;
                 (this, word, rest) = run(rest);
-                if this == CharClass::Letters {
-                    made.push(connector);
-                }
-                push(&mut made, CharClass::Number, number, connector);
-                while matches!(this, CharClass::Letters | CharClass::Number) {
-                    push(&mut made, this, word, connector);
-                    (this, word, rest) = run(rest);
-                }
-                if this != CharClass::Nothing && breaks(this) {
-                    made.push(connector);
-                }
+                made.extend((this == CharClass::Letters).then_some(connector));
+                made.push_str(number);
+                true
             }
+        };
+        if is_number {
+            while matches!(this, CharClass::Letters | CharClass::Number) {
+                push(&mut made, this, word, connector);
+                (this, word, rest) = run(rest);
+            }
+            made.extend((this != CharClass::Nothing && breaks(this)).then_some(connector));
         }
     }
     push(&mut made, this, word, connector);

@@ -6,90 +6,81 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::value::{DEPTH, ElementType};
 use super::json::{self, Style};
-use super::{Args, FunctionEntry, write_yaml};
-use crate::template::value::{Heap, Value, size};
-use crate::template::{ExecError, layout};
+use super::{Args, Signature, write_yaml};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 use crate::{json as counted, yaml};
 
-const COMPACT: Style = Style {
-    pretty: false,
-    html: true,
-};
-const PRETTY: Style = Style {
-    pretty: true,
-    html: true,
-};
-const RAW: Style = Style {
-    pretty: false,
-    html: false,
-};
-
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("b64enc", 1, 1, |heap, args| {
-        let text = args.text(0)?;
-        heap.fits(text.len(), 2)?;
-        heap.text(STANDARD.encode(text.as_bytes()))
-    }),
-    ("b64dec", 1, 1, b64dec),
-    ("b32enc", 1, 1, |heap, args| {
-        let text = args.text(0)?;
-        heap.fits(text.len(), 2)?;
-        heap.text(b32enc(text.as_bytes()))
-    }),
-    ("b32dec", 1, 1, |heap, args| match b32dec(args.text(0)?) {
-        Ok(bytes) => heap.bytes(&bytes),
-        Err(at) => heap.text(format!("illegal base32 data at input byte {at}")),
-    }),
-    ("sha1sum", 1, 1, |heap, args| {
-        hash(heap, args, &digest::SHA1_FOR_LEGACY_USE_ONLY)
-    }),
-    ("sha256sum", 1, 1, |heap, args| hash(heap, args, &digest::SHA256)),
-    ("sha512sum", 1, 1, |heap, args| hash(heap, args, &digest::SHA512)),
-    ("adler32sum", 1, 1, |heap, args| {
-        let text = args.text(0)?;
-        heap.work(text.len())?;
-        heap.text(adler32(text.as_bytes()).to_string())
-    }),
-    ("toJson", 1, 1, |heap, args| lenient(heap, args, COMPACT)),
-    ("toPrettyJson", 1, 1, |heap, args| lenient(heap, args, PRETTY)),
-    ("toRawJson", 1, 1, |heap, args| strict(heap, args, RAW)),
-    ("mustToJson", 1, 1, |heap, args| strict(heap, args, COMPACT)),
-    ("mustToPrettyJson", 1, 1, |heap, args| strict(heap, args, PRETTY)),
-    ("mustToRawJson", 1, 1, |heap, args| strict(heap, args, RAW)),
-    ("fromJson", 1, 1, |heap, args| match from_json(heap, args)? {
-        Ok(value) => heap.json(&value),
-        Err(_) => Ok(Value::Nil),
-    }),
-    ("mustFromJson", 1, 1, |heap, args| match from_json(heap, args)? {
-        Ok(value) => heap.json(&value),
-        Err(error) => Err(args.error(error)),
-    }),
-    ("toYaml", 1, 1, to_yaml),
-    ("fromYaml", 1, 1, |heap, args| from_yaml(heap, args, ExpectedRoot::Map)),
-    ("fromYamlArray", 1, 1, |heap, args| {
-        from_yaml(heap, args, ExpectedRoot::List)
-    }),
+pub(super) const NAMES: &[Signature] = &[
+    (
+        1,
+        1,
+        "adler32sum b32dec b32enc b64dec b64enc sha1sum sha256sum sha512sum",
+    ),
+    (
+        1,
+        1,
+        "fromJson fromYaml fromYamlArray mustFromJson mustToJson mustToPrettyJson mustToRawJson",
+    ),
+    (1, 1, "toJson toPrettyJson toRawJson toYaml"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "adler32sum" => {
+            let text = args.text(0)?;
+            heap.work(text.len())?;
+            heap.text(adler32(text.as_bytes()).to_string())
+        }
+        "b32dec" => match b32dec(args.text(0)?) {
+            Ok(bytes) => heap.bytes(&bytes),
+            Err(at) => heap.text(format!("illegal base32 data at input byte {at}")),
+        },
+        "b32enc" => encoded(heap, args, b32enc),
+        "b64dec" => b64dec(heap, args),
+        "b64enc" => encoded(heap, args, |bytes| STANDARD.encode(bytes)),
+        "fromJson" => match from_json(heap, args)? {
+            Ok(value) => heap.json(&value),
+            Err(_) => Ok(Value::Nil),
+        },
+        "fromYaml" => from_yaml(heap, args, ExpectedRoot::Map),
+        "fromYamlArray" => from_yaml(heap, args, ExpectedRoot::List),
+        "mustFromJson" => {
+            let value = from_json(heap, args)?.map_err(|error| args.error(error))?;
+            heap.json(&value)
+        }
+        "mustToJson" => to_json(heap, args, (false, true)),
+        "mustToPrettyJson" => to_json(heap, args, (true, true)),
+        "mustToRawJson" | "toRawJson" => to_json(heap, args, (false, false)),
+        "sha1sum" => hash(heap, args, &digest::SHA1_FOR_LEGACY_USE_ONLY),
+        "sha256sum" => hash(heap, args, &digest::SHA256),
+        "sha512sum" => hash(heap, args, &digest::SHA512),
+        // A value without a JSON form gives an empty string; exceeding a limit is still an error.
+        "toJson" | "toPrettyJson" => match to_json(heap, args, (args.name == "toPrettyJson", true)) {
+            Err(ExecError::Message(_)) => heap.text(""),
+            other => other,
+        },
+        "toYaml" => write_yaml::call(heap, args),
+        _ => Err(args.unknown()),
+    }
+}
+
+fn encoded(heap: &mut Heap<'_>, args: &Args<'_>, encode: fn(&[u8]) -> String) -> Result<Value, ExecError> {
+    let text = args.text(0)?;
+    heap.fits(text.len(), 2)?;
+    heap.text(encode(text.as_bytes()))
+}
 
 /// As in Argo CD, invalid input gives the error's message as the result.
 fn b64dec(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let text: String = args
-        .text(0)?
-        .chars()
-        .filter(|letter| !matches!(letter, '\r' | '\n'))
-        .collect();
-    match STANDARD.decode(&text) {
-        Ok(bytes) => heap.bytes(&bytes),
-        Err(error) => {
-            let at = match error {
-                base64::DecodeError::InvalidByte(at, _) => at,
-                _ => text.len(),
-            };
-            heap.text(format!("illegal base64 data at input byte {at}"))
-        }
-    }
+    let text = args.text(0)?.replace(['\r', '\n'], "");
+    let at = match STANDARD.decode(&text) {
+        Ok(bytes) => return heap.bytes(&bytes),
+        Err(base64::DecodeError::InvalidByte(at, _)) => at,
+        Err(_) => text.len(),
+    };
+    heap.text(format!("illegal base64 data at input byte {at}"))
 }
 
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -153,101 +144,8 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-fn strict(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, ExecError> {
-    let text = json::write(heap, args, style)?;
-    heap.text(text)
-}
-
-/// A value without a JSON form gives an empty string; exceeding a limit is still an error.
-fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, ExecError> {
-    match strict(heap, args, style) {
-        Err(ExecError::Message(_)) => heap.text(""),
-        other => other,
-    }
-}
-
-/// A value as JSON, for writing YAML.
-fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
-    let indent = size(depth.saturating_mul(2));
-    heap.charge(indent.saturating_add(64))?;
-    heap.refuse_divergent(!is_plain(value), || {
-        "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
-    })?;
-    Ok(match value {
-        Value::Missing | Value::Nil => serde_json::Value::Null,
-        Value::Bool(yes) => (*yes).into(),
-        Value::Int(number) | Value::Int64(number) => (*number).into(),
-        Value::Float(number) => (*number).into(),
-        Value::Text(text) => {
-            // Each line is indented like its value, and each space may become a line break.
-            let breaks = text.bytes().filter(|byte| matches!(byte, b' ' | b'\n')).count();
-            let padding = size(breaks).saturating_mul(indent);
-            heap.charge(size(text.len()).saturating_add(padding))?;
-            (&**text).into()
-        }
-        Value::Time(time) => layout::format(time, "2006-01-02T15:04:05.999999999Z07:00").into(),
-        Value::Version(version) => version.to_string().into(),
-        Value::List(list) => {
-            let mut items = Vec::new();
-            for item in &list.items {
-                items.push(tree(heap, item, depth + 1)?);
-            }
-            items.into()
-        }
-        Value::Map(map) => {
-            let mut fields = serde_json::Map::new();
-            for (key, item) in map.entries() {
-                heap.charge(size(key.len()))?;
-                fields.insert(key.to_string(), tree(heap, &item, depth + 1)?);
-            }
-            fields.into()
-        }
-    })
-}
-
-/// Whole numbers below this are read the same by every parser.
-const WHOLE: f64 = 1e15;
-
-/// Whether a value, apart from its content, is written without quotes, line breaks or an order of
-/// keys that only the upstream library determines.
-fn is_plain(value: &Value) -> bool {
-    let is_word = |text: &str| {
-        text.len() <= 64
-            && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
-            && !text.ends_with(':')
-            && write_yaml::stays_text(text)
-    };
-    match value {
-        Value::Text(text) => {
-            is_word(text)
-                && text
-                    .chars()
-                    .all(|letter| letter.is_ascii_alphanumeric() || "_./:-".contains(letter))
-        }
-        Value::Float(number) => {
-            number.fract() == 0.0 && number.abs() < WHOLE && (*number != 0.0 || number.is_sign_positive())
-        }
-        Value::Map(map) => map.entries().iter().all(|(key, _)| {
-            is_word(key)
-                && key
-                    .chars()
-                    .all(|letter| letter.is_ascii_alphabetic() || "./-".contains(letter))
-        }),
-        Value::Missing | Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::List(_) => true,
-        Value::Time(_) | Value::Version(_) => false,
-    }
-}
-
-/// Quotes and spaces may make a string this many times longer.
-const GROWTH: usize = 4;
-
-fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let value = tree(heap, args.arg(0), 0)?;
-    let text = write_yaml::document(&value);
-    heap.fits(text.len(), GROWTH)?;
+fn to_json(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<Value, ExecError> {
+    let text = json::write(heap, args, Style { pretty, html })?;
     heap.text(text)
 }
 
@@ -293,7 +191,7 @@ fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::
     });
     match read {
         Ok(value) => Ok(Ok(value)),
-        Err(counted::Error::Syntax(what)) => Ok(Err(what)),
-        Err(counted::Error::Limit(limit)) => Err(limit),
+        Err(yaml::Error::Syntax(what)) => Ok(Err(what)),
+        Err(yaml::Error::Limit(limit)) => Err(limit),
     }
 }

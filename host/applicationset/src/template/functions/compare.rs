@@ -2,28 +2,26 @@
 
 use std::cmp::Ordering;
 
-use super::{Args, FunctionEntry, VARIADIC};
+use super::{Args, Signature, VARIADIC};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("eq", 1, VARIADIC, |_, args| equal(args).map(Value::Bool)),
-    ("ne", 2, 2, |_, args| equal(args).map(|yes| Value::Bool(!yes))),
-    ("lt", 2, 2, |_, args| {
-        order(args).map(|order| Value::Bool(order == Some(Ordering::Less)))
-    }),
-    ("le", 2, 2, at_most),
-    ("gt", 2, 2, |heap, args| {
-        at_most(heap, args).map(|yes| Value::Bool(!yes.is_truthy()))
-    }),
-    ("ge", 2, 2, |_, args| {
-        order(args).map(|order| Value::Bool(order != Some(Ordering::Less)))
-    }),
-];
+pub(super) const NAMES: &[Signature] = &[(1, VARIADIC, "eq"), (2, 2, "ge gt le lt ne")];
 
-fn at_most(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let order = order(args)?;
-    Ok(Value::Bool(matches!(order, Some(Ordering::Less | Ordering::Equal))))
+pub(super) fn call(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    Ok(Value::Bool(match args.name {
+        "eq" => equal(args)?,
+        "ge" => order(args)? != Some(Ordering::Less),
+        "gt" => !at_most(args)?,
+        "le" => at_most(args)?,
+        "lt" => order(args)? == Some(Ordering::Less),
+        "ne" => !equal(args)?,
+        _ => return Err(args.unknown()),
+    }))
+}
+
+fn at_most(args: &Args<'_>) -> Result<bool, ExecError> {
+    Ok(matches!(order(args)?, Some(Ordering::Less | Ordering::Equal)))
 }
 
 fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> ExecError {

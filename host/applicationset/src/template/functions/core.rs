@@ -1,27 +1,34 @@
 //! The functions of the template language itself.
 
-use super::{Args, FunctionEntry, VARIADIC, print};
+use super::{Args, Signature, VARIADIC, printf};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value, size};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("not", 1, 1, |_, args| Ok(Value::Bool(!args.arg(0).is_truthy()))),
-    ("len", 1, 1, len),
-    ("index", 1, VARIADIC, index),
-    ("call", 1, VARIADIC, |_, args| {
-        Err(args.error("there are no functions to call"))
-    }),
-    ("print", 0, VARIADIC, |heap, args| {
-        let text = sprint(heap, args.values)?;
-        heap.text(text)
-    }),
-    ("println", 0, VARIADIC, println),
-    ("html", 1, VARIADIC, |heap, args| escaped(heap, args, html)),
-    ("js", 1, VARIADIC, |heap, args| escaped(heap, args, js)),
-    ("urlquery", 1, VARIADIC, |heap, args| escaped(heap, args, query)),
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "print println"),
+    (1, 1, "len not"),
+    (1, VARIADIC, "call html index js urlquery"),
 ];
 
-fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "call" => Err(args.error("there are no functions to call")),
+        "html" => escaped(heap, args, gotmpl::html_escape),
+        "index" => index(heap, args),
+        "js" => escaped(heap, args, js),
+        "len" => len(args),
+        "not" => Ok(Value::Bool(!args.arg(0).is_truthy())),
+        "print" => {
+            let text = sprint(heap, args.values)?;
+            heap.text(text)
+        }
+        "println" => println(heap, args),
+        "urlquery" => escaped(heap, args, gotmpl::url_encode),
+        _ => Err(args.unknown()),
+    }
+}
+
+fn len(args: &Args<'_>) -> Result<Value, ExecError> {
     let length = match args.arg(0) {
         Value::Text(text) => text.len(),
         Value::List(list) => list.items.len(),
@@ -75,7 +82,7 @@ pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, Ex
             text.push(' ');
         }
         heap.fits(text.len(), 2)?;
-        print::show(heap, &mut text, value, 0)?;
+        printf::show(heap, &mut text, value)?;
         last_is_text = is_text;
     }
     Ok(text)
@@ -87,7 +94,7 @@ fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         if index > 0 {
             text.push(' ');
         }
-        print::show(heap, &mut text, value, 0)?;
+        printf::show(heap, &mut text, value)?;
     }
     text.push('\n');
     heap.text(text)
@@ -97,33 +104,13 @@ fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 const GROWTH: u64 = 6;
 
 fn escaped(heap: &mut Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, ExecError> {
-    let values: Vec<Value> = args
-        .values
-        .iter()
-        .map(|value| match value {
-            Value::Missing | Value::Nil => Value::Text("<no value>".into()),
-            other => other.clone(),
-        })
-        .collect();
-    let text = sprint(heap, &values)?;
+    let values = args.values.iter().map(|value| match value {
+        Value::Missing | Value::Nil => Value::Text("<no value>".into()),
+        other => other.clone(),
+    });
+    let text = sprint(heap, &values.collect::<Vec<_>>())?;
     heap.charge(size(text.len()).saturating_mul(GROWTH))?;
     heap.text(escape(&text))
-}
-
-fn html(text: &str) -> String {
-    let mut escaped = String::new();
-    for letter in text.chars() {
-        match letter {
-            '\0' => escaped.push('\u{fffd}'),
-            '"' => escaped.push_str("&#34;"),
-            '\'' => escaped.push_str("&#39;"),
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 fn js(text: &str) -> String {
@@ -142,11 +129,4 @@ fn js(text: &str) -> String {
         }
     }
     escaped
-}
-
-fn query(text: &str) -> String {
-    url::form_urlencoded::byte_serialize(text.as_bytes())
-        .collect::<String>()
-        .replace('*', "%2A")
-        .replace("%7E", "~")
 }

@@ -5,66 +5,69 @@ use std::rc::Rc;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::super::layout;
-use super::{Args, FunctionEntry};
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("now", 0, 0, |_, _| Ok(time(layout::utc(Timestamp::now())))),
-    ("date", 2, 2, |heap, args| {
-        written(heap, args.text(0)?, (args.arg(1), "UTC"))
-    }),
-    ("dateInZone", 3, 3, in_zone),
-    ("date_in_zone", 3, 3, in_zone),
-    ("htmlDate", 1, 1, |heap, args| {
-        written(heap, "2006-01-02", (args.arg(0), "UTC"))
-    }),
-    ("htmlDateInZone", 2, 2, |heap, args| {
-        written(heap, "2006-01-02", (args.arg(0), args.text(1)?))
-    }),
-    ("dateModify", 2, 2, |_, args| modified(args, false)),
-    ("date_modify", 2, 2, |_, args| modified(args, false)),
-    ("mustDateModify", 2, 2, |_, args| modified(args, true)),
-    ("must_date_modify", 2, 2, |_, args| modified(args, true)),
-    ("toDate", 2, 2, |_, args| {
-        let read = layout::parse(args.text(0)?, args.text(1)?).or_else(layout::zero);
-        read.map(time).ok_or_else(|| args.error("no date"))
-    }),
-    ("mustToDate", 2, 2, |_, args| {
-        let (layout, text) = (args.text(0)?, args.text(1)?);
-        let read = layout::parse(layout, text);
-        read.map(time)
-            .ok_or_else(|| args.error(format!("cannot parse `{text}` as `{layout}`")))
-    }),
-    ("unixEpoch", 1, 1, |heap, args| match args.arg(0) {
-        Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
-        other => Err(args.wrong("time.Time", other)),
-    }),
-    ("ago", 1, 1, |heap, args| {
-        let then = moment(args.arg(0)).timestamp();
-        let ago = Timestamp::now().duration_since(then);
-        let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
-        heap.text(shown(i128::from(seconds) * SECOND))
-    }),
-    ("duration", 1, 1, |heap, args| {
-        let seconds = match args.arg(0) {
-            Value::Text(text) => text.parse().unwrap_or(0),
-            Value::Int64(number) => *number,
-            _ => 0_i64,
-        };
-        heap.text(shown(i128::from(seconds) * SECOND))
-    }),
-    ("durationRound", 1, 1, |heap, args| {
-        let nanoseconds = match args.arg(0) {
+pub(super) const NAMES: &[Signature] = &[
+    (0, 0, "now"),
+    (1, 1, "ago duration durationRound htmlDate unixEpoch"),
+    (
+        2,
+        2,
+        "date dateModify date_modify htmlDateInZone mustDateModify mustToDate must_date_modify toDate",
+    ),
+    (3, 3, "dateInZone date_in_zone"),
+];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let first = args.arg(0);
+    match args.name {
+        "ago" => {
+            let ago = Timestamp::now().duration_since(moment(first).timestamp());
+            let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
+            heap.text(shown(i128::from(seconds) * SECOND))
+        }
+        "date" => written(heap, args.text(0)?, (args.arg(1), "UTC")),
+        "dateInZone" | "date_in_zone" => written(heap, args.text(0)?, (args.arg(1), args.text(2)?)),
+        "dateModify" | "date_modify" => modified(args, false),
+        "duration" => {
+            let seconds = match first {
+                Value::Text(text) => text.parse().unwrap_or(0),
+                Value::Int64(number) => *number,
+                _ => 0_i64,
+            };
+            heap.text(shown(i128::from(seconds) * SECOND))
+        }
+        "durationRound" => heap.text(rounded(match first {
             Value::Text(text) => duration(text).unwrap_or(0),
             Value::Int64(number) => i128::from(*number),
             Value::Time(time) => Timestamp::now().duration_since(time.timestamp()).as_nanos(),
             _ => 0,
-        };
-        heap.text(rounded(nanoseconds))
-    }),
-];
+        })),
+        "htmlDate" => written(heap, HTML_DATE, (first, "UTC")),
+        "htmlDateInZone" => written(heap, HTML_DATE, (first, args.text(1)?)),
+        "mustDateModify" | "must_date_modify" => modified(args, true),
+        "mustToDate" => {
+            let (layout, text) = (args.text(0)?, args.text(1)?);
+            let wrong = || args.error(format!("cannot parse `{text}` as `{layout}`"));
+            layout::parse(layout, text).map(time).ok_or_else(wrong)
+        }
+        "now" => Ok(time(layout::utc(Timestamp::now()))),
+        "toDate" => {
+            let read = layout::parse(args.text(0)?, args.text(1)?).or_else(layout::zero);
+            read.map(time).ok_or_else(|| args.error("no date"))
+        }
+        "unixEpoch" => match first {
+            Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
+            other => Err(args.wrong("time.Time", other)),
+        },
+        _ => Err(args.unknown()),
+    }
+}
 
+const HTML_DATE: &str = "2006-01-02";
+/// In nanoseconds.
 const SECOND: i128 = 1_000_000_000;
 
 fn time(time: Zoned) -> Value {
@@ -88,20 +91,15 @@ fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> 
     heap.text(layout::format(&time, format))
 }
 
-fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    written(heap, args.text(0)?, (args.arg(1), args.text(2)?))
-}
-
 fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     let Value::Time(before) = args.arg(1) else {
         return Err(args.wrong("time.Time", args.arg(1)));
     };
     let Some(nanoseconds) = duration(text) else {
-        return if must {
-            Err(args.error(format!("invalid duration `{text}`")))
-        } else {
-            Ok(args.arg(1).clone())
+        return match must {
+            true => Err(args.error(format!("invalid duration `{text}`"))),
+            false => Ok(args.arg(1).clone()),
         };
     };
     let by = i64::try_from(nanoseconds).map(SignedDuration::from_nanos);
@@ -111,23 +109,17 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
 
 /// Parses `1h30m`, `-1.5s` or `100ms` into nanoseconds.
 fn duration(text: &str) -> Option<i128> {
-    let (sign, mut rest) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
-        (Some(rest), _) => (-1, rest),
-        (None, Some(rest)) => (1, rest),
-        (None, None) => (1, text),
-    };
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
         return Some(0);
     }
-    let mut total = 0_i128;
-    let mut any = false;
+    let mut total = None;
     while !rest.is_empty() {
         let number_end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
         let (number, after) = rest.split_at_checked(number_end)?;
-        let unit_end = after
-            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at_checked(unit_end)?;
+        let unit_end = after.find(|letter: char| letter.is_ascii_digit() || letter == '.');
+        let (unit, after) = after.split_at_checked(unit_end.unwrap_or(after.len()))?;
         let scale = match unit {
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
@@ -137,12 +129,12 @@ fn duration(text: &str) -> Option<i128> {
             "h" => 3600 * SECOND,
             _ => return None,
         };
-        total = total.checked_add(scaled(number, scale)?)?;
-        any = true;
+        total = Some(total.unwrap_or(0_i128).checked_add(scaled(number, scale)?)?);
         rest = after;
     }
-    let total = total * sign;
-    (any && i64::try_from(total).is_ok()).then_some(total)
+    total
+        .map(|total| total * sign)
+        .filter(|total| i64::try_from(*total).is_ok())
 }
 
 fn scaled(number: &str, scale: i128) -> Option<i128> {
@@ -171,14 +163,9 @@ fn shown(nanoseconds: i128) -> String {
         let text = format!("{}.{:09}", number / scale, number % scale * (SECOND / scale));
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    if size < 1_000 {
-        return format!("{sign}{size}ns");
-    }
-    if size < 1_000_000 {
-        return format!("{sign}{}µs", fraction(size, 1_000));
-    }
-    if size < SECOND {
-        return format!("{sign}{}ms", fraction(size, 1_000_000));
+    let units = [(1, "ns"), (1_000, "µs"), (1_000_000, "ms")];
+    if let Some((scale, unit)) = units.into_iter().find(|(scale, _)| size < scale * 1_000) {
+        return format!("{sign}{}{unit}", fraction(size, scale));
     }
     let (hours, minutes) = (size / (3600 * SECOND), size / (60 * SECOND) % 60);
     let seconds = fraction(size % (60 * SECOND), SECOND);
@@ -201,8 +188,8 @@ fn rounded(nanoseconds: i128) -> String {
         (60 * SECOND, "m"),
         (SECOND, "s"),
     ];
-    units
-        .iter()
-        .find(|(unit, _)| size > *unit)
-        .map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", size / unit))
+    match units.into_iter().find(|(unit, _)| size > *unit) {
+        Some((unit, name)) => format!("{}{name}", size / unit),
+        None => "0s".to_owned(),
+    }
 }

@@ -1,48 +1,54 @@
 //! Template functions for maps.
 
-use super::kinds::empty;
-use super::{Args, FunctionEntry, VARIADIC, text_of};
-use crate::template::ExecError;
-use crate::template::value::{DEPTH, ElementType, Heap, Map, Value};
+use std::rc::Rc;
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("dict", 0, VARIADIC, dict),
-    ("get", 2, 2, |heap, args| match args.map(0)?.get(args.text(1)?) {
-        Some(value) => Ok(value),
-        None => heap.text(""),
-    }),
-    ("set", 3, 3, |heap, args| {
-        let map = args.map(0)?;
-        heap.put(map, std::rc::Rc::clone(args.text(1)?), args.arg(2).clone())?;
-        Ok(Value::Map(map.clone()))
-    }),
-    ("unset", 2, 2, |_, args| {
-        let map = args.map(0)?;
-        map.remove(args.text(1)?)?;
-        Ok(Value::Map(map.clone()))
-    }),
-    ("hasKey", 2, 2, |_, args| {
-        Ok(Value::Bool(args.map(0)?.get(args.text(1)?).is_some()))
-    }),
-    ("pluck", 1, VARIADIC, pluck),
-    ("keys", 0, VARIADIC, keys),
-    ("values", 1, 1, values),
-    ("pick", 1, VARIADIC, |heap, args| choose(heap, args, true)),
-    ("omit", 1, VARIADIC, |heap, args| choose(heap, args, false)),
-    ("merge", 1, VARIADIC, |heap, args| {
-        merge(heap, args, MergePrecedence::First)
-    }),
-    ("mustMerge", 1, VARIADIC, |heap, args| {
-        merge(heap, args, MergePrecedence::First)
-    }),
-    ("mergeOverwrite", 1, VARIADIC, |heap, args| {
-        merge(heap, args, MergePrecedence::Last)
-    }),
-    ("mustMergeOverwrite", 1, VARIADIC, |heap, args| {
-        merge(heap, args, MergePrecedence::Last)
-    }),
-    ("dig", 3, VARIADIC, dig),
+use super::kinds::empty;
+use super::{Args, Signature, VARIADIC, text_of};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Map, Value, check_depth};
+
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "dict keys"),
+    (1, 1, "values"),
+    (
+        1,
+        VARIADIC,
+        "merge mergeOverwrite mustMerge mustMergeOverwrite omit pick pluck",
+    ),
+    (2, 2, "get hasKey unset"),
+    (3, 3, "set"),
+    (3, VARIADIC, "dig"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "dict" => dict(heap, args),
+        "dig" => dig(args),
+        "get" => match args.map(0)?.get(args.text(1)?) {
+            Some(value) => Ok(value),
+            None => heap.text(""),
+        },
+        "hasKey" => Ok(Value::Bool(args.map(0)?.get(args.text(1)?).is_some())),
+        "keys" => keys(heap, args),
+        "merge" | "mustMerge" => merge(heap, args, MergePrecedence::First),
+        "mergeOverwrite" | "mustMergeOverwrite" => merge(heap, args, MergePrecedence::Last),
+        "omit" => choose(heap, args, false),
+        "pick" => choose(heap, args, true),
+        "pluck" => pluck(heap, args),
+        "set" => {
+            let map = args.map(0)?;
+            heap.put(map, Rc::clone(args.text(1)?), args.arg(2).clone())?;
+            Ok(Value::Map(map.clone()))
+        }
+        "unset" => {
+            let map = args.map(0)?;
+            map.remove(args.text(1)?)?;
+            Ok(Value::Map(map.clone()))
+        }
+        "values" => values(heap, args),
+        _ => Err(args.unknown()),
+    }
+}
 
 fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = heap.map(ElementType::Any)?;
@@ -89,9 +95,8 @@ fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 
 fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, ExecError> {
     let from = args.map(0)?;
-    let names = (1..args.values.len())
-        .map(|index| args.text(index))
-        .collect::<Result<Vec<_>, _>>()?;
+    let names = (1..args.values.len()).map(|index| args.text(index));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
     let chosen = heap.map(ElementType::Any)?;
     for (key, value) in from.entries() {
         heap.work(names.len())?;
@@ -126,9 +131,7 @@ fn merge_into(
     source: &Map,
     (precedence, depth): (MergePrecedence, usize),
 ) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     for (key, value) in source.entries() {
         heap.step()?;
         match (target.get(&key), &value) {
@@ -148,7 +151,7 @@ fn merge_into(
     Ok(())
 }
 
-fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn dig(args: &Args<'_>) -> Result<Value, ExecError> {
     let last = args.values.len().saturating_sub(1);
     let mut map = args.map(last)?.clone();
     let names = last.saturating_sub(1);

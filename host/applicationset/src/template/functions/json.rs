@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::value::{DEPTH, Heap, Value, size};
+use super::super::value::{Heap, Value, check_depth, size};
 use super::super::{ExecError, layout, print};
 use super::Args;
 
@@ -31,9 +31,7 @@ fn value(
     text: &mut String,
     (value, style, depth): (&Value, Style, usize),
 ) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     heap.charge(4)?;
     match value {
         Value::Missing | Value::Nil => text.push_str("null"),

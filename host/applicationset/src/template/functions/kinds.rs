@@ -1,55 +1,46 @@
 //! Template functions for the type of a value, and defaults for empty values.
 
-use super::{Args, FunctionEntry, VARIADIC};
+use super::{Args, Signature, VARIADIC};
 use crate::template::ExecError;
-use crate::template::exec::exec_error;
-use crate::template::value::{DEPTH, Heap, Value};
+use crate::template::value::{Heap, Value, check_depth};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("typeOf", 1, 1, |heap, args| heap.text(args.arg(0).type_name())),
-    ("typeIs", 2, 2, |_, args| {
-        Ok(Value::Bool(&**args.text(0)? == args.arg(1).type_name()))
-    }),
-    ("typeIsLike", 2, 2, |_, args| {
-        let (wanted, observed) = (args.text(0)?, args.arg(1).type_name());
-        Ok(Value::Bool(&**wanted == observed || format!("*{wanted}") == observed))
-    }),
-    ("kindOf", 1, 1, |heap, args| heap.text(args.arg(0).kind_name())),
-    ("kindIs", 2, 2, |_, args| {
-        Ok(Value::Bool(&**args.text(0)? == args.arg(1).kind_name()))
-    }),
-    ("deepEqual", 2, 2, |heap, args| {
-        deep_equal(heap, args.arg(0), args.arg(1), 0).map(Value::Bool)
-    }),
-    ("default", 1, VARIADIC, |_, args| {
-        let given = args.arg(1);
-        Ok(if empty(given) { args.arg(0) } else { given }.clone())
-    }),
-    ("empty", 1, 1, |_, args| Ok(Value::Bool(empty(args.arg(0))))),
-    ("coalesce", 0, VARIADIC, |_, args| {
-        Ok(args
-            .values
-            .iter()
-            .find(|value| !empty(value))
-            .cloned()
-            .unwrap_or(Value::Nil))
-    }),
-    ("all", 0, VARIADIC, |_, args| {
-        Ok(Value::Bool(!args.values.iter().any(empty)))
-    }),
-    ("any", 0, VARIADIC, |_, args| {
-        Ok(Value::Bool(args.values.iter().any(|value| !empty(value))))
-    }),
-    ("ternary", 3, 3, |_, args| {
-        Ok(if args.bool(2)? { args.arg(0) } else { args.arg(1) }.clone())
-    }),
-    ("fail", 1, 1, |_, args| {
-        Err(exec_error(format!("error calling fail: {}", args.text(0)?)))
-    }),
-    ("deepCopy", 1, 1, |heap, args| deep_copy(heap, args)),
-    ("mustDeepCopy", 1, 1, |heap, args| deep_copy(heap, args)),
-    ("hello", 0, 0, |heap, _| heap.text("Hello!")),
+pub(super) const NAMES: &[Signature] = &[
+    (0, 0, "hello"),
+    (0, VARIADIC, "all any coalesce"),
+    (1, 1, "deepCopy empty fail kindOf mustDeepCopy typeOf"),
+    (1, VARIADIC, "default"),
+    (2, 2, "deepEqual kindIs typeIs typeIsLike"),
+    (3, 3, "ternary"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let (first, second) = (args.arg(0), args.arg(1));
+    match args.name {
+        "all" => Ok(Value::Bool(!args.values.iter().any(empty))),
+        "any" => Ok(Value::Bool(args.values.iter().any(|value| !empty(value)))),
+        "coalesce" => {
+            let found = args.values.iter().find(|value| !empty(value));
+            Ok(found.cloned().unwrap_or(Value::Nil))
+        }
+        "deepCopy" | "mustDeepCopy" if first.is_nil() => Err(args.error("there is nothing to copy")),
+        "deepCopy" | "mustDeepCopy" => copy(heap, first, 0),
+        "deepEqual" => deep_equal(heap, first, second, 0).map(Value::Bool),
+        "default" => Ok(if empty(second) { first } else { second }.clone()),
+        "empty" => Ok(Value::Bool(empty(first))),
+        "fail" => Err(args.error(args.text(0)?)),
+        "hello" => heap.text("Hello!"),
+        "kindIs" => Ok(Value::Bool(&**args.text(0)? == second.kind_name())),
+        "kindOf" => heap.text(first.kind_name()),
+        "ternary" => Ok(if args.bool(2)? { first } else { second }.clone()),
+        "typeIs" => Ok(Value::Bool(&**args.text(0)? == second.type_name())),
+        "typeIsLike" => {
+            let (wanted, observed) = (&**args.text(0)?, second.type_name());
+            Ok(Value::Bool(wanted == observed || format!("*{wanted}") == observed))
+        }
+        "typeOf" => heap.text(first.type_name()),
+        _ => Err(args.unknown()),
+    }
+}
 
 /// Whether `if` treats the value as false, except that times and versions are never empty.
 pub(super) fn empty(value: &Value) -> bool {
@@ -59,9 +50,7 @@ pub(super) fn empty(value: &Value) -> bool {
 /// Equality as in `reflect.DeepEqual`: types count too.
 pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
     heap.step()?;
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     Ok(match (left, right) {
         (left, right) if left.is_nil() && right.is_nil() => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
@@ -104,31 +93,16 @@ pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth
     })
 }
 
-fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    if args.arg(0).is_nil() {
-        return Err(args.error("there is nothing to copy"));
-    }
-    copy(heap, args.arg(0), 0)
-}
-
-/// A deep copy that shares no map with `value`.
+/// The copy shares no map with `value`.
 pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, ExecError> {
     heap.step()?;
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
+    check_depth(depth)?;
     Ok(match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
-            let mut items = Vec::with_capacity(list.items.len());
-            for item in &list.items {
-                items.push(copy(heap, item, depth + 1)?);
-            }
-            if list.shared {
-                heap.shared_list(list.element_type, items)?
-            } else {
-                heap.list(list.element_type, items)?
-            }
+            let items = list.items.iter().map(|item| copy(heap, item, depth + 1));
+            let items = items.collect::<Result<_, _>>()?;
+            heap.list_as(list.element_type, items, list.shared)?
         }
         Value::Map(map) => {
             let copied = heap.map(map.element_type)?;

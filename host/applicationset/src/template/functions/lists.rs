@@ -5,61 +5,51 @@ use std::rc::Rc;
 use super::kinds::{deep_equal, empty};
 use super::numbers::whole;
 use super::strings::texts;
-use super::{Args, FunctionEntry, VARIADIC, text_of};
+use super::{Args, Signature, VARIADIC, text_of};
 use crate::template::ExecError;
-use crate::template::value::{ElementType, Heap, Value};
+use crate::template::value::{ElementType, Heap, List, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("list", 0, VARIADIC, |heap, args| {
-        heap.list(ElementType::Any, args.values.to_vec())
-    }),
-    ("tuple", 0, VARIADIC, |heap, args| {
-        heap.list(ElementType::Any, args.values.to_vec())
-    }),
-    ("append", 2, 2, push),
-    ("push", 2, 2, push),
-    ("mustAppend", 2, 2, push),
-    ("mustPush", 2, 2, push),
-    ("prepend", 2, 2, prepend),
-    ("mustPrepend", 2, 2, prepend),
-    ("first", 1, 1, |_, args| {
-        Ok(args.list(0)?.items.first().cloned().unwrap_or(Value::Nil))
-    }),
-    ("mustFirst", 1, 1, |_, args| {
-        Ok(args.list(0)?.items.first().cloned().unwrap_or(Value::Nil))
-    }),
-    ("last", 1, 1, |_, args| {
-        Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil))
-    }),
-    ("mustLast", 1, 1, |_, args| {
-        Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil))
-    }),
-    ("rest", 1, 1, |heap, args| part(heap, args, rest)),
-    ("mustRest", 1, 1, |heap, args| part(heap, args, rest)),
-    ("initial", 1, 1, |heap, args| part(heap, args, initial)),
-    ("mustInitial", 1, 1, |heap, args| part(heap, args, initial)),
-    ("reverse", 1, 1, |heap, args| {
-        pick(heap, args, |items| items.iter().rev().cloned().collect())
-    }),
-    ("mustReverse", 1, 1, |heap, args| {
-        pick(heap, args, |items| items.iter().rev().cloned().collect())
-    }),
-    ("compact", 1, 1, |heap, args| pick(heap, args, compact)),
-    ("mustCompact", 1, 1, |heap, args| pick(heap, args, compact)),
-    ("uniq", 1, 1, uniq),
-    ("mustUniq", 1, 1, uniq),
-    ("without", 1, VARIADIC, without),
-    ("mustWithout", 1, VARIADIC, without),
-    ("has", 2, 2, has),
-    ("mustHas", 2, 2, has),
-    ("slice", 1, VARIADIC, slice),
-    ("mustSlice", 1, VARIADIC, slice),
-    ("concat", 0, VARIADIC, concat),
-    ("chunk", 2, 2, chunk),
-    ("mustChunk", 2, 2, chunk),
-    ("sortAlpha", 1, 1, sort),
-    ("toStrings", 1, 1, to_strings),
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "concat list tuple"),
+    (1, 1, "compact first initial last rest reverse sortAlpha toStrings uniq"),
+    (
+        1,
+        1,
+        "mustCompact mustFirst mustInitial mustLast mustRest mustReverse mustUniq",
+    ),
+    (1, VARIADIC, "mustSlice mustWithout slice without"),
+    (
+        2,
+        2,
+        "append chunk has mustAppend mustChunk mustHas mustPrepend mustPush prepend push",
+    ),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "append" | "push" | "mustAppend" | "mustPush" => chained(heap, &args.list(0)?.items, args.rest(1)),
+        "chunk" | "mustChunk" => chunk(heap, args),
+        "compact" | "mustCompact" => pick(heap, args, |items| {
+            items.iter().filter(|item| !empty(item)).cloned().collect()
+        }),
+        "concat" => concat(heap, args),
+        "first" | "mustFirst" => Ok(args.list(0)?.items.first().cloned().unwrap_or(Value::Nil)),
+        "has" | "mustHas" if args.arg(1).is_nil() => Ok(Value::Bool(false)),
+        "has" | "mustHas" => contains(heap, &args.list(1)?.items, args.arg(0)).map(Value::Bool),
+        "initial" | "mustInitial" => part(heap, args, |items| items.split_last().map(|(_, before)| before)),
+        "last" | "mustLast" => Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil)),
+        "list" | "tuple" => heap.list(ElementType::Any, args.values.to_vec()),
+        "prepend" | "mustPrepend" => chained(heap, args.rest(1), &args.list(0)?.items),
+        "rest" | "mustRest" => part(heap, args, |items| items.get(1..)),
+        "reverse" | "mustReverse" => pick(heap, args, |items| items.iter().rev().cloned().collect()),
+        "slice" | "mustSlice" => slice(heap, args),
+        "sortAlpha" => sort(heap, args),
+        "toStrings" => to_strings(heap, args),
+        "uniq" | "mustUniq" => uniq(heap, args),
+        "without" | "mustWithout" => without(heap, args),
+        _ => Err(args.unknown()),
+    }
+}
 
 /// Memory that an element of a list takes before it has a value, in bytes.
 const SLOT_BYTES: usize = 32;
@@ -70,41 +60,18 @@ fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>
     heap.list(ElementType::Any, choose(&list.items))
 }
 
-/// As [`pick`], but refuses an empty list where the result must equal Argo CD's: Argo CD gives
-/// `nil`, which JSON distinguishes from `[]`.
-fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
-    let is_empty = args.list(0)?.items.is_empty();
-    heap.refuse_divergent(is_empty, || format!("`{}` of an empty list", args.name))?;
-    pick(heap, args, choose)
+/// Refuses an empty list where the result must equal Argo CD's: Argo CD gives `nil`, which JSON
+/// distinguishes from `[]`.
+fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, ExecError> {
+    let items = &args.list(0)?.items;
+    heap.refuse_divergent(items.is_empty(), || format!("`{}` of an empty list", args.name))?;
+    heap.fits(items.len(), SLOT_BYTES)?;
+    heap.list(ElementType::Any, choose(items).unwrap_or_default().to_vec())
 }
 
-fn rest(items: &[Value]) -> Vec<Value> {
-    items.iter().skip(1).cloned().collect()
-}
-
-fn initial(items: &[Value]) -> Vec<Value> {
-    items
-        .split_last()
-        .map(|(_, before)| before.to_vec())
-        .unwrap_or_default()
-}
-
-fn compact(items: &[Value]) -> Vec<Value> {
-    items.iter().filter(|item| !empty(item)).cloned().collect()
-}
-
-fn push(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let list = args.list(0)?;
-    heap.fits(list.items.len() + 1, SLOT_BYTES)?;
-    let items = list.items.iter().chain(args.rest(1)).cloned().collect();
-    heap.list(ElementType::Any, items)
-}
-
-fn prepend(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let list = args.list(0)?;
-    heap.fits(list.items.len() + 1, SLOT_BYTES)?;
-    let items = args.rest(1).iter().chain(&list.items).cloned().collect();
-    heap.list(ElementType::Any, items)
+fn chained(heap: &mut Heap<'_>, one: &[Value], other: &[Value]) -> Result<Value, ExecError> {
+    heap.fits(one.len() + other.len(), SLOT_BYTES)?;
+    heap.list(ElementType::Any, [one, other].concat())
 }
 
 fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, ExecError> {
@@ -136,13 +103,6 @@ fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.list(ElementType::Any, kept)
 }
 
-fn has(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    if args.arg(1).is_nil() {
-        return Ok(Value::Bool(false));
-    }
-    contains(heap, &args.list(1)?.items, args.arg(0)).map(Value::Bool)
-}
-
 fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     if list.items.is_empty() {
@@ -157,10 +117,12 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
     heap.fits(items.len(), SLOT_BYTES)?;
     // Upstream, the result shares memory with the list.
-    if list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1 {
-        return heap.shared_list(list.element_type, items.to_vec());
-    }
-    heap.list(list.element_type, items.to_vec())
+    heap.list_as(list.element_type, items.to_vec(), is_held(list))
+}
+
+/// Whether a change of the list would be seen elsewhere upstream.
+fn is_held(list: &Rc<List>) -> bool {
+    list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1
 }
 
 fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
@@ -197,7 +159,7 @@ fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> 
         return Ok(Value::List(Rc::clone(list)));
     }
     if list.shared {
-        return heap.shared_list(ElementType::Text, items.into_iter().map(Value::Text).collect());
+        return heap.list_as(ElementType::Text, items.into_iter().map(Value::Text).collect(), true);
     }
     heap.texts(items)
 }
@@ -211,8 +173,7 @@ fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.work(items.len().saturating_mul(64))?;
     // SECURITY: upstream sorts strings in place, so any other holder of the list sees it sorted
     // there, and unsorted here.
-    let is_held = list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1;
-    if is_held && !items.is_sorted() {
+    if is_held(list) && !items.is_sorted() {
         let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
         return Err(ExecError::Divergent(why.to_owned()));
     }

@@ -1,82 +1,64 @@
 //! Template functions for arithmetic.
 
-use super::{Args, FunctionEntry, VARIADIC, text_of};
+use super::{Args, Signature, VARIADIC, text_of};
 use crate::template::ExecError;
 use crate::template::print;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("atoi", 1, 1, |_, args| Ok(Value::Int(atoi(args.text(0)?)))),
-    ("int64", 1, 1, |heap, args| {
-        Ok(Value::Int64(bounded(heap, args.arg(0))?))
-    }),
-    ("int", 1, 1, |heap, args| Ok(Value::Int(bounded(heap, args.arg(0))?))),
-    ("float64", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0))))),
-    ("toDecimal", 1, 1, |heap, args| {
-        let text = text_of(heap, args.arg(0))?;
-        Ok(Value::Int64(i64::from_str_radix(&text, 8).unwrap_or(0)))
-    }),
-    ("add1", 1, 1, |heap, args| {
-        Ok(Value::Int64(bounded(heap, args.arg(0))?.wrapping_add(1)))
-    }),
-    ("add", 0, VARIADIC, |heap, args| {
-        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add)))
-    }),
-    ("sub", 2, 2, |heap, args| {
-        Ok(Value::Int64(
-            bounded(heap, args.arg(0))?.wrapping_sub(bounded(heap, args.arg(1))?),
-        ))
-    }),
-    ("div", 2, 2, |heap, args| divide(heap, args, i64::wrapping_div)),
-    ("mod", 2, 2, |heap, args| divide(heap, args, i64::wrapping_rem)),
-    ("mul", 1, VARIADIC, |heap, args| {
-        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul)))
-    }),
-    ("add1f", 1, 1, |_, args| {
-        exact(args, &[float(args.arg(0)), 1.0], Operation::Add)
-    }),
-    ("addf", 0, VARIADIC, |_, args| {
-        let numbers: Vec<f64> = std::iter::once(0.0).chain(args.values.iter().map(float)).collect();
-        exact(args, &numbers, Operation::Add)
-    }),
-    ("subf", 1, VARIADIC, |_, args| {
-        exact(args, &floats(args), Operation::Subtract)
-    }),
-    ("mulf", 1, VARIADIC, |_, args| {
-        exact(args, &floats(args), Operation::Multiply)
-    }),
-    ("divf", 1, VARIADIC, |_, args| {
-        exact(args, &floats(args), Operation::Divide)
-    }),
-    ("max", 1, VARIADIC, |heap, args| {
-        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
-    }),
-    ("biggest", 1, VARIADIC, |heap, args| {
-        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
-    }),
-    ("min", 1, VARIADIC, |heap, args| {
-        Ok(Value::Int64(wholes(heap, args)?.into_iter().min().unwrap_or(0)))
-    }),
-    ("maxf", 1, VARIADIC, |_, args| {
-        Ok(Value::Float(extreme(args, |best, next| next > best)))
-    }),
-    ("minf", 1, VARIADIC, |_, args| {
-        Ok(Value::Float(extreme(args, |best, next| next < best)))
-    }),
-    ("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0)).ceil()))),
-    ("floor", 1, 1, |_, args| Ok(Value::Float(float(args.arg(0)).floor()))),
-    ("round", 2, VARIADIC, round),
-    ("until", 1, 1, |heap, args| {
-        let count = args.int(0)?;
-        let step = if count < 0 { -1 } else { 1 };
-        numbers(heap, args, (0, count, step))
-    }),
-    ("untilStep", 3, 3, |heap, args| {
-        let steps = (args.int(0)?, args.int(1)?, args.int(2)?);
-        numbers(heap, args, steps)
-    }),
-    ("seq", 0, VARIADIC, seq),
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "add addf seq"),
+    (1, 1, "add1 add1f atoi ceil float64 floor int int64 toDecimal until"),
+    (1, VARIADIC, "biggest divf max maxf min minf mul mulf subf"),
+    (2, 2, "div mod sub"),
+    (2, VARIADIC, "round"),
+    (3, 3, "untilStep"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let first = args.arg(0);
+    let number = match args.name {
+        "add" => wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add),
+        "add1" => bounded(heap, first)?.wrapping_add(1),
+        "biggest" | "max" => wholes(heap, args)?.into_iter().max().unwrap_or(0),
+        "div" => i64::wrapping_div(bounded(heap, first)?, divisor(heap, args)?),
+        "int64" => bounded(heap, first)?,
+        "min" => wholes(heap, args)?.into_iter().min().unwrap_or(0),
+        "mod" => i64::wrapping_rem(bounded(heap, first)?, divisor(heap, args)?),
+        "mul" => wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul),
+        "sub" => bounded(heap, first)?.wrapping_sub(bounded(heap, args.arg(1))?),
+        "toDecimal" => i64::from_str_radix(&text_of(heap, first)?, 8).unwrap_or(0),
+        _ => return other(heap, args),
+    };
+    Ok(Value::Int64(number))
+}
+
+/// The functions whose result is no `int64`.
+fn other(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let first = args.arg(0);
+    match args.name {
+        "add1f" => exact(&[float(first), 1.0], ADD),
+        "addf" => exact(&[&[0.0], &*floats(args)].concat(), ADD),
+        "atoi" => Ok(Value::Int(atoi(args.text(0)?))),
+        "ceil" => Ok(Value::Float(float(first).ceil())),
+        "divf" if floats(args).iter().skip(1).any(|number| *number == 0.0) => Err(args.error("decimal division by 0")),
+        "divf" => exact(&floats(args), DIVIDE),
+        "float64" => Ok(Value::Float(float(first))),
+        "floor" => Ok(Value::Float(float(first).floor())),
+        "int" => Ok(Value::Int(bounded(heap, first)?)),
+        "maxf" => Ok(Value::Float(extreme(args, |best, next| next > best))),
+        "minf" => Ok(Value::Float(extreme(args, |best, next| next < best))),
+        "mulf" => exact(&floats(args), MULTIPLY),
+        "round" => round(args),
+        "seq" => seq(heap, args),
+        "subf" => exact(&floats(args), SUBTRACT),
+        "until" => {
+            let count = args.int(0)?;
+            numbers(heap, args, (0, count, if count < 0 { -1 } else { 1 }))
+        }
+        "untilStep" => numbers(heap, args, (args.int(0)?, args.int(1)?, args.int(2)?)),
+        _ => Err(args.unknown()),
+    }
+}
 
 /// A value as an integer; anything that is not a number counts as 0.
 pub(super) fn whole(value: &Value) -> i64 {
@@ -119,11 +101,7 @@ fn atoi(text: &str) -> i64 {
         let Some(longer) = longer else { return limit };
         size = longer;
     }
-    match i64::try_from(size) {
-        Ok(number) if limit < 0 => -number,
-        Ok(number) => number,
-        Err(_) => limit,
-    }
+    i64::try_from(size).map_or(limit, |number| number * limit.signum())
 }
 
 /// Parses an integer as Go's `ParseInt` does with base 0: digits, with `0x`, `0o`, `0b` or a
@@ -186,28 +164,22 @@ fn floats(args: &Args<'_>) -> Vec<f64> {
     args.values.iter().map(float).collect()
 }
 
-fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, ExecError> {
-    match (bounded(heap, args.arg(0))?, bounded(heap, args.arg(1))?) {
-        (_, 0) => Err(args.error("integer divide by zero")),
-        (left, right) => Ok(Value::Int64(by(left, right))),
+fn divisor(heap: &Heap<'_>, args: &Args<'_>) -> Result<i64, ExecError> {
+    match bounded(heap, args.arg(1))? {
+        0 => Err(args.error("integer divide by zero")),
+        number => Ok(number),
     }
 }
 
 fn extreme(args: &Args<'_>, better: fn(f64, f64) -> bool) -> f64 {
-    args.values
-        .iter()
-        .map(float)
-        .reduce(|best, next| {
-            if next.is_nan() || better(best, next) {
-                next
-            } else {
-                best
-            }
-        })
-        .unwrap_or(0.0)
+    let best = args.values.iter().map(float).reduce(|best, next| {
+        let is_better = next.is_nan() || better(best, next);
+        if is_better { next } else { best }
+    });
+    best.unwrap_or(0.0)
 }
 
-fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn round(args: &Args<'_>) -> Result<Value, ExecError> {
     let on = match args.arg(2) {
         Value::Nil => 0.5,
         Value::Float(number) => *number,
@@ -218,11 +190,8 @@ fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let places = i32::try_from(args.int(1)?).unwrap_or(i32::MAX);
     let scale = 10_f64.powi(places);
     let digits = scale * float(args.arg(0));
-    let rounded = if digits.fract() >= on {
-        digits.ceil()
-    } else {
-        digits.floor()
-    };
+    let is_up = digits.fract() >= on;
+    let rounded = if is_up { digits.ceil() } else { digits.floor() };
     Ok(Value::Float(rounded / scale))
 }
 
@@ -235,14 +204,8 @@ fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64))
     let count = start.abs_diff(stop).div_ceil(step.unsigned_abs());
     let count = usize::try_from(count).map_err(|_| args.error("too many numbers"))?;
     heap.fits(count, 64)?;
-    let mut numbers = Vec::with_capacity(count);
-    let mut next = Some(start);
-    for _ in 0..count {
-        let Some(number) = next else { break };
-        numbers.push(number);
-        next = number.checked_add(step);
-    }
-    Ok(numbers)
+    let numbers = std::iter::successors(Some(start), |number| number.checked_add(step));
+    Ok(numbers.take(count).collect())
 }
 
 fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {
@@ -270,15 +233,6 @@ fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.text(texts.join(" "))
 }
 
-/// An operation on decimals.
-#[derive(Clone, Copy)]
-enum Operation {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-}
-
 /// A decimal: `digits * 10^exponent`.
 #[derive(Clone, Copy)]
 struct Decimal {
@@ -289,31 +243,35 @@ struct Decimal {
 /// Maximum number of decimal places in the result of a division.
 const PRECISION: i32 = 16;
 
+/// The operation on floats, and the same on decimals.
+type Operation = (fn(f64, f64) -> f64, fn(Decimal, Decimal) -> Option<Decimal>);
+
+const ADD: Operation = (
+    |left, right| left + right,
+    |left, right| aligned(left, right, i128::checked_add),
+);
+const SUBTRACT: Operation = (
+    |left, right| left - right,
+    |left, right| aligned(left, right, i128::checked_sub),
+);
+const MULTIPLY: Operation = (|left, right| left * right, multiply_decimals);
+const DIVIDE: Operation = (|left, right| left / right, divide_decimals);
+
 /// Computes with decimals, so that 0.1 and 0.2 make 0.3; with binary floating point if decimals
 /// would need more than 38 digits.
-fn exact(args: &Args<'_>, numbers: &[f64], operation: Operation) -> Result<Value, ExecError> {
+fn exact(numbers: &[f64], (on_floats, on_decimals): Operation) -> Result<Value, ExecError> {
     let Some((first, rest)) = numbers.split_first() else {
         return Ok(Value::Float(0.0));
     };
-    let mut total = *first;
-    let mut decimal = decimal(total);
-    for number in rest {
-        if matches!(operation, Operation::Divide) && *number == 0.0 {
-            return Err(args.error("decimal division by 0"));
-        }
-        let right = self::decimal(*number);
-        decimal = decimal
-            .zip(right)
-            .and_then(|(left, right)| apply(left, right, operation));
-        total = match operation {
-            Operation::Add => total + number,
-            Operation::Subtract => total - number,
-            Operation::Multiply => total * number,
-            Operation::Divide => total / number,
-        };
-    }
-    let text = decimal.map(|decimal| format!("{}e{}", decimal.digits, decimal.exponent));
-    Ok(Value::Float(text.and_then(|text| text.parse().ok()).unwrap_or(total)))
+    let total = decimal(*first).and_then(|first| {
+        let mut rest = rest.iter();
+        rest.try_fold(first, |total, number| on_decimals(total, decimal(*number)?))
+    });
+    let text = total.map(|total| format!("{}e{}", total.digits, total.exponent));
+    let total = text.and_then(|text| text.parse().ok());
+    Ok(Value::Float(
+        total.unwrap_or_else(|| rest.iter().copied().fold(*first, on_floats)),
+    ))
 }
 
 fn decimal(number: f64) -> Option<Decimal> {
@@ -327,23 +285,17 @@ fn decimal(number: f64) -> Option<Decimal> {
     Some(Decimal { digits, exponent })
 }
 
-fn apply(left: Decimal, right: Decimal, operation: Operation) -> Option<Decimal> {
-    match operation {
-        Operation::Multiply => Some(Decimal {
-            digits: left.digits.checked_mul(right.digits)?,
-            exponent: left.exponent.checked_add(right.exponent)?,
-        }),
-        Operation::Divide => divide_decimals(left, right),
-        Operation::Add | Operation::Subtract => {
-            let exponent = left.exponent.min(right.exponent);
-            let (left, right) = (scaled(left, exponent)?, scaled(right, exponent)?);
-            let digits = match operation {
-                Operation::Subtract => left.checked_sub(right)?,
-                _ => left.checked_add(right)?,
-            };
-            Some(Decimal { digits, exponent })
-        }
-    }
+fn multiply_decimals(left: Decimal, right: Decimal) -> Option<Decimal> {
+    Some(Decimal {
+        digits: left.digits.checked_mul(right.digits)?,
+        exponent: left.exponent.checked_add(right.exponent)?,
+    })
+}
+
+fn aligned(left: Decimal, right: Decimal, operation: fn(i128, i128) -> Option<i128>) -> Option<Decimal> {
+    let exponent = left.exponent.min(right.exponent);
+    let digits = operation(scaled(left, exponent)?, scaled(right, exponent)?)?;
+    Some(Decimal { digits, exponent })
 }
 
 fn scaled(decimal: Decimal, exponent: i32) -> Option<i128> {

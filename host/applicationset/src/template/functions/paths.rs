@@ -1,25 +1,29 @@
 //! Template functions for paths and URLs.
 
-use super::{Args, FunctionEntry};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("base", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
-    ("osBase", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
-    ("dir", 1, 1, |heap, args| heap.text(dir(args.text(0)?))),
-    ("osDir", 1, 1, |heap, args| heap.text(dir(args.text(0)?))),
-    ("clean", 1, 1, |heap, args| heap.text(clean(args.text(0)?))),
-    ("osClean", 1, 1, |heap, args| heap.text(clean(args.text(0)?))),
-    ("ext", 1, 1, |heap, args| heap.text(extension(args.text(0)?))),
-    ("osExt", 1, 1, |heap, args| heap.text(extension(args.text(0)?))),
-    ("isAbs", 1, 1, |_, args| Ok(Value::Bool(args.text(0)?.starts_with('/')))),
-    ("osIsAbs", 1, 1, |_, args| {
-        Ok(Value::Bool(args.text(0)?.starts_with('/')))
-    }),
-    ("urlParse", 1, 1, parse),
-    ("urlJoin", 1, 1, join),
-];
+pub(super) const NAMES: &[Signature] = &[(
+    1,
+    1,
+    "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs urlJoin urlParse",
+)];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "base" | "osBase" => heap.text(base(args.text(0)?)),
+        "clean" | "osClean" => heap.text(clean(args.text(0)?)),
+        "dir" | "osDir" => heap.text(dir(args.text(0)?)),
+        "ext" | "osExt" => heap.text(extension(args.text(0)?)),
+        "isAbs" | "osIsAbs" => Ok(Value::Bool(args.text(0)?.starts_with('/'))),
+        "urlJoin" => join(heap, args),
+        "urlParse" => parse(heap, args),
+        _ => Err(args.unknown()),
+    }
+}
 
 fn base(path: &str) -> &str {
     if path.is_empty() {
@@ -62,7 +66,6 @@ fn clean(path: &str) -> String {
     }
 }
 
-/// The parts of a URL, as written.
 struct Parts<'t> {
     scheme: String,
     userinfo: &'t str,
@@ -127,7 +130,7 @@ fn decoded(text: &str) -> Option<String> {
         let digits = bytes.get(at + 1..at + 3)?;
         digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
     }
-    percent_encoding::percent_decode_str(text)
+    percent_decode_str(text)
         .decode_utf8()
         .ok()
         .map(std::borrow::Cow::into_owned)
@@ -161,28 +164,18 @@ fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     Ok(Value::Map(map))
 }
 
-/// Characters that a URL path may contain unencoded.
-const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'+')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b'=')
-    .remove(b'@')
-    .remove(b',')
-    .remove(b';')
-    .remove(b'!')
-    .remove(b'\'')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b'*');
-/// Characters that a fragment may contain unencoded.
-const FRAGMENT: &percent_encoding::AsciiSet = &PATH.remove(b'?');
+/// What a URL path may contain unencoded is removed.
+const PATH: &AsciiSet = &{
+    let mut set = NON_ALPHANUMERIC.remove(b'-');
+    let mut left: &[u8] = b"_.~$&+/:=@,;!'()*";
+    while let [first, rest @ ..] = left {
+        set = set.remove(*first);
+        left = rest;
+    }
+    set
+};
+/// As [`PATH`], for a fragment.
+const FRAGMENT: &AsciiSet = &PATH.remove(b'?');
 
 fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = args.map(0)?;
@@ -213,7 +206,7 @@ fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         if !path.is_empty() && !path.starts_with('/') && !host.is_empty() {
             text.push('/');
         }
-        text.push_str(&percent_encoding::utf8_percent_encode(&path, PATH).to_string());
+        text.extend(utf8_percent_encode(&path, PATH));
     } else {
         text.push_str(&opaque);
     }
@@ -221,10 +214,7 @@ fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         text.push_str(&format!("?{query}"));
     }
     if !fragment.is_empty() {
-        text.push_str(&format!(
-            "#{}",
-            percent_encoding::utf8_percent_encode(&fragment, FRAGMENT)
-        ));
+        text.push_str(&format!("#{}", utf8_percent_encode(&fragment, FRAGMENT)));
     }
     heap.text(text)
 }

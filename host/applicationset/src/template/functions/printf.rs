@@ -2,21 +2,20 @@
 //!
 //! Invariant: the width and precision of a verb are bounded.
 
-use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::super::value::{DEPTH, Heap, Value};
-use super::super::{ExecError, print};
-use super::{Args, FunctionEntry};
+use super::super::value::{Heap, Value, check_depth, size as bytes};
+use super::super::{ExecError, layout, print};
+use super::{Args, Signature, VARIADIC};
 
-pub(super) const TABLE: &[FunctionEntry] = &[("printf", 1, super::VARIADIC, printf)];
+pub(super) const NAMES: &[Signature] = &[(1, VARIADIC, "printf")];
 
 /// The largest width or precision that Go accepts.
-const TOO_LARGE: i64 = 1_000_000;
+const TOO_LARGE: u64 = 1_000_000;
 
 /// The flags, width and precision between `%` and the verb.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the format")]
 struct Flags {
     plus: bool,
@@ -28,7 +27,6 @@ struct Flags {
     precision: Option<usize>,
 }
 
-/// The current position in the arguments.
 struct Cursor<'v> {
     values: &'v [Value],
     next: usize,
@@ -45,7 +43,7 @@ impl<'v> Cursor<'v> {
     }
 }
 
-fn printf(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let format = args.text(0)?;
     let mut cursor = Cursor {
         values: args.rest(1),
@@ -79,7 +77,7 @@ fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(),
         text.push_str(value.type_name());
         if !value.is_nil() {
             text.push('=');
-            print::show(heap, text, value, 0)?;
+            show(heap, text, value)?;
         }
     }
     text.push(')');
@@ -103,42 +101,36 @@ fn directive(
     }
     index(letters, cursor);
     match size(letters, cursor) {
-        Size::None => {}
-        Size::Some(width) => {
+        Ok(None) => {}
+        Ok(Some(width)) => {
             flags.minus |= width < 0;
             flags.width = usize::try_from(width.unsigned_abs()).ok();
         }
-        Size::Bad => text.push_str("%!(BADWIDTH)"),
+        Err(()) => text.push_str("%!(BADWIDTH)"),
     }
     if letters.next_if_eq(&'.').is_some() {
         index(letters, cursor);
         match size(letters, cursor) {
-            Size::None => flags.precision = Some(0),
-            Size::Some(precision) => flags.precision = usize::try_from(precision).ok(),
-            Size::Bad => text.push_str("%!(BADPREC)"),
+            Ok(precision) => flags.precision = usize::try_from(precision.unwrap_or(0)).ok(),
+            Err(()) => text.push_str("%!(BADPREC)"),
         }
     }
     index(letters, cursor);
     flags.zero &= !flags.minus;
     heap.fits(flags.width.unwrap_or(0).saturating_add(flags.precision.unwrap_or(0)), 4)?;
-    let Some(verb) = letters.next() else {
-        text.push_str("%!(NOVERB)");
-        return Ok(());
-    };
-    if verb == '%' {
-        text.push('%');
-        return Ok(());
-    }
-    if cursor.bad_index {
-        let _ = write!(text, "%!{verb}(BADINDEX)");
-        return Ok(());
-    }
-    let Some(value) = cursor.take() else {
-        let _ = write!(text, "%!{verb}(MISSING)");
-        return Ok(());
-    };
-    shown(heap, text, value, (verb, flags, 0))?;
-    heap.charge(super::super::value::size(flags.width.unwrap_or(0)))
+    text.push_str(&match letters.next() {
+        None => "%!(NOVERB)".to_owned(),
+        Some('%') => "%".to_owned(),
+        Some(verb) if cursor.bad_index => format!("%!{verb}(BADINDEX)"),
+        Some(verb) => match cursor.take() {
+            None => format!("%!{verb}(MISSING)"),
+            Some(value) => {
+                shown(heap, text, value, (verb, flags, 0))?;
+                return heap.charge(bytes(flags.width.unwrap_or(0)));
+            }
+        },
+    });
+    Ok(())
 }
 
 /// `[2]`: selects the next argument.
@@ -147,10 +139,7 @@ fn index(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) {
         return;
     }
     cursor.reordered = true;
-    let mut digits = String::new();
-    while let Some(digit) = letters.next_if(|letter| *letter != ']') {
-        digits.push(digit);
-    }
+    let digits: String = std::iter::from_fn(|| letters.next_if(|letter| *letter != ']')).collect();
     letters.next();
     match digits.parse::<usize>() {
         Ok(place) if place >= 1 && place <= cursor.values.len() => cursor.next = place - 1,
@@ -158,38 +147,33 @@ fn index(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) {
     }
 }
 
-enum Size {
-    None,
-    Some(i64),
-    Bad,
-}
-
-fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Size {
+/// A width or precision, if there is one.
+fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Result<Option<i64>, ()> {
     if letters.next_if_eq(&'*').is_some() {
         return match cursor.take() {
-            Some(Value::Int(size) | Value::Int64(size)) if size.abs() <= TOO_LARGE => Size::Some(*size),
-            _ => Size::Bad,
+            Some(Value::Int(size) | Value::Int64(size)) if size.unsigned_abs() <= TOO_LARGE => Ok(Some(*size)),
+            _ => Err(()),
         };
     }
-    let mut size: Option<i64> = None;
-    while let Some(digit) = letters.next_if(char::is_ascii_digit) {
-        let digit = i64::from(digit.to_digit(10).unwrap_or(0));
-        size = Some(size.unwrap_or(0).saturating_mul(10).saturating_add(digit));
-    }
-    match size {
-        None => Size::None,
-        Some(size) if size <= TOO_LARGE => Size::Some(size),
-        Some(_) => Size::Bad,
+    let digits: String = std::iter::from_fn(|| letters.next_if(char::is_ascii_digit)).collect();
+    match digits.parse::<i64>() {
+        Ok(size) if size.unsigned_abs() <= TOO_LARGE => Ok(Some(size)),
+        _ if digits.is_empty() => Ok(None),
+        _ => Err(()),
     }
 }
 
+/// The verb, its flags, and the depth of the value that it prints.
 type Verb = (char, Flags, usize);
 
+/// Appends a value to `text` as `%v` formats it.
+pub(in crate::template) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value) -> Result<(), ExecError> {
+    shown(heap, text, value, ('v', Flags::default(), 0))
+}
+
 fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
-    if depth > DEPTH {
-        return Err(ExecError::Depth { allowed: DEPTH });
-    }
-    heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
+    check_depth(depth)?;
+    heap.charge(8 + bytes(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
     heap.refuse_divergent(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
     if let Value::Float(number) = value {
@@ -202,9 +186,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
     match value {
         Value::Missing | Value::Nil if depth > 0 => text.push_str("<nil>"),
         Value::Missing | Value::Nil if verb == 'v' => pad(text, "<nil>", flags),
-        Value::Missing | Value::Nil => {
-            let _ = write!(text, "%!{verb}(<nil>)");
-        }
+        Value::Missing | Value::Nil => text.push_str(&format!("%!{verb}(<nil>)")),
         Value::List(list) => {
             text.push('[');
             for (index, item) in list.items.iter().enumerate() {
@@ -227,9 +209,13 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
             }
             text.push(']');
         }
-        Value::Time(_) | Value::Version(_) => {
-            let inner = print::shown(heap, value)?;
-            return shown(heap, text, &Value::Text(inner), (verb, flags, depth));
+        Value::Time(time) => {
+            let inner = Value::Text(layout::written(time).into());
+            return shown(heap, text, &inner, (verb, flags, depth));
+        }
+        Value::Version(version) => {
+            let inner = Value::Text(version.to_string().into());
+            return shown(heap, text, &inner, (verb, flags, depth));
         }
         Value::Bool(yes) if matches!(verb, 't' | 'v') => pad(text, if *yes { "true" } else { "false" }, flags),
         Value::Int(number) | Value::Int64(number) => match integer(*number, verb, flags) {
@@ -240,8 +226,13 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
             Some(inner) => pad_number(text, &inner, flags),
             None => return bad(heap, text, value, (verb, flags, depth)),
         },
+        Value::Text(inner) if verb == 'v' && flags == Flags::default() => {
+            heap.charge(bytes(inner.len()))?;
+            text.push_str(inner);
+        }
         Value::Text(inner) => {
-            heap.charge(super::super::value::size(inner.len()).saturating_mul(4))?;
+            // Escapes may make it longer.
+            heap.charge(bytes(inner.len()).saturating_mul(4))?;
             heap.refuse_divergent(verb == 'q' && !inner.is_ascii(), || {
                 "`printf` with `%q` of other letters than ASCII".to_owned()
             })?;
@@ -257,7 +248,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
 
 /// A value that does not support the verb is shown with `v` and the flags.
 fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
-    let _ = write!(text, "%!{verb}({}=", value.type_name());
+    text.push_str(&format!("%!{verb}({}=", value.type_name()));
     shown(heap, text, value, ('v', flags, depth))?;
     text.push(')');
     Ok(())
@@ -336,18 +327,13 @@ fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
     if !"vgGeEfF".contains(verb) {
         return None;
     }
-    let negative = number.is_sign_negative() && !number.is_nan();
     if let Some(special) = print::special(number) {
-        let plain = special.trim_start_matches(['+', '-']);
-        let plus = if flags.plus && !negative { "+" } else { "" };
-        let sign = if negative {
-            "-"
-        } else if number.is_nan() {
-            plus
-        } else {
-            "+"
+        // Infinity always has a sign.
+        let sign = match special {
+            "NaN" if flags.plus => "+",
+            _ => "",
         };
-        return Some(format!("{sign}{plain}"));
+        return Some(format!("{sign}{special}"));
     }
     let size = number.abs();
     let text = match verb {
@@ -358,12 +344,9 @@ fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
             Some(precision) => significant(size, precision.max(1)),
         },
     };
-    let text = if verb.is_ascii_uppercase() {
-        text.to_ascii_uppercase()
-    } else {
-        text
-    };
-    Some(format!("{}{text}", sign(negative, flags)))
+    let text = format!("{}{text}", sign(number.is_sign_negative(), flags));
+    let is_upper = verb.is_ascii_uppercase();
+    Some(if is_upper { text.to_ascii_uppercase() } else { text })
 }
 
 /// Digits behind the point of a float at most: further ones are zeros. 2^-1074, the smallest, has
@@ -416,8 +399,8 @@ fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
         'q' if flags.sharp && !cut.contains(['`', '\n', '\r']) => Some(format!("`{cut}`")),
         'q' if flags.plus => Some(ascii(&quoted(&cut))),
         'q' => Some(quoted(&cut)),
-        'x' => Some(hex(cut.as_bytes(), |byte| format!("{byte:02x}"))),
-        'X' => Some(hex(cut.as_bytes(), |byte| format!("{byte:02X}"))),
+        'x' => Some(cut.bytes().map(|byte| format!("{byte:02x}")).collect()),
+        'X' => Some(cut.bytes().map(|byte| format!("{byte:02X}")).collect()),
         _ => None,
     }
 }
@@ -428,19 +411,11 @@ fn ascii(quoted: &str) -> String {
     for letter in quoted.chars() {
         match u32::from(letter) {
             0..=0x7f => text.push(letter),
-            short @ 0x80..=0xffff => {
-                let _ = write!(text, "\\u{short:04x}");
-            }
-            long => {
-                let _ = write!(text, "\\U{long:08x}");
-            }
+            short @ 0x80..=0xffff => text.push_str(&format!("\\u{short:04x}")),
+            long => text.push_str(&format!("\\U{long:08x}")),
         }
     }
     text
-}
-
-fn hex(bytes: &[u8], digits: fn(u8) -> String) -> String {
-    bytes.iter().map(|byte| digits(*byte)).collect()
 }
 
 /// Quotes a string as in Go source code.
@@ -458,11 +433,9 @@ pub(super) fn quoted(inner: &str) -> String {
             '\r' => text.push_str("\\r"),
             '\t' => text.push_str("\\t"),
             '\u{b}' => text.push_str("\\v"),
-            other if other.is_ascii_control() => {
-                let _ = write!(text, "\\x{:02x}", u32::from(other));
-            }
+            other if other.is_ascii_control() => text.push_str(&format!("\\x{:02x}", u32::from(other))),
             other if other != ' ' && (other.is_control() || other.is_whitespace() || other == '\u{feff}') => {
-                let _ = write!(text, "\\u{:04x}", u32::from(other));
+                text.push_str(&format!("\\u{:04x}", u32::from(other)));
             }
             other => text.push(other),
         }

@@ -4,57 +4,51 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Args, FunctionEntry};
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("randAlphaNum", 1, 1, |heap, args| {
-        letters(heap, args, |byte| byte.is_ascii_alphanumeric())
-    }),
-    ("randAlpha", 1, 1, |heap, args| {
-        letters(heap, args, |byte| byte.is_ascii_alphabetic())
-    }),
-    ("randNumeric", 1, 1, |heap, args| {
-        letters(heap, args, |byte| byte.is_ascii_digit())
-    }),
-    ("randAscii", 1, 1, |heap, args| {
-        letters(heap, args, |byte| (32..127).contains(byte))
-    }),
-    ("randBytes", 1, 1, |heap, args| {
-        let count = args.count(0)?;
-        heap.fits(count, 2)?;
-        let bytes = random(args, count)?;
-        heap.text(STANDARD.encode(bytes))
-    }),
-    ("randInt", 2, 2, |_, args| {
-        let (from, to) = (args.int(0)?, args.int(1)?);
-        let span = to
-            .checked_sub(from)
-            .and_then(|span| u64::try_from(span).ok())
-            .filter(|span| *span > 0);
-        let span = span.ok_or_else(|| args.error("the second number must be above the first"))?;
-        let offset = i64::try_from(number(args)? % span).map_err(|_| args.error("out of range"))?;
-        Ok(Value::Int(from.wrapping_add(offset)))
-    }),
-    ("shuffle", 1, 1, shuffle),
-    ("uuidv4", 0, 0, |heap, args| {
-        let bytes: [u8; 16] = random(args, 16)?
-            .try_into()
-            .map_err(|_| args.error("no random bytes"))?;
-        heap.text(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
-    }),
+pub(super) const NAMES: &[Signature] = &[
+    (0, 0, "uuidv4"),
+    (1, 1, "randAlpha randAlphaNum randAscii randBytes randNumeric shuffle"),
+    (2, 2, "randInt"),
 ];
 
-fn random(args: &Args<'_>, count: usize) -> Result<Vec<u8>, ExecError> {
-    let mut bytes = vec![0; count];
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "randAlpha" => letters(heap, args, u8::is_ascii_alphabetic),
+        "randAlphaNum" => letters(heap, args, u8::is_ascii_alphanumeric),
+        "randAscii" => letters(heap, args, |byte| (32..127).contains(byte)),
+        "randBytes" => {
+            let count = args.count(0)?;
+            heap.fits(count, 2)?;
+            let mut bytes = vec![0; count];
+            rand::fill(&mut bytes).map_err(|_| args.error("no random bytes"))?;
+            heap.text(STANDARD.encode(bytes))
+        }
+        "randInt" => {
+            let (from, to) = (args.int(0)?, args.int(1)?);
+            let span = to.checked_sub(from).and_then(|span| u64::try_from(span).ok());
+            let span = span.filter(|span| *span > 0);
+            let span = span.ok_or_else(|| args.error("the second number must be above the first"))?;
+            let offset = i64::try_from(number(args)? % span).map_err(|_| args.error("out of range"))?;
+            Ok(Value::Int(from.wrapping_add(offset)))
+        }
+        "randNumeric" => letters(heap, args, u8::is_ascii_digit),
+        "shuffle" => shuffle(heap, args),
+        "uuidv4" => heap.text(uuid::Builder::from_random_bytes(random(args)?).into_uuid().to_string()),
+        _ => Err(args.unknown()),
+    }
+}
+
+fn random<const COUNT: usize>(args: &Args<'_>) -> Result<[u8; COUNT], ExecError> {
+    let mut bytes = [0; COUNT];
     rand::fill(&mut bytes).map_err(|_| args.error("no random bytes"))?;
     Ok(bytes)
 }
 
 fn number(args: &Args<'_>) -> Result<u64, ExecError> {
-    let bytes: [u8; 8] = random(args, 8)?.try_into().map_err(|_| args.error("no random bytes"))?;
-    Ok(u64::from_le_bytes(bytes))
+    random(args).map(u64::from_le_bytes)
 }
 
 fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, ExecError> {
@@ -63,7 +57,7 @@ fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Res
     let mut text = String::with_capacity(count);
     while text.len() < count {
         heap.work(4096)?;
-        let bytes = random(args, 1024)?;
+        let bytes = random::<1024>(args)?;
         let chosen = bytes.iter().map(|byte| byte & 0x7f).filter(wanted).map(char::from);
         text.extend(chosen.take(count - text.len()));
     }

@@ -8,49 +8,53 @@ use std::rc::Rc;
 use regex::{Captures, Match, Regex, RegexBuilder};
 
 use super::super::versions::{Version, satisfies};
-use super::{Args, FunctionEntry};
+use super::{Args, Signature};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("regexMatch", 2, 2, |heap, args| {
-        let pattern = expression(heap, args)?;
-        let text = args.text(1)?;
-        Ok(Value::Bool(pattern.is_some_and(|pattern| pattern.is_match(text))))
-    }),
-    ("mustRegexMatch", 2, 2, |heap, args| {
-        Ok(Value::Bool(compiled(heap, args)?.is_match(args.text(1)?)))
-    }),
-    ("regexFind", 2, 2, find),
-    ("mustRegexFind", 2, 2, find),
-    ("regexFindAll", 3, 3, find_all),
-    ("mustRegexFindAll", 3, 3, find_all),
-    ("regexReplaceAll", 3, 3, |heap, args| replace(heap, args, false)),
-    ("mustRegexReplaceAll", 3, 3, |heap, args| replace(heap, args, false)),
-    ("regexReplaceAllLiteral", 3, 3, |heap, args| replace(heap, args, true)),
-    ("mustRegexReplaceAllLiteral", 3, 3, |heap, args| {
-        replace(heap, args, true)
-    }),
-    ("regexSplit", 3, 3, split),
-    ("mustRegexSplit", 3, 3, split),
-    ("regexQuoteMeta", 1, 1, |heap, args| {
-        let mut quoted = String::new();
-        for letter in args.text(0)?.chars() {
-            if r"\.+*?()|[]{}^$".contains(letter) {
-                quoted.push('\\');
-            }
-            quoted.push(letter);
-        }
-        heap.text(quoted)
-    }),
-    ("semver", 1, 1, |_, args| {
-        Version::read(args.text(0)?).map(|version| Value::Version(Rc::new(version)))
-    }),
-    ("semverCompare", 2, 2, |heap, args| {
-        heap.work(args.text(0)?.len().saturating_mul(64))?;
-        satisfies(args.text(0)?, args.text(1)?).map(Value::Bool)
-    }),
+pub(super) const NAMES: &[Signature] = &[
+    (1, 1, "regexQuoteMeta semver"),
+    (2, 2, "mustRegexFind mustRegexMatch regexFind regexMatch semverCompare"),
+    (
+        3,
+        3,
+        "mustRegexFindAll mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit",
+    ),
+    (3, 3, "regexFindAll regexReplaceAll regexReplaceAllLiteral regexSplit"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "mustRegexMatch" => Ok(Value::Bool(compiled(heap, args)?.is_match(args.text(1)?))),
+        "regexFind" | "mustRegexFind" => {
+            let pattern = compiled(heap, args)?;
+            heap.text(pattern.find(args.text(1)?).map_or("", |found| found.as_str()))
+        }
+        "regexFindAll" | "mustRegexFindAll" => find_all(heap, args),
+        "regexMatch" => {
+            let pattern = expression(heap, args)?;
+            let text = args.text(1)?;
+            Ok(Value::Bool(pattern.is_some_and(|pattern| pattern.is_match(text))))
+        }
+        "regexQuoteMeta" => {
+            let mut quoted = String::new();
+            for letter in args.text(0)?.chars() {
+                quoted.extend(r"\.+*?()|[]{}^$".contains(letter).then_some('\\'));
+                quoted.push(letter);
+            }
+            heap.text(quoted)
+        }
+        "regexReplaceAll" | "mustRegexReplaceAll" => replace(heap, args, false),
+        "regexReplaceAllLiteral" | "mustRegexReplaceAllLiteral" => replace(heap, args, true),
+        "regexSplit" | "mustRegexSplit" => split(heap, args),
+        "semver" => Version::read(args.text(0)?).map(|version| Value::Version(Rc::new(version))),
+        "semverCompare" => {
+            heap.work(args.text(0)?.len().saturating_mul(64))?;
+            satisfies(args.text(0)?, args.text(1)?).map(Value::Bool)
+        }
+        _ => Err(args.unknown()),
+    }
+}
 
 /// Maximum length of a pattern, in bytes. A class of two letters can stand for hundreds of ranges.
 const PATTERN_BYTES: usize = 4 * 1024;
@@ -192,11 +196,6 @@ fn escape(made: &mut String, letters: &mut std::iter::Peekable<std::str::Chars<'
         }
         None => made.push('\\'),
     }
-}
-
-fn find(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let pattern = compiled(heap, args)?;
-    heap.text(pattern.find(args.text(1)?).map_or("", |found| found.as_str()))
 }
 
 /// Maximum number of matches; a negative argument means no maximum.

@@ -2,107 +2,104 @@
 
 use std::rc::Rc;
 
-use super::{Args, FunctionEntry, VARIADIC, text_of};
+use super::{Args, Signature, VARIADIC, printf, text_of};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[FunctionEntry] = &[
-    ("trim", 1, 1, |heap, args| heap.text(args.text(0)?.trim())),
-    ("upper", 1, 1, |heap, args| {
-        let text = stable_case_text(heap, args)?;
-        heap.text(text.chars().map(upper).collect::<String>())
-    }),
-    ("lower", 1, 1, |heap, args| {
-        let text = stable_case_text(heap, args)?;
-        heap.text(text.chars().map(lower).collect::<String>())
-    }),
-    ("repeat", 2, 2, repeat),
-    ("trimall", 2, 2, trim_all),
-    ("trimAll", 2, 2, trim_all),
-    ("trimSuffix", 2, 2, |heap, args| {
-        let text = args.text(1)?;
-        heap.text(text.strip_suffix(&**args.text(0)?).unwrap_or(text))
-    }),
-    ("trimPrefix", 2, 2, |heap, args| {
-        let text = args.text(1)?;
-        heap.text(text.strip_prefix(&**args.text(0)?).unwrap_or(text))
-    }),
-    ("nospace", 1, 1, |heap, args| {
-        let text: String = args
-            .ascii(heap, 0)?
-            .chars()
-            .filter(|letter| !letter.is_whitespace())
-            .collect();
-        heap.text(text)
-    }),
-    ("contains", 2, 2, |_, args| {
-        Ok(Value::Bool(args.text(1)?.contains(&**args.text(0)?)))
-    }),
-    ("hasPrefix", 2, 2, |_, args| {
-        Ok(Value::Bool(args.text(1)?.starts_with(&**args.text(0)?)))
-    }),
-    ("hasSuffix", 2, 2, |_, args| {
-        Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?)))
-    }),
-    ("quote", 0, VARIADIC, |heap, args| {
-        quotes(heap, args, (super::printf::quoted, true))
-    }),
-    ("squote", 0, VARIADIC, |heap, args| {
-        quotes(heap, args, (|text| format!("'{text}'"), false))
-    }),
-    ("cat", 0, VARIADIC, cat),
-    ("indent", 2, 2, |heap, args| indent(heap, args, "")),
-    ("nindent", 2, 2, |heap, args| indent(heap, args, "\n")),
-    ("replace", 3, 3, replace),
-    ("plural", 3, 3, |heap, args| {
-        let (one, many) = (args.text(0)?, args.text(1)?);
-        let text = if args.int(2)? == 1 { one } else { many };
-        heap.text(Rc::clone(text))
-    }),
-    ("toString", 1, 1, |heap, args| {
-        let text = text_of(heap, args.arg(0))?;
-        heap.text(text)
-    }),
-    ("trunc", 2, 2, trunc),
-    ("substr", 3, 3, substr),
-    ("abbrev", 2, 2, |heap, args| {
-        let (width, text) = (args.int(0)?, args.text(1)?);
-        let short = if width < 4 {
-            Some(text.as_bytes().to_vec())
-        } else {
-            abbreviate(text.as_bytes(), 0, width)
-        };
-        heap.bytes(&short.unwrap_or_default())
-    }),
-    ("abbrevboth", 3, 3, |heap, args| {
-        let (left, right, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
-        let as_it_is = right < 4 || (left > 0 && right < 7);
-        let short = if as_it_is {
-            Some(text.as_bytes().to_vec())
-        } else {
-            abbreviate(text.as_bytes(), left, right)
-        };
-        heap.bytes(&short.unwrap_or_default())
-    }),
-    ("wrap", 2, 2, |heap, args| {
-        wrap(heap, args, ("\n", args.text(1)?, false))
-    }),
-    ("wrapWith", 3, 3, |heap, args| {
-        let line = args.text(1)?;
-        let line = if line.is_empty() { "\n" } else { line };
-        wrap(heap, args, (line, args.text(2)?, true))
-    }),
-    ("split", 2, 2, |heap, args| {
-        let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
-        parts(heap, pieces)
-    }),
-    ("splitn", 3, 3, splitn),
-    ("splitList", 2, 2, |heap, args| {
-        let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
-        heap.texts(pieces)
-    }),
-    ("join", 2, 2, join),
+pub(super) const NAMES: &[Signature] = &[
+    (0, VARIADIC, "cat quote squote"),
+    (1, 1, "lower nospace toString trim upper"),
+    (
+        2,
+        2,
+        "abbrev contains hasPrefix hasSuffix indent join nindent repeat split splitList",
+    ),
+    (2, 2, "trimAll trimPrefix trimSuffix trimall trunc wrap"),
+    (3, 3, "abbrevboth plural replace splitn substr wrapWith"),
 ];
+
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    match args.name {
+        "abbrev" => {
+            let (width, text) = (args.int(0)?, args.text(1)?);
+            let short = abbreviate(text.as_bytes(), 0, if width < 4 { i64::MAX } else { width });
+            heap.bytes(&short.unwrap_or_default())
+        }
+        "abbrevboth" => {
+            let (left, right, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
+            let is_whole = right < 4 || (left > 0 && right < 7);
+            let short = abbreviate(text.as_bytes(), left, if is_whole { i64::MAX } else { right });
+            heap.bytes(&short.unwrap_or_default())
+        }
+        "cat" => {
+            let texts = non_nil(heap, args.values)?;
+            heap.text(texts.join(" "))
+        }
+        "contains" => Ok(Value::Bool(args.text(1)?.contains(&**args.text(0)?))),
+        "hasPrefix" => Ok(Value::Bool(args.text(1)?.starts_with(&**args.text(0)?))),
+        "hasSuffix" => Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?))),
+        "indent" => indent(heap, args, ""),
+        "join" => join(heap, args),
+        "lower" => {
+            let text = stable_case_text(heap, args)?;
+            heap.text(text.chars().map(lower).collect::<String>())
+        }
+        "nindent" => indent(heap, args, "\n"),
+        "nospace" => heap.text(args.ascii(heap, 0)?.split_whitespace().collect::<String>()),
+        "plural" => {
+            let (one, many) = (args.text(0)?, args.text(1)?);
+            heap.text(Rc::clone(if args.int(2)? == 1 { one } else { many }))
+        }
+        "quote" => quotes(heap, args, (printf::quoted, true)),
+        "repeat" => repeat(heap, args),
+        "replace" => replace(heap, args),
+        "split" => {
+            let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
+            parts(heap, pieces)
+        }
+        "splitList" => {
+            let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
+            heap.texts(pieces)
+        }
+        "splitn" => {
+            let (by, count, text) = (args.text(0)?, args.int(1)?, args.text(2)?);
+            let pieces = split(heap, by, (text, usize::try_from(count).ok()))?;
+            parts(heap, pieces)
+        }
+        "squote" => quotes(heap, args, (|text| format!("'{text}'"), false)),
+        "substr" => substr(heap, args),
+        "toString" => {
+            let text = text_of(heap, args.arg(0))?;
+            heap.text(text)
+        }
+        "trim" => heap.text(args.text(0)?.trim()),
+        "trimAll" | "trimall" => {
+            let (letters, text) = (args.text(0)?, args.text(1)?);
+            heap.work(letters.len().saturating_mul(text.len()))?;
+            heap.text(text.trim_matches(|letter| letters.contains(letter)))
+        }
+        "trimPrefix" => {
+            let text = args.text(1)?;
+            heap.text(text.strip_prefix(&**args.text(0)?).unwrap_or(text))
+        }
+        "trimSuffix" => {
+            let text = args.text(1)?;
+            heap.text(text.strip_suffix(&**args.text(0)?).unwrap_or(text))
+        }
+        "trunc" => trunc(heap, args),
+        "upper" => {
+            let text = stable_case_text(heap, args)?;
+            heap.text(text.chars().map(upper).collect::<String>())
+        }
+        "wrap" => wrap(heap, args, ("\n", args.text(1)?, false)),
+        "wrapWith" => {
+            let line = args.text(1)?;
+            let line = if line.is_empty() { "\n" } else { line };
+            wrap(heap, args, (line, args.text(2)?, true))
+        }
+        _ => Err(args.unknown()),
+    }
+}
 
 /// The end of the range of letters whose case is the same in all versions of Unicode.
 const LAST_STABLE_CASE: char = '\u{17f}';
@@ -125,25 +122,14 @@ pub(super) fn upper(letter: char) -> char {
     }
 }
 
-/// As [`upper`].
 pub(super) fn lower(letter: char) -> char {
-    let mut mapped = letter.to_lowercase();
-    match (mapped.next(), mapped.next()) {
-        (Some(one), _) => one,
-        (None, _) => letter,
-    }
+    letter.to_lowercase().next().unwrap_or(letter)
 }
 
 fn repeat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (count, text) = (args.count(0)?, args.text(1)?);
     heap.fits(count, text.len())?;
     heap.text(text.repeat(if text.is_empty() { 0 } else { count }))
-}
-
-fn trim_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let (letters, text) = (args.text(0)?, args.text(1)?);
-    heap.work(letters.len().saturating_mul(text.len()))?;
-    heap.text(text.trim_matches(|letter| letters.contains(letter)))
 }
 
 /// - `escapes`: whether unprintable characters are escaped.
@@ -153,21 +139,12 @@ fn quotes(
     (quote, escapes): (fn(&str) -> String, bool),
 ) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
-    for value in args.values.iter().filter(|value| !value.is_nil()) {
-        let text = text_of(heap, value)?;
+    for text in non_nil(heap, args.values)? {
         heap.refuse_divergent(escapes && !text.is_ascii(), || {
             "`quote` of other letters than ASCII".to_owned()
         })?;
         heap.charge(super::super::value::size(text.len()).saturating_mul(6))?;
         texts.push(quote(&text));
-    }
-    heap.text(texts.join(" "))
-}
-
-fn cat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let mut texts = Vec::new();
-    for value in args.values.iter().filter(|value| !value.is_nil()) {
-        texts.push(text_of(heap, value)?);
     }
     heap.text(texts.join(" "))
 }
@@ -284,18 +261,13 @@ fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) 
         return Ok(text.splitn(most, by).collect());
     }
     heap.fits(text.len(), 64)?;
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
-        if pieces.len() + 1 >= most {
-            pieces.extend((most > 0).then_some(rest));
-            break;
-        }
-        let (piece, after) = rest.split_at_checked(letter.len_utf8()).unwrap_or((rest, ""));
-        pieces.push(piece);
-        rest = after;
-    }
-    Ok(pieces)
+    let starts: Vec<usize> = text.char_indices().map(|(start, _)| start).take(most).collect();
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    Ok(starts
+        .iter()
+        .zip(ends)
+        .filter_map(|(start, end)| text.get(*start..end))
+        .collect())
 }
 
 fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
@@ -307,26 +279,21 @@ fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
     Ok(Value::Map(map))
 }
 
-fn splitn(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let (by, count, text) = (args.text(0)?, args.int(1)?, args.text(2)?);
-    let pieces = split(heap, by, (text, usize::try_from(count).ok()))?;
-    parts(heap, pieces)
-}
-
 /// Elements as strings, without those that are nil.
 pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, ExecError> {
     match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
-            let mut texts = Vec::with_capacity(list.items.len());
-            for item in list.items.iter().filter(|item| !item.is_nil()) {
-                texts.push(text_of(heap, item)?);
-            }
-            Ok(texts)
+            non_nil(heap, &list.items)
         }
         Value::Missing | Value::Nil => Ok(Vec::new()),
         other => Ok(vec![text_of(heap, other)?]),
     }
+}
+
+fn non_nil(heap: &mut Heap<'_>, values: &[Value]) -> Result<Vec<Rc<str>>, ExecError> {
+    let values = values.iter().filter(|value| !value.is_nil());
+    values.map(|value| text_of(heap, value)).collect()
 }
 
 fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {

@@ -1,115 +1,130 @@
-//! Writes JSON as YAML the way Argo CD's `toYaml` does: sorted keys, lists at the indentation of
-//! their key, strings without quotes where they are unambiguous, and no anchors.
+//! Writes YAML the way Argo CD's `toYaml` does: sorted keys, lists at the indentation of their
+//! key, strings without quotes where they are unambiguous, and no anchors.
+//!
+//! Source: go-yaml v2, whose emitter is a port of libyaml's, as the one here is.
 
-use serde_json::Value;
+use libyaml_safer::{Emitter, Encoding, Event, MappingStyle, ScalarStyle, SequenceStyle};
 
-use super::json;
+use super::{Args, json};
+use crate::template::value::{Heap, Value, check_depth, size};
+use crate::template::{ExecError, layout};
 
-/// The column after which a long string is folded.
-const WIDTH: usize = 80;
+/// Quotes and spaces may make a string this many times longer.
+const GROWTH: usize = 4;
 
-/// Writes a document, without the final line break.
-pub(super) fn document(value: &Value) -> String {
-    let mut text = String::new();
-    node(&mut text, value, 0, 0);
-    text.truncate(text.trim_end_matches('\n').len().max(text.len().saturating_sub(1)));
-    text
+/// Writes the first argument, without the final line break.
+pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let mut bytes = Vec::new();
+    let mut emitter = Emitter::new();
+    emitter.set_output_string(&mut bytes);
+    emitter.set_unicode(true);
+    let mut writer = Writer { heap, args, emitter };
+    writer.emit(Event::stream_start(Encoding::Utf8))?;
+    writer.emit(Event::document_start(None, &[], true))?;
+    writer.node(args.arg(0), 0)?;
+    // The stream is not ended: as in go-yaml, no `...` follows a string with line breaks at its end.
+    writer.emit(Event::document_end(true))?;
+    drop(writer);
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    heap.fits(text.len(), GROWTH)?;
+    heap.text(text)
 }
 
-fn pad(text: &mut String, indent: usize) {
-    text.extend(std::iter::repeat_n(' ', indent));
+struct Writer<'w, 'h> {
+    heap: &'w mut Heap<'h>,
+    args: &'w Args<'w>,
+    emitter: Emitter<'w>,
 }
 
-/// `indent`: that of the enclosing block; `column`: the current column.
-fn node(text: &mut String, value: &Value, indent: usize, column: usize) {
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    pad(text, indent);
+impl Writer<'_, '_> {
+    fn emit(&mut self, event: Event) -> Result<(), ExecError> {
+        self.emitter.emit(event).map_err(|error| self.args.error(error))
+    }
+
+    fn node(&mut self, value: &Value, depth: usize) -> Result<(), ExecError> {
+        check_depth(depth)?;
+        self.heap.charge(size(depth.saturating_mul(2)).saturating_add(64))?;
+        self.heap.refuse_divergent(!is_plain(value), || {
+            "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
+        })?;
+        match value {
+            Value::Missing | Value::Nil => self.plain("null"),
+            Value::Bool(yes) => self.plain(&yes.to_string()),
+            Value::Int(number) | Value::Int64(number) => self.plain(&number.to_string()),
+            Value::Float(number) => self.plain(json::number(*number).as_deref().unwrap_or("null")),
+            Value::Text(text) => self.string(text, depth),
+            Value::Time(time) => self.string(&layout::format(time, "2006-01-02T15:04:05.999999999Z07:00"), depth),
+            Value::Version(version) => self.string(&version.to_string(), depth),
+            Value::List(list) => {
+                self.emit(Event::sequence_start(None, None, true, SequenceStyle::Block))?;
+                list.items.iter().try_for_each(|item| self.node(item, depth + 1))?;
+                self.emit(Event::sequence_end())
+            }
+            Value::Map(map) => {
+                self.emit(Event::mapping_start(None, None, true, MappingStyle::Block))?;
+                for (key, item) in map.entries() {
+                    self.string(&key, depth + 1)?;
+                    self.node(&item, depth + 1)?;
                 }
-                text.push_str("- ");
-                node(text, item, indent + 2, indent + 2);
+                self.emit(Event::mapping_end())
             }
         }
-        Value::Object(fields) if !fields.is_empty() => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            keys.sort();
-            for (index, key) in keys.into_iter().enumerate() {
-                if index > 0 {
-                    pad(text, indent);
-                }
-                field(text, key, fields.get(key).unwrap_or(&Value::Null), indent);
-            }
-        }
-        scalar => {
-            write_scalar(text, scalar, indent, column);
-            text.push('\n');
-        }
+    }
+
+    fn string(&mut self, text: &str, depth: usize) -> Result<(), ExecError> {
+        // Each line is indented like its value, and each space may become a line break.
+        let is_break = |letter: &char| matches!(letter, ' ' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}');
+        let breaks = text.chars().filter(is_break).count();
+        let padding = size(breaks).saturating_mul(size(depth.saturating_mul(2)));
+        self.heap.charge(size(text.len()).saturating_add(padding))?;
+        let style = if text.contains('\n') {
+            ScalarStyle::Literal
+        } else if !text.is_empty() && stays_text(text) {
+            ScalarStyle::Plain
+        } else {
+            ScalarStyle::DoubleQuoted
+        };
+        self.emit(Event::scalar(None, None, text, true, true, style))
+    }
+
+    fn plain(&mut self, text: &str) -> Result<(), ExecError> {
+        self.emit(Event::scalar(None, None, text, true, true, ScalarStyle::Plain))
     }
 }
 
-fn field(text: &mut String, key: &str, value: &Value, indent: usize) {
-    let before = text.len();
-    string(text, key, indent, usize::MAX);
-    text.push(':');
-    let width = indent + text.len() - before + 1;
+/// Whole numbers below this are read the same by every parser.
+const WHOLE: f64 = 1e15;
+
+/// Whether a value, apart from its content, is written without quotes, line breaks or an order of
+/// keys that only the upstream library determines.
+fn is_plain(value: &Value) -> bool {
+    let is_word = |text: &str| {
+        text.len() <= 64
+            && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
+            && !text.ends_with(':')
+            && stays_text(text)
+    };
     match value {
-        Value::Array(items) if !items.is_empty() => {
-            text.push('\n');
-            pad(text, indent);
-            node(text, value, indent, indent);
+        Value::Text(text) => {
+            let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "_./:-".contains(letter);
+            is_word(text) && text.chars().all(is_allowed)
         }
-        Value::Object(fields) if !fields.is_empty() => {
-            text.push('\n');
-            pad(text, indent + 2);
-            node(text, value, indent + 2, indent + 2);
+        Value::Float(number) => {
+            number.fract() == 0.0 && number.abs() < WHOLE && (*number != 0.0 || number.is_sign_positive())
         }
-        scalar => {
-            text.push(' ');
-            write_scalar(text, scalar, indent + 2, width);
-            text.push('\n');
+        Value::Map(map) => {
+            let is_allowed = |letter: char| letter.is_ascii_alphabetic() || "./-".contains(letter);
+            let mut entries = map.entries().into_iter();
+            entries.all(|(key, _)| is_word(&key) && key.chars().all(is_allowed))
         }
-    }
-}
-
-fn write_scalar(text: &mut String, value: &Value, indent: usize, column: usize) {
-    match value {
-        Value::Null => text.push_str("null"),
-        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
-        Value::Number(number) => {
-            let float = number.as_f64().filter(|_| number.is_f64());
-            text.push_str(&float.and_then(json::number).unwrap_or_else(|| number.to_string()));
-        }
-        Value::String(inner) => string(text, inner, indent, column),
-        Value::Array(_) => text.push_str("[]"),
-        Value::Object(_) => text.push_str("{}"),
-    }
-}
-
-/// `column` of `usize::MAX`: a key, which must be on one line.
-fn string(text: &mut String, inner: &str, indent: usize, column: usize) {
-    let special = inner.chars().any(|letter| {
-        letter != '\n' && (letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}'))
-    });
-    let key = column == usize::MAX;
-    if inner.is_empty() || special || (key && inner.contains('\n')) {
-        quote_double(text, inner);
-    } else if inner.contains('\n') {
-        block(text, inner, indent);
-    } else if !stays_text(inner) {
-        quote_double(text, inner);
-    } else if plain(inner) {
-        fold(text, inner, (indent, column));
-    } else {
-        text.push('\'');
-        fold(text, &inner.replace('\'', "''"), (indent, column.saturating_add(1)));
-        text.push('\'');
+        Value::Missing | Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::List(_) => true,
+        Value::Time(_) | Value::Version(_) => false,
     }
 }
 
 /// Whether a parser reads the plain text as a string.
-pub(super) fn stays_text(inner: &str) -> bool {
+fn stays_text(inner: &str) -> bool {
     let lower = inner.to_ascii_lowercase();
     let word = matches!(
         lower.as_str(),
@@ -141,94 +156,4 @@ fn date(inner: &str) -> bool {
         .collect();
     shape == "0000-00-00"
         && (inner.len() == 10 || inner.get(10..).is_some_and(|rest| rest.starts_with(['T', 't', ' '])))
-}
-
-/// Whether it needs no quotes.
-fn plain(inner: &str) -> bool {
-    let mut letters = inner.chars();
-    let (first, second) = (letters.next(), letters.next());
-    let edge = inner.starts_with(' ') || inner.ends_with(' ');
-    let inside = inner.contains(": ")
-        || inner.contains(" #")
-        || inner.ends_with(':')
-        || inner.starts_with("---")
-        || inner.starts_with("...");
-    let begins = match first {
-        Some('-' | '?' | ':') => second.is_none_or(|second| second == ' '),
-        Some(first) => "#,[]{}&*!|>'\"%@`".contains(first),
-        None => true,
-    };
-    !edge && !inside && !begins
-}
-
-fn quote_double(text: &mut String, inner: &str) {
-    text.push('"');
-    for letter in inner.chars() {
-        match letter {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            '\0' => text.push_str("\\0"),
-            '\u{7}' => text.push_str("\\a"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{b}' => text.push_str("\\v"),
-            '\u{c}' => text.push_str("\\f"),
-            '\u{1b}' => text.push_str("\\e"),
-            '\u{85}' => text.push_str("\\N"),
-            '\u{2028}' => text.push_str("\\L"),
-            '\u{2029}' => text.push_str("\\P"),
-            '\u{feff}' => text.push_str("\\uFEFF"),
-            other if other.is_control() => text.push_str(&format!("\\x{:02X}", u32::from(other))),
-            other => text.push(other),
-        }
-    }
-    text.push('"');
-}
-
-/// Writes the lines unchanged, after `|`.
-fn block(text: &mut String, inner: &str, indent: usize) {
-    let indent = indent.max(2);
-    text.push('|');
-    if inner.starts_with([' ', '\n']) {
-        text.push('2');
-    }
-    let body = inner.trim_end_matches('\n');
-    match inner.len() - body.len() {
-        0 => text.push('-'),
-        1 if !body.is_empty() => {}
-        _ => text.push('+'),
-    }
-    let lines = inner.strip_suffix('\n').unwrap_or(inner);
-    for line in lines.split('\n') {
-        text.push('\n');
-        if !line.is_empty() {
-            pad(text, indent);
-            text.push_str(line);
-        }
-    }
-}
-
-/// Folds the text at single spaces once it exceeds the width.
-fn fold(text: &mut String, inner: &str, (indent, column): (usize, usize)) {
-    if column == usize::MAX || !inner.contains(' ') {
-        text.push_str(inner);
-        return;
-    }
-    let mut column = column;
-    let mut letters = inner.chars().peekable();
-    let mut last = ' ';
-    while let Some(letter) = letters.next() {
-        let single = letter == ' ' && last != ' ' && letters.peek().is_some_and(|next| *next != ' ');
-        if single && column > WIDTH {
-            text.push('\n');
-            pad(text, indent);
-            column = indent;
-        } else {
-            text.push(letter);
-            column += 1;
-        }
-        last = letter;
-    }
 }
