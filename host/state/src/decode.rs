@@ -18,6 +18,7 @@ mod application_set;
 mod cluster;
 mod extension;
 pub(crate) mod last_known_good;
+pub(crate) mod load;
 mod people;
 mod project;
 pub(crate) mod read;

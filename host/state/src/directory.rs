@@ -143,7 +143,7 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
     if let Some(items) = configuration(inside, &parsed, &source) {
         return items;
     }
-    let mut decoder = ObjectDecoder::new(namespace);
+    let decoder = ObjectDecoder::new(namespace);
     for problem in parsed.problems {
         let location = source.location_at(problem.line, problem.column);
         decoder.report(Diagnostic::error(location, problem.message));

@@ -152,7 +152,7 @@ fn rbac_rule(spec: &WatchSpec) -> String {
     format!(
         "grant it by {role} with the rule `{{apiGroups: [{:?}], resources: [{}]{}, verbs: [list, watch]}}`",
         spec.group(),
-        spec.plural(),
+        spec.kind.plural(),
         names.unwrap_or_default(),
     )
 }

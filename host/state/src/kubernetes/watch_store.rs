@@ -13,7 +13,7 @@ use super::object::Object;
 use super::watch_failure::WatchFailure;
 use crate::ObjectName;
 use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
-use crate::fields::{Fields, SourceMap};
+use crate::fields::{Fields, Findings, SourceMap};
 use tollgate_core::yaml;
 
 /// The decoded objects of one watch, and its state.
@@ -221,12 +221,12 @@ fn read(kind: ObjectKind, object: &Object, namespace: &str) -> Vec<DecodedItem> 
     let file = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
     let source = SourceMap::file(Arc::from(file.as_str()));
     let node = yaml::from_json(&object.value);
-    let mut decoder = ObjectDecoder::new(namespace);
-    let mut findings = Vec::new();
-    match Fields::open(&node, &source, String::new(), &mut findings) {
-        Some(fields) => decoder.decode_object(fields, kind),
-        None => findings.into_iter().for_each(|finding| decoder.report(finding)),
+    let decoder = ObjectDecoder::new(namespace);
+    let findings = Findings::default();
+    if let Some(fields) = Fields::open(&node, &source, &findings) {
+        decoder.decode_object(&fields, kind);
     }
+    findings.take().into_iter().for_each(|finding| decoder.report(finding));
     decoder.finish()
 }
 
