@@ -38,7 +38,7 @@ pub use value::{merge, merge_patch};
 const MAX_CONCURRENT_READS: usize = 8;
 
 /// The kinds of objects that can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WritableKind {
     /// `AppProject`.
     AppProject,

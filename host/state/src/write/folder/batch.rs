@@ -1,15 +1,15 @@
 //! Changes several objects in a folder at once, each with its expected version. If one write cannot
 //! be done, none is. Each file is written once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::persist::FileChange;
-use super::{FolderWriter, LocatedObject, unversioned};
-use crate::write::batch::{BatchError, Write};
+use super::{FolderWriter, LocatedObject, defined_twice, unversioned};
+use crate::write::batch::{BatchError, Write, object_version};
 use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, edit, strip_server_metadata};
 
 /// The files of each object; more than one is a mistake.
@@ -36,28 +36,24 @@ impl FolderWriter {
             self.plan_write(write, (&mut found, &index), &mut planned)
                 .map_err(about(write))?;
         }
-        let changes: Vec<FileChange> = planned.0.into_values().filter(is_change).collect();
+        let changes: Vec<FileChange> = planned.0.into_values().filter(FileChange::is_change).collect();
         self.persist_all(&changes)?;
         let (mut found, _) = self.index(writes).map_err(about(first))?;
         let now = |write: &Write| found.remove(write.key()).map(|found| found.stored);
         Ok(writes.iter().map(now).collect())
     }
 
-    /// Every object of the kinds that are written.
+    /// Every object of the kinds that are written, or of the one name that is.
     fn index(&self, writes: &[Write]) -> Result<(HashMap<ObjectKey, LocatedObject>, Index), Error> {
         let mut objects = HashMap::new();
         let mut index = Index::new();
-        for kind in [
-            WritableKind::ApplicationSet,
-            WritableKind::AppProject,
-            WritableKind::Application,
-        ] {
-            if !writes.iter().any(|write| write.key().kind == kind) {
-                continue;
-            }
-            for ((namespace, name), found) in self.scan(kind, None)? {
-                let name = crate::ObjectName { namespace, name };
-                let key = ObjectKey { kind, name };
+        let kinds: BTreeSet<WritableKind> = writes.iter().map(|write| write.key().kind).collect();
+        let name = match writes {
+            [only] => Some(only.key().name.name.as_str()),
+            _ => None,
+        };
+        for kind in kinds {
+            for (key, found) in self.scan(kind, name)? {
                 index.entry(key.clone()).or_default().push(found.path.clone());
                 objects.insert(key, found);
             }
@@ -74,14 +70,10 @@ impl FolderWriter {
     ) -> Result<(), Error> {
         let key = write.key();
         if let Some([first, second, ..]) = index.get(key).map(Vec::as_slice) {
-            return Err(Error::DefinedTwice {
-                key: key.clone(),
-                first: first.display().to_string(),
-                second: second.display().to_string(),
-            });
+            return Err(defined_twice(key, first, second));
         }
-        match write {
-            Write::Create { key, object } => self.plan_create(key, object, (found, planned)),
+        let (here, text) = match write {
+            Write::Create { key, object } => return self.plan_create(key, object, (found, planned)),
             Write::Replace {
                 key,
                 after,
@@ -90,20 +82,24 @@ impl FolderWriter {
             } => {
                 let here = self.planned_object(key, expected_version, (found, planned))?;
                 let wanted = unversioned(after, &here)?;
-                let text = edit::replace(&here.text, here.position, &wanted)
-                    .map_err(|refused| unsupported_layout(&here, &refused))?;
-                planned.set(key, &here, Some(text));
-                Ok(())
+                let text = edit::replace(&here.text, here.position, &wanted);
+                (here, text)
             }
             Write::Delete { key, before, .. } => {
-                let expected_version = crate::write::batch::object_version(before);
-                let here = self.planned_object(key, &expected_version, (found, planned))?;
-                let text =
-                    edit::remove(&here.text, here.position).map_err(|refused| unsupported_layout(&here, &refused))?;
-                planned.set(key, &here, (!text.trim().is_empty()).then_some(text));
-                Ok(())
+                let here = self.planned_object(key, &object_version(before), (found, planned))?;
+                let text = edit::remove(&here.text, here.position);
+                (here, text)
             }
-        }
+        };
+        let text = text.map_err(|refused| Error::UnsupportedLayout {
+            path: here.path.clone(),
+            line: refused.line,
+            why: refused.why,
+        })?;
+        // A file without its last object goes.
+        let is_empty = matches!(write, Write::Delete { .. }) && text.trim().is_empty();
+        planned.set(key, &here, (!is_empty).then_some(text));
+        Ok(())
     }
 
     fn plan_create(
@@ -149,8 +145,7 @@ impl FolderWriter {
         let text: Arc<str> = change.new.as_deref().unwrap_or_default().into();
         let mut all = Vec::new();
         self.objects(key.kind, (&here.path, &text), &mut all);
-        let is_it = |name: &(String, String)| name.0 == key.name.namespace && name.1 == key.name.name;
-        let moved = all.into_iter().find(|(name, _)| is_it(name));
+        let moved = all.into_iter().find(|(found, _)| found == key);
         moved.map(|(_, found)| found).ok_or(Error::Interrupted)
     }
 }
@@ -164,17 +159,5 @@ impl FileChanges {
             new: None,
         });
         change.new = text;
-    }
-}
-
-fn is_change(change: &FileChange) -> bool {
-    change.old.as_deref() != change.new.as_deref()
-}
-
-fn unsupported_layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
-    Error::UnsupportedLayout {
-        path: here.path.clone(),
-        line: refused.line,
-        why: refused.why,
     }
 }

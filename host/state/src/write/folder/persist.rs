@@ -33,6 +33,10 @@ pub(super) struct FileChange {
 }
 
 impl FileChange {
+    pub(super) fn is_change(&self) -> bool {
+        self.old.as_deref() != self.new.as_deref()
+    }
+
     pub(super) fn overlay(&self) -> FileOverlay<'_> {
         FileOverlay {
             path: &self.path,
