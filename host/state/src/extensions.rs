@@ -37,7 +37,10 @@ const EXTENSION_CONFIG_KEY: &str = "extension.config";
 pub const UNREACHABLE: &str = "http://127.0.0.1:0/";
 
 /// Class of a mistake. Argo CD's classes come first, in its order of checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// The case tables write the names in snake case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
     /// Not YAML, or a value of the wrong type.
     DecodeError,
@@ -68,25 +71,6 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// The name of the class in the case tables.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DecodeError => "decode_error",
-            Self::MissingExtensionName => "missing_extension_name",
-            Self::InvalidExtensionName => "invalid_extension_name",
-            Self::DuplicateExtensionName => "duplicate_extension_name",
-            Self::MissingServices => "missing_services",
-            Self::MissingServiceUrl => "missing_service_url",
-            Self::MissingClusterForMultipleServices => "missing_cluster_for_multiple_services",
-            Self::EmptyCluster => "empty_cluster",
-            Self::MissingHeaderName => "missing_header_name",
-            Self::MissingHeaderValue => "missing_header_value",
-            Self::DuplicateClusterKey => "duplicate_cluster_key",
-            Self::UnknownSecret => "unknown_secret",
-            Self::InvalidSetting => "invalid_setting",
-        }
-    }
-
     /// The phase in which Argo CD finds it: decoding, validation, building the registry. What Argo
     /// CD never refuses comes last.
     fn phase(self) -> u8 {
@@ -267,7 +251,6 @@ fn is_safe(name: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// The extensions read so far.
 struct ExtensionCollector<'a> {
     reader: &'a SettingsReader<'a>,
     names: BTreeMap<String, Location>,

@@ -12,7 +12,6 @@ use super::Text;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{Entry, Node, Scalar, ScalarType};
 
-/// The findings about one input, in the order they are made.
 pub(crate) type Findings = RefCell<Vec<Diagnostic>>;
 
 /// Maps positions in a text to locations in its file.
@@ -34,7 +33,6 @@ impl SourceMap {
         }
     }
 
-    /// A text value inside a file.
     pub(crate) fn nested(text: &Text) -> Self {
         Self {
             file: text.location.file.clone(),
@@ -101,7 +99,6 @@ impl<'a> Fields<'a> {
         self.findings.borrow_mut().push(finding);
     }
 
-    /// Reports an error about the whole mapping.
     pub(crate) fn error(&self, message: impl Into<String>) {
         self.report(Diagnostic::error(self.location(), message));
     }
@@ -133,7 +130,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The entries as written.
     pub(crate) fn entries(&self) -> &'a [Entry] {
         self.node.entries().unwrap_or_default()
     }
@@ -187,12 +183,10 @@ impl<'a> Fields<'a> {
         Some(text)
     }
 
-    /// A list of mappings under `key`.
     pub(crate) fn children(&self, key: &str) -> Vec<Self> {
         self.items(key).into_iter().filter_map(Self::mapping).collect()
     }
 
-    /// A list of texts under `key`.
     pub(crate) fn texts(&self, key: &str) -> Vec<Text> {
         self.items(key).iter().filter_map(Self::as_text).collect()
     }

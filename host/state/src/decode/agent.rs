@@ -55,7 +55,6 @@ pub(crate) struct DecodedAgent {
     inline: Option<Location>,
 }
 
-/// A decoded configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigurationFile {
     name: String,
@@ -111,7 +110,6 @@ impl DecodedAgent {
 }
 
 impl ConfigurationFile {
-    /// Reads the configuration file of `name`.
     pub(super) fn read(name: &str, parsed: &Parsed, source: &SourceMap, findings: &mut Vec<Diagnostic>) -> Self {
         let problems = parsed.problems.iter().map(|problem| {
             let location = source.location_at(problem.line, problem.column);
@@ -141,7 +139,6 @@ impl ConfigurationFile {
         }
     }
 
-    /// Records that the configuration file of `name` cannot be read.
     pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let location = finding.location.clone();
         findings.extend(unusable(name, vec![finding]));
@@ -158,7 +155,6 @@ impl Unresolved {
         self.agents.insert(decoded.agent.name.clone(), decoded);
     }
 
-    /// Excludes an agent that several objects define.
     pub(super) fn exclude(&mut self, name: &str) {
         self.exclude.insert(name.to_owned());
     }
@@ -175,7 +171,6 @@ impl Unresolved {
         self.files.insert(name, (sharing, location));
     }
 
-    /// Combines agents and configuration files.
     pub(super) fn finish(
         mut self,
         clusters: &[Cluster],

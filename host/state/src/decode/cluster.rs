@@ -41,7 +41,6 @@ const KEYS: [&str; 10] = [
     "provider",
 ];
 
-/// Keys of `webAPIProviderConfig`.
 const WEB_API_KEYS: [&str; 9] = [
     "method",
     "url",
@@ -71,7 +70,6 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";
 
-/// Reads a cluster Secret's settings.
 pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) -> ClusterConfig {
     let mistakes = Mistakes::default();
     let text = secret.values.get("config").map_or("", |text| text.expose_secret());

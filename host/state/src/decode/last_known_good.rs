@@ -20,11 +20,9 @@ use tollgate_core::diagnostic::Diagnostic;
 pub(crate) struct DecodedInput {
     /// The file; `None` for objects of an API server.
     pub(crate) file: Option<Arc<Path>>,
-    /// Its items.
     pub(crate) items: Arc<[DecodedItem]>,
 }
 
-/// Whether the load found all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completeness {
     /// All were found: a missing file was deleted.

@@ -29,7 +29,6 @@ pub(super) struct LoadMemo {
 }
 
 impl LoadMemo {
-    /// The directory of all parts; the last one if the parts are the same.
     pub(super) fn directory(
         &mut self,
         parts: Vec<Arc<Unresolved>>,
@@ -92,7 +91,6 @@ impl Unresolved {
         }
     }
 
-    /// Resolves usernames and builds the directory.
     fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
         let mut ids = UniqueCheck::new("user number");
         // GitLab's names are unique regardless of case.
@@ -148,7 +146,6 @@ impl UnresolvedNamespace {
     }
 }
 
-/// Finds values that occur more than once.
 struct UniqueCheck {
     what: &'static str,
     seen: BTreeMap<String, Location>,

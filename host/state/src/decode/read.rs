@@ -19,7 +19,6 @@ use tollgate_core::yaml::{Node, Parsed};
 /// it (`MaxSecretSize`).
 const MAX_OBJECT_BYTES: usize = 1024 * 1024;
 
-/// The kinds that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ObjectKind {
     /// Only two names are read.
@@ -84,7 +83,6 @@ impl ObjectKind {
         }
     }
 
-    /// Whether objects outside the control plane's namespace are used.
     pub(crate) fn allows_any_namespace(self) -> bool {
         match self {
             Self::Application | Self::ApplicationSet => true,
@@ -107,7 +105,6 @@ pub(crate) enum DecodedItem {
     AgentConfiguration(agent::ConfigurationFile),
 }
 
-/// A decoded Kubernetes object.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedObject {
     pub(crate) kind: ObjectKind,
@@ -117,7 +114,6 @@ pub(crate) struct DecodedObject {
     pub(crate) content: ObjectContent,
 }
 
-/// The content of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum ObjectContent {
     /// The object has nothing the gateway uses, or cannot be used.
@@ -134,7 +130,6 @@ pub(crate) enum ObjectContent {
     },
     Project(Arc<Project>),
     Application(Arc<Application>),
-    /// The whole object.
     ApplicationSet(Arc<Value>),
     /// An ArgoCDExtension with a backend.
     Extension(Arc<ExtensionObject>),
@@ -150,7 +145,6 @@ pub(super) struct Object<'a> {
 }
 
 impl Object<'_> {
-    /// Reports a warning about the whole object.
     pub(super) fn warn(&self, message: impl Into<String>) {
         self.fields.report(Diagnostic::warning(self.fields.location(), message));
     }
@@ -202,13 +196,11 @@ impl<'n> ObjectDecoder<'n> {
         self.findings.borrow_mut().push(finding);
     }
 
-    /// The decoded items.
     pub(crate) fn finish(self) -> Vec<DecodedItem> {
         self.flush();
         self.items.into_inner()
     }
 
-    /// Decodes one document: an object or a list of objects.
     pub(crate) fn document(&self, node: &Node, source: &SourceMap) {
         let Some(fields) = Fields::open(node, source, &self.findings) else {
             return;
@@ -259,7 +251,6 @@ impl<'n> ObjectDecoder<'n> {
         tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
     }
 
-    /// Decodes an object whose kind is known.
     pub(crate) fn decode_object(&self, fields: &Fields<'_>, kind: ObjectKind) {
         let findings = Findings::default();
         let location = fields.location();
@@ -317,7 +308,6 @@ impl<'n> ObjectDecoder<'n> {
     }
 }
 
-/// The objects among some items, by kind and name.
 pub(crate) fn objects(items: &[DecodedItem]) -> impl Iterator<Item = ((ObjectKind, &ObjectName), &DecodedObject)> {
     items.iter().filter_map(|item| match item {
         DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
@@ -360,19 +350,16 @@ pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
 /// Whether an object was probably meant to be of a known kind: its kind differs by one letter, or
 /// its version is another one of the same group.
 fn is_misspelled(known: ObjectKind, (kind, version): (&str, &str)) -> bool {
-    let group = |version: &str| {
-        version
-            .split_once('/')
-            .map(|(group, _)| group.to_owned())
-            .unwrap_or_default()
-    };
+    fn group(version: &str) -> &str {
+        version.split_once('/').map_or("", |(group, _)| group)
+    }
     let is_near = |one: &str, two: &str| strsim::levenshtein(&one.to_ascii_lowercase(), &two.to_ascii_lowercase()) <= 1;
     let is_kind = kind == known.as_str();
     let (wanted, found) = (group(known.version()), group(version));
     match (is_kind, wanted == found) {
         (true, true) => true,
         (false, true) => is_near(kind, known.as_str()),
-        (true, false) => is_near(&wanted, &found),
+        (true, false) => is_near(wanted, found),
         (false, false) => false,
     }
 }

@@ -47,7 +47,6 @@ pub(super) fn secret(object: &Object<'_>) -> (Secret, usize) {
     (secret, bytes)
 }
 
-/// Why bytes of a Secret are no text.
 pub(super) enum NotText {
     Base64,
     Utf8,

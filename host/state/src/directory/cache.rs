@@ -19,20 +19,18 @@ use crate::Resources;
 use crate::decode::last_known_good::DecodedInput;
 use crate::decode::load::LoadHistory;
 use crate::decode::read::{reuse_equal, unreadable};
-use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::diagnostic::Loaded;
 
 /// A file written within this time before it was read may have been written again since, without a
 /// trace in its times: FAT has a resolution of two seconds.
 const RACY: Duration = Duration::from_secs(3);
 
-/// The decoded files of one folder, and its last load.
 #[derive(Debug, Default)]
 pub(super) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
     history: LoadHistory,
 }
 
-/// A decoded file.
 #[derive(Clone, Debug)]
 struct CachedFile {
     stamp: FileStamp,
@@ -146,16 +144,9 @@ fn file(
     let name: Arc<str> = Arc::from(found.path.display().to_string());
     let inside = inside.display().to_string();
     let path = || Some(Arc::from(found.path.as_path()));
-    let (text, metadata) = walk::read(&found.path).map_err(|refused| {
-        let finding = Diagnostic::error(Location::new(Arc::clone(&name), refused.line), refused.message);
-        let finding = match refused.hint {
-            Some(hint) => finding.with_hint(hint),
-            None => finding,
-        };
-        DecodedInput {
-            file: path(),
-            items: Arc::from(unreadable(&inside, finding)),
-        }
+    let (text, metadata) = walk::read(&found.path, &name).map_err(|finding| DecodedInput {
+        file: path(),
+        items: unreadable(&inside, finding).into(),
     })?;
     let stamp = FileStamp::of(&metadata);
     let (change_check, digest) = (stamp.change_check(now), Sha256::digest(text.as_bytes()).into());

@@ -26,7 +26,6 @@ const CONNECTION: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const UPGRADE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const ASSERTION: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5 * 60);
 
-/// Keys of a backend object.
 pub(super) const KEYS: [&str; 12] = [
     "services",
     "connectionTimeout",
@@ -96,7 +95,6 @@ pub(super) fn timeouts(backend: Setting<'_>) -> TimeoutSpec {
     }
 }
 
-/// `limits`.
 pub(super) fn limits(backend: Setting<'_>) -> LimitSpec {
     let Some(block) = backend.mapping("limits", InvalidSetting) else {
         return LimitSpec::default();
@@ -128,7 +126,6 @@ fn rate_limits(block: Setting<'_>) -> PersonLimitSpec {
     limits
 }
 
-/// `scope`.
 pub(super) fn scope(backend: Setting<'_>) -> Scope {
     match backend.string("scope").as_deref() {
         Some("application") | None => Scope::Application,
@@ -142,7 +139,6 @@ pub(super) fn scope(backend: Setting<'_>) -> Scope {
     }
 }
 
-/// `tls`.
 pub(super) fn tls(backend: Setting<'_>) -> TlsSpec {
     let Some(block) = backend.mapping("tls", InvalidSetting) else {
         return TlsSpec::default();

@@ -48,7 +48,6 @@ impl SettingsReader<'_> {
     }
 }
 
-/// A YAML node of the settings.
 #[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
     pub(super) node: &'a Node,
@@ -56,7 +55,6 @@ pub(super) struct Setting<'a> {
     pub(super) reader: &'a SettingsReader<'a>,
 }
 
-/// The result of reading a text.
 pub(super) enum TextValue {
     /// Absent, null or empty.
     Absent,
@@ -222,7 +220,6 @@ impl<'a> Setting<'a> {
         self.count(key, (1, 1_000_000)).and_then(NonZeroU32::new)
     }
 
-    /// A boolean under `key`.
     pub(super) fn boolean(self, key: &str, default: bool) -> bool {
         let Some(found) = self.get(key) else { return default };
         if let Some(ScalarType::Boolean(value)) = found.node.scalar().map(Scalar::scalar_type) {

@@ -21,11 +21,9 @@ pub(super) enum WatchRequirement {
     OneOfSeveral,
 }
 
-/// What one watch selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchSpec {
     pub(super) kind: ObjectKind,
-    /// The namespace; `None` for all.
     pub(super) namespace: Option<String>,
     /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,

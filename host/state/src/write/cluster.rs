@@ -33,7 +33,6 @@ const PAGE_SIZE: u32 = 500;
 /// Most objects of one page of a list whose objects may be large.
 const SMALL_PAGE_SIZE: u32 = 50;
 
-/// Longest wait for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Most bytes of the cluster's message that an error repeats.
@@ -60,12 +59,10 @@ impl ClusterWriter {
         Self { client }
     }
 
-    /// The object as the API server has it.
     pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         self.raw(key).await.and_then(stored)
     }
 
-    /// Every object of a kind in a namespace, by name.
     pub(super) async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         self.select(kind, namespace, &|_| true).await
     }
@@ -127,7 +124,6 @@ impl ClusterWriter {
         Ok(all)
     }
 
-    /// Passes the items of a list to `handle`, page by page.
     async fn each_item(
         &self,
         page: u32,

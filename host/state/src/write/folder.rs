@@ -40,7 +40,6 @@ pub struct FolderWriter {
     namespace: Arc<str>,
 }
 
-/// An object and its position in a file.
 #[derive(Debug)]
 struct LocatedObject {
     path: PathBuf,
@@ -80,33 +79,33 @@ impl FolderWriter {
         wanted: &Value,
         expected_version: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
-        self.write(Write::Replace {
+        let stored = self.write(Write::Replace {
             key: key.clone(),
             before: Value::Null,
             after: wanted.clone(),
             expected_version: expected_version.clone(),
-        })?
-        .ok_or(Error::Interrupted)
+        })?;
+        stored.ok_or_else(|| Error::NotFound(key.clone()))
     }
 
     /// Blocks.
     pub(super) fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
-        self.write(Write::Create {
+        let (key, object) = (key.clone(), object.clone());
+        let stored = self.write(Write::Create {
             key: key.clone(),
-            object: object.clone(),
-        })?
-        .ok_or(Error::Interrupted)
+            object,
+        })?;
+        stored.ok_or(Error::NotFound(key))
     }
 
     /// Blocks.
     pub(super) fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        let before = json!({"metadata": {"resourceVersion": expected_version.as_str()}});
-        self.write(Write::Delete {
+        let write = Write::Delete {
             key: key.clone(),
-            before,
+            before: json!({"metadata": {"resourceVersion": expected_version.as_str()}}),
             propagation: Propagation::default(),
-        })
-        .map(drop)
+        };
+        self.write(write).map(drop)
     }
 
     fn write(&self, write: Write) -> Result<Option<StoredObject>, Error> {
@@ -114,7 +113,6 @@ impl FolderWriter {
         Ok(done.into_iter().next().flatten())
     }
 
-    /// The file for a new object.
     fn new_file(&self, key: &ObjectKey) -> PathBuf {
         let kind = key.kind.as_str().to_lowercase();
         self.root

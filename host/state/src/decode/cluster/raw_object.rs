@@ -14,10 +14,8 @@ use serde_json::value::RawValue;
 /// How similar a key must be to be suggested, 0 to 1.
 const MIN_SIMILARITY: f64 = 0.8;
 
-/// What is wrong with a Secret's settings so far.
 pub(super) type Mistakes = RefCell<Vec<String>>;
 
-/// A JSON object whose values are not parsed yet.
 pub(super) struct RawObject<'a> {
     path: &'a str,
     entries: Vec<(Cow<'a, str>, &'a RawValue)>,
@@ -94,7 +92,6 @@ impl<'a> RawObject<'a> {
         self.mistakes.borrow_mut().push(message.into());
     }
 
-    /// The full name of a key.
     pub(super) fn name(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
@@ -109,7 +106,6 @@ impl<'a> RawObject<'a> {
         entry.map(|(_, raw)| raw.get()).filter(|raw| *raw != "null")
     }
 
-    /// Whether a member is there and not empty.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.raw(key).is_some_and(|raw| raw != r#""""#)
     }
@@ -133,7 +129,6 @@ impl<'a> RawObject<'a> {
     }
 }
 
-/// The known key most similar to `key`.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let key = key.to_lowercase();
     let score = |candidate: &&str| strsim::jaro_winkler(&key, &candidate.to_lowercase());

@@ -15,7 +15,6 @@ use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_ve
 use crate::write::equivalence::fields_equal;
 use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, strip_server_metadata};
 
-/// Most writes in progress at the same time.
 const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// How often a write is tried if a controller changes the object in between; as in Argo CD.
@@ -24,20 +23,17 @@ const MAX_ATTEMPTS: usize = 10;
 /// Prefixes of annotations that controllers and people set on an Application all the time.
 const VOLATILE_ANNOTATIONS: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
 
-/// How to undo a write.
 #[derive(Debug)]
 enum Undo {
     /// Delete the object, which was created like this.
     Remove(Value),
     /// Change the object back from the second to the first.
     PutBack(Value, Value),
-    /// Create the deleted object again.
     Recreate(Value),
     /// Do nothing, because nothing was written.
     Nothing,
 }
 
-/// A write that was done.
 type Done = (Option<StoredObject>, Undo);
 
 impl ClusterWriter {
@@ -234,11 +230,7 @@ impl ClusterWriter {
                     removed.map(drop).map_err(|error| error.to_string())
                 }
                 Undo::PutBack(before, after) => {
-                    let now = self.read(&key).await.map(|now| now.version);
-                    let put = match now {
-                        Ok(_) => self.change_back(&key, &before, &after).await,
-                        Err(error) => Err(error),
-                    };
+                    let put = self.change_back(&key, &before, &after).await;
                     put.map_err(|error| error.to_string())
                 }
                 Undo::Recreate(before) => self.recreate(&key, &before).await,
@@ -306,7 +298,6 @@ fn is_retryable(error: &Error, last: Option<&Error>) -> bool {
     matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
 }
 
-/// Removes what a change never writes.
 fn strip(object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         members.remove("status");
@@ -314,13 +305,11 @@ fn strip(object: &mut Value) {
     strip_server_metadata(object);
 }
 
-/// The value of a field of an object's `metadata`.
 fn metadata_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let value = object.get("metadata").and_then(|metadata| metadata.get(key));
     value.filter(|value| !value.is_null())
 }
 
-/// The annotations, without the volatile ones.
 fn stable_annotations(object: &Value) -> Map<String, Value> {
     let annotations = metadata_field(object, "annotations")
         .and_then(Value::as_object)
