@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use secrecy::SecretString;
 use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::extensions::{self, Options, secrets};
+use tollgate_state::extensions::{self, ErrorClass, Options, secrets};
 use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
 
 use crate::suite::{Case, Suite, Table};
@@ -42,10 +42,10 @@ struct Register {
 struct Registered {
     valid: bool,
     registered: Option<BTreeSet<String>>,
-    error_class: Option<String>,
+    error_class: Option<ErrorClass>,
     /// What the fixture's author meant; upstream stops at an earlier mistake,
     /// Tollgate reports both.
-    intended_error_class: Option<String>,
+    intended_error_class: Option<ErrorClass>,
     #[serde(default)]
     effective_headers: BTreeMap<String, Vec<Header>>,
     #[serde(default)]
@@ -80,7 +80,7 @@ fn register(case: &Case) -> Result<(), String> {
     let case: Register = case.read()?;
     let resources = resources(case.argocd_cm, case.secrets);
     let parsed = extensions::parse_with(&resources, Options::ARGOCD);
-    let class = parsed.class().map(|class| class.as_str().to_owned());
+    let class = parsed.class();
     let said = format!("{:?}", parsed.specs.diagnostics);
     let Registered {
         valid,
@@ -94,9 +94,9 @@ fn register(case: &Case) -> Result<(), String> {
         return Err(format!("class is {class:?}, expected {error_class:?}: {said}"));
     }
     if let Some(intended) = intended_error_class
-        && !parsed.classes.iter().any(|class| class.as_str() == intended)
+        && !parsed.classes.contains(&intended)
     {
-        return Err(format!("{intended} is not among {:?}", parsed.classes));
+        return Err(format!("{intended:?} is not among {:?}", parsed.classes));
     }
     let Some(specs) = parsed.specs.value else {
         if valid {

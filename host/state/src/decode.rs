@@ -18,6 +18,7 @@ mod application_set;
 mod cluster;
 mod extension;
 pub(crate) mod last_known_good;
+pub(crate) mod load;
 mod people;
 mod project;
 pub(crate) mod read;
@@ -26,8 +27,7 @@ mod secret;
 
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
 
-/// Collects decoded objects into resources.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Collector<'p> {
     resources: Resources,
     seen: HashMap<(ObjectKind, &'p ObjectName), &'p Location, FxBuildHasher>,
@@ -37,7 +37,6 @@ pub(crate) struct Collector<'p> {
     people: Vec<Arc<people::Unresolved>>,
     /// Second definitions of tenants' objects. Neither definition is used.
     duplicates: Vec<&'p DecodedObject>,
-    /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
 
@@ -79,17 +78,10 @@ impl<'p> Collector<'p> {
         };
         Self {
             resources,
-            seen: HashMap::default(),
-            applications: Vec::new(),
-            found_clusters: Vec::new(),
-            agents: agent::Unresolved::default(),
-            people: Vec::new(),
-            duplicates: Vec::new(),
-            findings: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// Adds the items of one file or object.
     pub(crate) fn add(&mut self, items: &'p [DecodedItem]) {
         for item in items {
             match item {
@@ -233,11 +225,8 @@ impl<'p> Collector<'p> {
     /// Warns about a name that two clusters share: it is allowed, but is no usable destination.
     fn shared_names(&mut self) {
         let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
-        for (cluster, location) in self
-            .found_clusters
-            .iter()
-            .filter(|(cluster, _)| !cluster.name.is_empty())
-        {
+        let named = self.found_clusters.iter();
+        for (cluster, location) in named.filter(|(cluster, _)| !cluster.name.is_empty()) {
             if let Some(first) = seen.insert(&cluster.name, location) {
                 let message = format!("two clusters have the name `{}`, the other at {first}", cluster.name);
                 let hint = "destinations by that name are refused";

@@ -2,8 +2,6 @@
 //!
 //! Security: a name that means two clusters is an error; neither is picked.
 
-use std::borrow::Borrow;
-
 use super::{Cluster, ConfigMap, Destination, Project};
 use tollgate_core::glob::Pattern;
 
@@ -143,8 +141,8 @@ pub fn permitted_with(
     namespace: &str,
     project_clusters: impl FnOnce() -> Result<Vec<Cluster>, String>,
 ) -> Result<bool, Error> {
-    let rules = project.destinations.iter().map(Rule::<&str>::of);
-    if !rules_permit(rules, cluster, namespace) {
+    let rules: Vec<Rule> = project.destinations.iter().map(Rule::of).collect();
+    if !rules_permit(&rules, cluster, namespace) {
         return Ok(false);
     }
     if !project.permit_only_project_scoped_clusters {
@@ -157,7 +155,7 @@ pub fn permitted_with(
 /// The destinations of a project with their patterns compiled, for repeated use.
 #[derive(Debug)]
 pub struct CompiledDestinations {
-    rules: Vec<Rule<Box<str>>>,
+    rules: Vec<Rule>,
     /// The project whose clusters are the only ones permitted, if there is such a restriction.
     clusters_of: Option<String>,
 }
@@ -179,7 +177,7 @@ impl CompiledDestinations {
             let mut owned = clusters.iter().filter(|candidate| candidate.project == *project);
             owned.any(|own| is_same(own, cluster))
         };
-        rules_permit(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+        rules_permit(&self.rules, cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
     }
 }
 
@@ -189,21 +187,12 @@ fn is_same(one: &Cluster, other: &Cluster) -> bool {
     same(&one.name, &other.name) || same(&one.server, &other.server)
 }
 
-fn rules_permit<T: AsRef<str>>(
-    rules: impl Iterator<Item: Borrow<Rule<T>>>,
-    cluster: &Cluster,
-    namespace: &str,
-) -> bool {
+fn rules_permit(rules: &[Rule], cluster: &Cluster, namespace: &str) -> bool {
     let mut listed = false;
     for rule in rules {
-        let Rule {
-            name,
-            server,
-            namespace: namespaces,
-        } = rule.borrow();
-        let name = name.matches_known(&cluster.name);
-        let server = server.matches_known(&cluster.server);
-        let namespaces = namespaces.matches_value(namespace);
+        let name = rule.name.matches_known(&cluster.name);
+        let server = rule.server.matches_known(&cluster.server);
+        let namespaces = rule.namespace.matches_value(namespace);
         let is_cluster_match = name == Match::Yes || server == Match::Yes;
         if is_cluster_match && namespaces == Match::Yes {
             listed = true;
@@ -221,7 +210,6 @@ fn rules_permit<T: AsRef<str>>(
     listed
 }
 
-/// The result of matching a pattern that may begin with `!`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Match {
     Yes,
@@ -230,32 +218,30 @@ enum Match {
     Negated,
 }
 
-/// A destination with its patterns compiled.
 #[derive(Debug)]
-struct Rule<T> {
-    name: Matcher<T>,
-    server: Matcher<T>,
-    namespace: Matcher<T>,
+struct Rule {
+    name: Matcher,
+    server: Matcher,
+    namespace: Matcher,
 }
 
-/// A pattern that may begin with `!`.
 #[derive(Debug)]
-struct Matcher<T> {
+struct Matcher {
     negated: bool,
-    glob: Glob<T>,
+    glob: Glob,
 }
 
 #[derive(Debug)]
-enum Glob<T> {
+enum Glob {
     Everything,
-    Literal(T),
+    Literal(Box<str>),
     Pattern(Box<Pattern>),
     /// The pattern does not compile.
     Invalid,
 }
 
-impl<'a, T: AsRef<str> + From<&'a str>> Rule<T> {
-    fn of(rule: &'a Destination) -> Self {
+impl Rule {
+    fn of(rule: &Destination) -> Self {
         let Destination {
             name,
             server,
@@ -269,17 +255,15 @@ impl<'a, T: AsRef<str> + From<&'a str>> Rule<T> {
     }
 }
 
-impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
-    fn of(pattern: &'a str) -> Self {
+impl Matcher {
+    fn of(pattern: &str) -> Self {
         let behind = pattern.strip_prefix('!');
         Self {
             negated: behind.is_some(),
             glob: Glob::of(behind.unwrap_or(pattern)),
         }
     }
-}
 
-impl<T: AsRef<str>> Matcher<T> {
     /// Like [`Self::matches_value`], but never `Yes` for an unknown value, which is empty.
     fn matches_known(&self, value: &str) -> Match {
         match (value.is_empty(), self.negated) {
@@ -299,9 +283,8 @@ impl<T: AsRef<str>> Matcher<T> {
     }
 }
 
-impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
-    /// Compiles a pattern without separators.
-    fn of(pattern: &'a str) -> Self {
+impl Glob {
+    fn of(pattern: &str) -> Self {
         if pattern == "*" {
             return Self::Everything;
         }
@@ -310,14 +293,12 @@ impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
         }
         Pattern::compile(pattern, &[]).map_or(Self::Invalid, |pattern| Self::Pattern(Box::new(pattern)))
     }
-}
 
-impl<T: AsRef<str>> Glob<T> {
     /// `None` when the pattern does not compile.
     fn matches(&self, value: &str) -> Option<bool> {
         match self {
             Self::Everything => Some(true),
-            Self::Literal(text) => Some(text.as_ref() == value),
+            Self::Literal(text) => Some(&**text == value),
             Self::Pattern(pattern) => Some(pattern.matches(value)),
             Self::Invalid => None,
         }
@@ -326,8 +307,7 @@ impl<T: AsRef<str>> Glob<T> {
 
 /// Whether a pattern of a project's destinations, with or without `!`, compiles.
 pub fn is_valid_pattern(pattern: &str) -> bool {
-    let glob: Glob<&str> = Glob::of(pattern.strip_prefix('!').unwrap_or(pattern));
-    glob.matches("").is_some()
+    Matcher::of(pattern).glob.matches("").is_some()
 }
 
 #[cfg(test)]

@@ -97,7 +97,6 @@ pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
     load_with(folder, namespace, &[])
 }
 
-/// A file as it would be after a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOverlay<'a> {
     /// Its path, starting with the folder's path as it was given.
@@ -143,7 +142,7 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
     if let Some(items) = configuration(inside, &parsed, &source) {
         return items;
     }
-    let mut decoder = ObjectDecoder::new(namespace);
+    let decoder = ObjectDecoder::new(namespace);
     for problem in parsed.problems {
         let location = source.location_at(problem.line, problem.column);
         decoder.report(Diagnostic::error(location, problem.message));
@@ -184,7 +183,6 @@ fn add_versions(items: &mut [DecodedItem], text: &str) {
     }
 }
 
-/// The block text a document ends with, if it ends with one.
 fn last_scalar(node: &Node) -> Option<&Node> {
     match &node.content {
         Content::Scalar(scalar) => (scalar.style == Style::Block).then_some(node),

@@ -8,7 +8,9 @@
 //! (`enabled`, `idleConnTimeout`, `clusterName`); own keys are documented in
 //! `docs/configuration.md`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::fields::SourceMap;
 use crate::{ConfigMap, ExtensionObject, Resources, Text};
@@ -21,7 +23,7 @@ pub mod secrets;
 mod service;
 mod spec;
 
-use reader::{SettingNode, SettingsReader, TextValue};
+use reader::{Setting, SettingsReader, TextValue};
 pub use secrets::UnknownSecret;
 pub use spec::{
     AssertionSpec, ClusterRef, ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope,
@@ -35,7 +37,10 @@ const EXTENSION_CONFIG_KEY: &str = "extension.config";
 pub const UNREACHABLE: &str = "http://127.0.0.1:0/";
 
 /// Class of a mistake. Argo CD's classes come first, in its order of checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// The case tables write the names in snake case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ErrorClass {
     /// Not YAML, or a value of the wrong type.
     DecodeError,
@@ -66,25 +71,6 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// The name of the class in the case tables.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DecodeError => "decode_error",
-            Self::MissingExtensionName => "missing_extension_name",
-            Self::InvalidExtensionName => "invalid_extension_name",
-            Self::DuplicateExtensionName => "duplicate_extension_name",
-            Self::MissingServices => "missing_services",
-            Self::MissingServiceUrl => "missing_service_url",
-            Self::MissingClusterForMultipleServices => "missing_cluster_for_multiple_services",
-            Self::EmptyCluster => "empty_cluster",
-            Self::MissingHeaderName => "missing_header_name",
-            Self::MissingHeaderValue => "missing_header_value",
-            Self::DuplicateClusterKey => "duplicate_cluster_key",
-            Self::UnknownSecret => "unknown_secret",
-            Self::InvalidSetting => "invalid_setting",
-        }
-    }
-
     /// The phase in which Argo CD finds it: decoding, validation, building the registry. What Argo
     /// CD never refuses comes last.
     fn phase(self) -> u8 {
@@ -163,20 +149,25 @@ pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
 /// Every mistake is reported with its position. An extension that is not enabled
 /// is checked and left out.
 pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
-    let mut reader = SettingsReader::new(&resources.secrets, options);
+    let reader = SettingsReader {
+        secrets: &resources.secrets,
+        options,
+        findings: RefCell::default(),
+    };
     let mut collector = ExtensionCollector {
-        reader: &mut reader,
+        reader: &reader,
         names: BTreeMap::new(),
         specs: Vec::new(),
     };
     for entry in entries(&resources.argocd_cm) {
         let source = SourceMap::nested(entry.text);
-        let Some(node) = document(collector.reader, &entry, &source) else {
+        let Some(node) = document(&reader, &entry, &source) else {
             continue;
         };
-        let setting = SettingNode {
+        let setting = Setting {
             node: &node,
             source: &source,
+            reader: &reader,
         };
         match entry.name.as_str() {
             "" => collector.main(setting),
@@ -187,12 +178,11 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
         collector.object(object);
     }
     let specs = collector.specs;
-    service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
-    let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
-    let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
+    service::compare_with_clusters(&reader, &specs, &resources.clusters);
+    let (classes, findings): (Vec<_>, Vec<_>) = reader.findings.into_inner().into_iter().unzip();
     Parsed {
         specs: Loaded::new(specs, findings),
-        classes,
+        classes: classes.into_iter().flatten().collect(),
     }
 }
 
@@ -212,57 +202,43 @@ pub struct ConfigEntry<'a> {
 ///
 /// Source: Argo CD, `getExtensionConfigs`.
 pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
-    let name = |key: &str| {
+    let entry = |(key, text)| {
+        let key: &String = key;
         let rest = key.strip_prefix(EXTENSION_CONFIG_KEY)?;
-        Some(rest.strip_prefix('.').unwrap_or(rest).to_owned())
+        let name = rest.strip_prefix('.').unwrap_or(rest).to_owned();
+        Some(ConfigEntry { name, key, text })
     };
-    argocd_cm
-        .data
-        .iter()
-        .filter_map(|(key, text)| {
-            Some(ConfigEntry {
-                name: name(key)?,
-                key,
-                text,
-            })
-        })
-        .collect()
+    argocd_cm.data.iter().filter_map(entry).collect()
 }
 
 /// The first document of a text. Later ones are ignored, as in Argo CD.
-fn document(
-    reader: &mut SettingsReader<'_>,
-    entry: &ConfigEntry<'_>,
-    source: &SourceMap,
-) -> Option<std::rc::Rc<yaml::Node>> {
-    if entry.key != EXTENSION_CONFIG_KEY && !entry.key.starts_with("extension.config.") {
-        let message = format!("key `{}` has no dot before the extension's name", entry.key);
+fn document(reader: &SettingsReader<'_>, entry: &ConfigEntry<'_>, source: &SourceMap) -> Option<Rc<yaml::Node>> {
+    let key = entry.key;
+    if key != EXTENSION_CONFIG_KEY && !key.starts_with("extension.config.") {
+        let message = format!("key `{key}` has no dot before the extension's name");
         let hint = format!("write `{EXTENSION_CONFIG_KEY}.{}`", entry.name);
         let location = entry.text.location.clone();
         reader.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
     }
     let parsed = yaml::parse(&entry.text.value);
     for problem in &parsed.problems {
-        let message = format!("`{}`: {}", entry.key, problem.message);
-        reader.refuse(
-            ErrorClass::DecodeError,
-            source.location_at(problem.line, problem.column),
-            message,
-        );
+        let location = source.location_at(problem.line, problem.column);
+        let message = format!("`{key}`: {}", problem.message);
+        reader.refuse(ErrorClass::DecodeError, location, message);
     }
     let mut documents = parsed.documents.into_iter();
     let first = documents.next();
     if let Some(second) = documents.next() {
-        let message = format!("`{}` has several documents, only the first is read", entry.key);
+        let message = format!("`{key}` has several documents, only the first is read");
         reader.warn(source.location_of(&second), message, "join them");
     }
     let node = match first {
         Some(node) => node,
-        None if parsed.problems.is_empty() => std::rc::Rc::new(yaml::Node::empty_mapping()),
+        None if parsed.problems.is_empty() => Rc::new(yaml::Node::empty_mapping()),
         None => return None,
     };
     if node.entries().is_none() {
-        let message = format!("`{}` must be a mapping, found {}", entry.key, node.kind());
+        let message = format!("`{key}` must be a mapping, found {}", node.kind());
         reader.refuse(ErrorClass::DecodeError, source.location_of(&node), message);
         return None;
     }
@@ -275,26 +251,21 @@ fn is_safe(name: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// The extensions read so far.
-struct ExtensionCollector<'a, 'r> {
-    reader: &'r mut SettingsReader<'a>,
+struct ExtensionCollector<'a> {
+    reader: &'a SettingsReader<'a>,
     names: BTreeMap<String, Location>,
     specs: Vec<ExtensionSpec>,
 }
 
-impl ExtensionCollector<'_, '_> {
+impl ExtensionCollector<'_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
-    fn main(&mut self, setting: SettingNode<'_>) {
-        self.reader
-            .reject_unknown_keys(setting, "`extension.config`", &["extensions"]);
-        for item in self.reader.list(setting, "extensions") {
-            self.reader
-                .reject_unknown_keys(item, "an extension", &["name", "enabled", "backend"]);
-            let name = match self.reader.text(item, "name") {
+    fn main(&mut self, setting: Setting<'_>) {
+        setting.reject_unknown_keys("`extension.config`", &["extensions"]);
+        for item in setting.list("extensions") {
+            item.reject_unknown_keys("an extension", &["name", "enabled", "backend"]);
+            let name = match item.text("name") {
                 TextValue::Absent => {
-                    let message = "an extension has no `name`";
-                    self.reader
-                        .refuse(ErrorClass::MissingExtensionName, item.location(), message);
+                    item.refuse(ErrorClass::MissingExtensionName, "an extension has no `name`");
                     String::new()
                 }
                 TextValue::Refused => String::new(),
@@ -303,10 +274,9 @@ impl ExtensionCollector<'_, '_> {
                     name.value
                 }
             };
-            let backend = self.reader.mapping(item, "backend", ErrorClass::DecodeError);
-            match backend {
+            match item.mapping("backend", ErrorClass::DecodeError) {
                 Some(backend) => {
-                    self.reader.reject_unknown_keys(backend, "`backend`", &backend::KEYS);
+                    backend.reject_unknown_keys("`backend`", &backend::KEYS);
                     self.extension(backend, item, name);
                 }
                 // An entry without backend is one without services.
@@ -317,10 +287,9 @@ impl ExtensionCollector<'_, '_> {
     }
 
     /// `extension.config.<name>`: a backend object.
-    fn single(&mut self, setting: SettingNode<'_>, entry: &ConfigEntry<'_>) {
+    fn single(&mut self, setting: Setting<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
-        self.reader
-            .reject_unknown_keys(setting, &format!("`{}`", entry.key), &known);
+        setting.reject_unknown_keys(&format!("`{}`", entry.key), &known);
         self.check_name(&entry.name, entry.text.location.clone());
         self.extension(setting, setting, entry.name.clone());
     }
@@ -360,53 +329,40 @@ impl ExtensionCollector<'_, '_> {
     }
 
     fn check_name(&mut self, name: &str, location: Location) {
+        let shown = name.escape_debug();
         if !is_safe(name) {
-            let message = format!(
-                "extension name `{}` has other characters than letters, digits, `-` and `_`",
-                name.escape_debug()
-            );
+            let message = format!("extension name `{shown}` has other characters than letters, digits, `-` and `_`");
             self.reader
                 .refuse(ErrorClass::InvalidExtensionName, location.clone(), message);
         }
-        match self.names.get(name) {
-            Some(first) => {
-                let message = format!(
-                    "extension `{}` is configured twice, first at {first}",
-                    name.escape_debug()
-                );
-                self.reader
-                    .refuse(ErrorClass::DuplicateExtensionName, location, message);
-            }
-            None => {
-                self.names.insert(name.to_owned(), location);
-            }
+        if let Some(first) = self.names.get(name) {
+            let message = format!("extension `{shown}` is configured twice, first at {first}");
+            self.reader
+                .refuse(ErrorClass::DuplicateExtensionName, location, message);
+        } else {
+            self.names.insert(name.to_owned(), location);
         }
     }
 
     /// Reads one extension. `outer` is the node that has `enabled`.
-    fn extension(&mut self, backend: SettingNode<'_>, outer: SettingNode<'_>, name: String) {
-        let reader = &mut *self.reader;
-        let services = service::services(reader, backend, &name);
+    fn extension(&mut self, backend: Setting<'_>, outer: Setting<'_>, name: String) {
+        let services = service::services(backend, &name);
         let spec = ExtensionSpec {
-            scope: backend::scope(reader, backend),
-            connection: backend::connection(reader, backend),
-            timeouts: backend::timeouts(reader, backend),
-            limits: backend::limits(reader, backend),
-            tls: backend::tls(reader, backend),
-            identity: backend::identity(reader, backend),
+            scope: backend::scope(backend),
+            connection: backend::connection(backend),
+            timeouts: backend::timeouts(backend),
+            limits: backend::limits(backend),
+            tls: backend::tls(backend),
+            identity: backend::identity(backend),
             location: outer.location(),
             services,
             name,
         };
         let encrypted = spec.services.iter().any(|service| service.url.scheme() == "https");
         if let (Some(tls), false) = (backend.get("tls"), encrypted) {
-            reader.warn(
-                tls.location(),
-                "`tls` has no effect, no service has an https URL",
-                "use https",
-            );
+            tls.warn("`tls` has no effect, no service has an https URL", "use https");
         }
-        if reader.boolean(outer, "enabled", true) {
+        if outer.boolean("enabled", true) {
             self.specs.push(spec);
         }
     }

@@ -3,71 +3,58 @@
 //!
 //! Security: no finding contains a value.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Text;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_core::yaml::{Entry, Node, ScalarType};
+use tollgate_core::yaml::{Entry, Node, Scalar, ScalarType};
+
+pub(crate) type Findings = RefCell<Vec<Diagnostic>>;
 
 /// Maps positions in a text to locations in its file.
 #[derive(Clone, Debug)]
-pub struct SourceMap {
+pub(crate) struct SourceMap {
     file: Arc<str>,
     /// Lines before the text in its file.
     line_offset: u32,
-    /// Whether columns are known. A value inside a file is indented by an unknown width, so its
-    /// columns say nothing.
-    columns: Columns,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Columns {
-    Known,
-    Unknown,
+    /// A value inside a file is indented by an unknown width, so its columns say nothing.
+    has_columns: bool,
 }
 
 impl SourceMap {
-    /// A whole file.
-    pub fn file(file: Arc<str>) -> Self {
+    pub(crate) fn file(file: Arc<str>) -> Self {
         Self {
             file,
             line_offset: 0,
-            columns: Columns::Known,
+            has_columns: true,
         }
     }
 
-    /// A text value inside a file.
-    pub fn nested(text: &Text) -> Self {
-        let line_offset = text.location.line.saturating_sub(1);
+    pub(crate) fn nested(text: &Text) -> Self {
         Self {
             file: text.location.file.clone(),
-            line_offset,
-            columns: Columns::Unknown,
+            line_offset: text.location.line.saturating_sub(1),
+            has_columns: false,
         }
     }
 
     /// The location of a line and column, both counted from 1.
-    pub fn location_at(&self, line: u32, column: u32) -> Location {
-        let column = match self.columns {
-            Columns::Known => column,
-            Columns::Unknown => 0,
-        };
+    pub(crate) fn location_at(&self, line: u32, column: u32) -> Location {
         Location {
             file: self.file.clone(),
             line: self.line_offset.saturating_add(line),
-            column,
+            column: if self.has_columns { column } else { 0 },
         }
     }
 
-    /// The location of a node.
-    pub fn location_of(&self, node: &Node) -> Location {
+    pub(crate) fn location_of(&self, node: &Node) -> Location {
         self.location_at(node.line, node.column)
     }
 
-    /// A text and the line it begins on.
-    pub fn text(&self, node: &Node, value: &str) -> Text {
+    fn text(&self, node: &Node, value: &str) -> Text {
         Text {
             value: Arc::from(value),
             location: self.location_at(node.text_line, 0),
@@ -75,37 +62,67 @@ impl SourceMap {
     }
 }
 
-/// A mapping, its path in the object, and its source map.
+/// A value of an object with its path; outside of this module, always a mapping.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     node: &'a Node,
     source: &'a SourceMap,
+    findings: &'a Findings,
     path: String,
 }
 
 impl<'a> Fields<'a> {
     /// Opens a mapping; any other value is a finding.
-    pub fn open(node: &'a Node, source: &'a SourceMap, path: String, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        if node.entries().is_none() {
-            let what = if path.is_empty() {
-                "an object".to_owned()
-            } else {
-                format!("`{path}`")
-            };
-            let message = format!("{what} must be a mapping, found {}", node.kind());
-            findings.push(Diagnostic::error(source.location_of(node), message));
-            return None;
+    pub(crate) fn open(node: &'a Node, source: &'a SourceMap, findings: &'a Findings) -> Option<Self> {
+        let path = String::new();
+        Self {
+            node,
+            source,
+            findings,
+            path,
         }
-        Some(Self { node, source, path })
+        .mapping()
     }
 
-    /// Where the mapping starts.
-    pub fn location(&self) -> Location {
+    /// The same mapping, with its findings elsewhere.
+    pub(crate) fn collecting<'b>(&self, findings: &'b Findings) -> Fields<'b>
+    where
+        'a: 'b,
+    {
+        Fields {
+            findings,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn report(&self, finding: Diagnostic) {
+        self.findings.borrow_mut().push(finding);
+    }
+
+    pub(crate) fn error(&self, message: impl Into<String>) {
+        self.report(Diagnostic::error(self.location(), message));
+    }
+
+    /// Like [`Self::error`], with advice.
+    pub(crate) fn error_with_hint(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Diagnostic::error(self.location(), message).with_hint(hint));
+    }
+
+    /// How many errors were reported so far, about this mapping and others.
+    pub(crate) fn error_count(&self) -> usize {
+        self.findings
+            .borrow()
+            .iter()
+            .filter(|finding| finding.is_error())
+            .count()
+    }
+
+    pub(crate) fn location(&self) -> Location {
         self.source.location_of(self.node)
     }
 
     /// The path of a key, as findings name it.
-    pub fn path_of(&self, key: &str) -> String {
+    pub(crate) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
         } else {
@@ -113,174 +130,173 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The entries as written.
-    pub fn entries(&self) -> &'a [Entry] {
+    pub(crate) fn entries(&self) -> &'a [Entry] {
         self.node.entries().unwrap_or_default()
     }
 
-    /// The mapping itself.
-    pub fn whole(&self) -> &'a Node {
+    pub(crate) fn whole(&self) -> &'a Node {
         self.node
     }
 
     /// A key's value, unless it is absent or null.
-    pub fn node(&self, key: &str) -> Option<&'a Rc<Node>> {
+    pub(crate) fn node(&self, key: &str) -> Option<&'a Rc<Node>> {
         self.node.get(key)
     }
 
-    /// The location of an entry's key.
-    pub fn key_location(&self, entry: &Entry) -> Location {
+    pub(crate) fn key_location(&self, entry: &Entry) -> Location {
         self.source.location_at(entry.line, entry.column)
     }
 
-    /// Reports every key that is not among `known`.
-    pub fn reject_unknown_keys(&self, known: &[&str], findings: &mut Vec<Diagnostic>) {
+    pub(crate) fn reject_unknown_keys(&self, known: &[&str]) {
         for entry in self.entries().iter().filter(|entry| !known.contains(&&*entry.key)) {
             let message = format!("`{}` is not known", self.path_of(&entry.key));
             let hint = format!("known are `{}`", known.join("`, `"));
-            findings.push(Diagnostic::error(self.key_location(entry), message).with_hint(hint));
+            self.report(Diagnostic::error(self.key_location(entry), message).with_hint(hint));
         }
     }
 
     /// A mapping under `key`; absent and null are `None` without a finding.
-    pub fn child(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        Self::open(self.node(key)?, self.source, self.path_of(key), findings)
+    pub(crate) fn child(&self, key: &str) -> Option<Self> {
+        self.value(key)?.mapping()
     }
 
     /// A text under `key`; absent and null are `None` without a finding.
-    pub fn text(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<String> {
-        let text = read_text(self.node(key)?, self.source, &self.path_of(key), findings)?;
-        Some(text.value.as_ref().to_owned())
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        Some(self.value(key)?.as_text()?.value.as_ref().to_owned())
+    }
+
+    /// A text under `key` that may be absent, null or empty.
+    pub(crate) fn text_or_empty(&self, key: &str) -> String {
+        self.text(key).unwrap_or_default()
     }
 
     /// A text that must be present and not empty.
-    pub fn required(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<String> {
-        let before = findings.len();
-        let text = self.text(key, findings).filter(|text| !text.is_empty());
-        if text.is_none() && findings.len() == before {
-            let message = format!("`{}` is missing", self.path_of(key));
-            findings.push(Diagnostic::error(self.location(), message));
-        }
-        text
-    }
-
-    /// A list under `key`, each item with its path.
-    pub fn items(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<(&'a Node, String)> {
-        let Some(node) = self.node(key) else { return Vec::new() };
-        let path = self.path_of(key);
-        let Some(items) = node.items() else {
-            let message = format!("`{path}` must be a list, found {}", node.kind());
-            findings.push(Diagnostic::error(self.source.location_of(node), message));
-            return Vec::new();
+    pub(crate) fn required(&self, key: &str) -> Option<String> {
+        let text = match self.value(key) {
+            Some(value) => value.as_text()?.value.as_ref().to_owned(),
+            None => String::new(),
         };
-        items
-            .iter()
-            .enumerate()
-            .map(|(index, item)| (item.as_ref(), format!("{path}[{index}]")))
-            .collect()
+        if text.is_empty() {
+            self.error(format!("`{}` is missing", self.path_of(key)));
+            return None;
+        }
+        Some(text)
     }
 
-    /// A list of mappings under `key`.
-    pub fn children(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<Self> {
-        let items = self.items(key, findings);
-        items
-            .into_iter()
-            .filter_map(|(node, path)| Self::open(node, self.source, path, findings))
-            .collect()
+    pub(crate) fn children(&self, key: &str) -> Vec<Self> {
+        self.items(key).into_iter().filter_map(Self::mapping).collect()
     }
 
-    /// A list of texts under `key`.
-    pub fn texts(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<Text> {
-        let items = self.items(key, findings);
-        items
-            .into_iter()
-            .filter_map(|(node, path)| read_text(node, self.source, &path, findings))
-            .collect()
+    pub(crate) fn texts(&self, key: &str) -> Vec<Text> {
+        self.items(key).iter().filter_map(Self::as_text).collect()
     }
 
     /// A mapping of texts under `key`; null values become empty texts.
-    pub fn text_map(&self, key: &str, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Text> {
-        let Some(map) = self.child(key, findings) else {
+    pub(crate) fn text_map(&self, key: &str) -> BTreeMap<String, Text> {
+        let Some(map) = self.child(key) else {
             return BTreeMap::new();
         };
-        let read = |entry: &Entry| {
-            let text = read_text(&entry.value, self.source, &map.path_of(&entry.key), findings)?;
+        let read = |entry: &'a Entry| {
+            let text = map.inside(&entry.value, map.path_of(&entry.key)).as_text()?;
             Some((entry.key.as_ref().to_owned(), text))
         };
         map.entries().iter().filter_map(read).collect()
     }
 
     /// A boolean under `key`; absent is `false`.
-    pub fn boolean(&self, key: &str, findings: &mut Vec<Diagnostic>) -> bool {
-        let Some(node) = self.node(key) else { return false };
-        if let Some(ScalarType::Boolean(value)) = node.scalar().map(tollgate_core::yaml::Scalar::scalar_type) {
+    pub(crate) fn boolean(&self, key: &str) -> bool {
+        let Some(value) = self.value(key) else { return false };
+        if let Some(ScalarType::Boolean(value)) = value.node.scalar().map(Scalar::scalar_type) {
             return value;
         }
-        let message = format!("`{}` must be true or false, found {}", self.path_of(key), node.kind());
-        findings.push(Diagnostic::error(self.source.location_of(node), message));
+        value.must_be("true or false");
         false
     }
 
     /// A whole number under `key`; absent is 0.
-    pub fn integer(&self, key: &str, findings: &mut Vec<Diagnostic>) -> i64 {
-        let Some(node) = self.node(key) else { return 0 };
-        let number = node
-            .scalar()
-            .filter(|scalar| scalar.scalar_type() == ScalarType::Number);
-        if let Some(value) = number.and_then(|scalar| scalar.text.parse().ok()) {
-            return value;
-        }
-        let message = format!("`{}` must be a whole number, found {}", self.path_of(key), node.kind());
-        findings.push(Diagnostic::error(self.source.location_of(node), message));
-        0
+    pub(crate) fn integer(&self, key: &str) -> i64 {
+        let value = self.value(key).and_then(|value| value.as_integer());
+        value.unwrap_or_default()
     }
-}
 
-impl Fields<'_> {
     /// A number that must be present and at least 1.
-    pub fn positive_integer(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<i64> {
-        let before = findings.len();
-        let number = self.integer(key, findings);
-        if number < 1 && findings.len() == before {
-            let path = self.path_of(key);
-            let message = match self.node(key) {
-                Some(_) => format!("`{path}` is `{number}`, at least 1 is allowed"),
-                None => format!("`{path}` is missing"),
-            };
-            findings.push(Diagnostic::error(self.location(), message));
-        }
-        (number >= 1).then_some(number)
+    pub(crate) fn positive_integer(&self, key: &str) -> Option<i64> {
+        let path = self.path_of(key);
+        let message = match self.value(key) {
+            None => format!("`{path}` is missing"),
+            Some(value) => match value.as_integer()? {
+                number @ 1.. => return Some(number),
+                number => format!("`{path}` is `{number}`, at least 1 is allowed"),
+            },
+        };
+        self.error(message);
+        None
     }
-}
 
-/// Reads a text as the Kubernetes API server does: numbers and booleans are refused, null is the
-/// empty text.
-fn read_text(node: &Node, source: &SourceMap, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
-    let refuse = |found: &str| {
-        let finding = Diagnostic::error(
-            source.location_of(node),
-            format!("`{path}` must be text, found {found}"),
-        );
-        if node.scalar().is_some() {
-            finding.with_hint("write it in quotes")
-        } else {
-            finding
+    fn inside(&self, node: &'a Node, path: String) -> Self {
+        Self {
+            node,
+            path,
+            source: self.source,
+            findings: self.findings,
         }
-    };
-    let Some(scalar) = node.scalar() else {
-        findings.push(refuse(node.kind()));
-        return None;
-    };
-    match scalar.scalar_type() {
-        ScalarType::Null => Some(source.text(node, "")),
-        ScalarType::Text if scalar.is_yaml_1_1_boolean() => {
-            findings.push(refuse("what Kubernetes reads as a boolean"));
-            None
+    }
+
+    fn value(&self, key: &str) -> Option<Self> {
+        Some(self.inside(self.node.get(key)?, self.path_of(key)))
+    }
+
+    fn mapping(self) -> Option<Self> {
+        if self.node.entries().is_none() {
+            self.must_be("a mapping");
+            return None;
         }
-        ScalarType::Text => Some(source.text(node, &scalar.text)),
-        ScalarType::Boolean(_) | ScalarType::Number => {
-            findings.push(refuse(node.kind()));
-            None
+        Some(self)
+    }
+
+    fn items(&self, key: &str) -> Vec<Self> {
+        let Some(list) = self.value(key) else { return Vec::new() };
+        let Some(items) = list.node.items() else {
+            list.must_be("a list");
+            return Vec::new();
+        };
+        let item = |(index, item): (usize, &'a Rc<Node>)| list.inside(item, format!("{}[{index}]", list.path));
+        items.iter().enumerate().map(item).collect()
+    }
+
+    fn as_integer(&self) -> Option<i64> {
+        let scalar = self.node.scalar();
+        let number = scalar.filter(|scalar| scalar.scalar_type() == ScalarType::Number);
+        let number = number.and_then(|scalar| scalar.text.parse().ok());
+        if number.is_none() {
+            self.must_be("a whole number");
         }
+        number
+    }
+
+    /// Reads a text as the Kubernetes API server does: numbers and booleans are refused, null is
+    /// the empty text.
+    fn as_text(&self) -> Option<Text> {
+        let Some(scalar) = self.node.scalar() else {
+            self.must_be("text");
+            return None;
+        };
+        let found = match scalar.scalar_type() {
+            ScalarType::Null => return Some(self.source.text(self.node, "")),
+            ScalarType::Text if scalar.is_yaml_1_1_boolean() => "what Kubernetes reads as a boolean",
+            ScalarType::Text => return Some(self.source.text(self.node, &scalar.text)),
+            ScalarType::Boolean(_) | ScalarType::Number => self.node.kind(),
+        };
+        let message = format!("`{}` must be text, found {found}", self.path);
+        self.error_with_hint(message, "write it in quotes");
+        None
+    }
+
+    fn must_be(&self, wanted: &str) {
+        let what = match self.path.as_str() {
+            "" => "an object".to_owned(),
+            path => format!("`{path}`"),
+        };
+        self.error(format!("{what} must be {wanted}, found {}", self.node.kind()));
     }
 }

@@ -16,9 +16,8 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Resources;
-use super::decode::last_known_good::{self, DecodedInput};
-use super::decode::read::DecodedItem;
-use super::decode::{Collector, LoadMemo, collect_ignoring_errors};
+use super::decode::last_known_good::DecodedInput;
+use super::decode::load::LoadHistory;
 use super::source::{Error, Source, WriteTarget};
 use super::watch::{Timing, Watch, watch_counter};
 use tollgate_config::KubernetesState;
@@ -52,7 +51,7 @@ pub struct KubernetesSource {
     namespace: String,
     shared: Arc<SharedState>,
     deadline: Instant,
-    cache: Mutex<LoadCache>,
+    history: Mutex<LoadHistory>,
     _stop: DropGuard,
 }
 
@@ -62,24 +61,6 @@ impl fmt::Debug for KubernetesSource {
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
-}
-
-/// Results kept between loads.
-#[derive(Default)]
-struct LoadCache {
-    memo: LoadMemo,
-    last: Option<LastLoad>,
-    /// What each object last decoded to without mistakes.
-    last_good: Vec<DecodedInput>,
-}
-
-/// The result of the last load.
-struct LastLoad {
-    decoded: Vec<Arc<[DecodedItem]>>,
-    resources: Option<Arc<Resources>>,
-    /// The last known good resources, if the load was refused.
-    last_known_good: Option<Arc<Resources>>,
-    findings: Vec<Diagnostic>,
 }
 
 impl KubernetesSource {
@@ -105,7 +86,7 @@ impl KubernetesSource {
             namespace: namespace.to_owned(),
             shared,
             deadline: Instant::now() + bound,
-            cache: Mutex::default(),
+            history: Mutex::default(),
             _stop: stop.drop_guard(),
         }
     }
@@ -117,13 +98,15 @@ impl Source for KubernetesSource {
             Ok(decoded) => decoded,
             Err(missing) => return Loaded::refused(missing),
         };
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.load(decoded, &self.namespace)
+        let input = |items| DecodedInput { file: None, items };
+        let decoded = decoded.into_iter().map(input).collect();
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.load(decoded, Vec::new(), &self.namespace)
     }
 
     fn last_known_good(&self) -> Option<Arc<Resources>> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.last.as_ref()?.last_known_good.clone()
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.last_known_good()
     }
 
     fn health(&self) -> Vec<Diagnostic> {
@@ -139,51 +122,5 @@ impl Source for KubernetesSource {
             .client()
             .map(WriteTarget::Cluster)
             .ok_or(Error::NotConnected)
-    }
-}
-
-impl LoadCache {
-    fn load(&mut self, decoded: Vec<Arc<[DecodedItem]>>, namespace: &str) -> Loaded<Arc<Resources>> {
-        if let Some(last) = &self.last
-            && decoded.len() == last.decoded.len()
-            && decoded
-                .iter()
-                .zip(&last.decoded)
-                .all(|(now, then)| Arc::ptr_eq(now, then))
-        {
-            return Loaded {
-                value: last.resources.clone(),
-                diagnostics: last.findings.clone(),
-            };
-        }
-        let mut collector = Collector::new(namespace);
-        for items in &decoded {
-            collector.add(items);
-        }
-        let (resources, findings) = collector.finish(&mut self.memo);
-        let loaded = Loaded::new(Arc::new(resources), findings);
-        let of = |items: &Arc<[DecodedItem]>| DecodedInput {
-            file: None,
-            items: Arc::clone(items),
-        };
-        let now: Vec<DecodedInput> = decoded.iter().map(of).collect();
-        let last_known_good = match &loaded.value {
-            Some(_) => {
-                self.last_good = now;
-                None
-            }
-            None => {
-                self.last_good =
-                    last_known_good::last_known_good(&now, &self.last_good, last_known_good::Completeness::Complete);
-                Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo))
-            }
-        };
-        self.last = Some(LastLoad {
-            decoded,
-            last_known_good,
-            resources: loaded.value.clone(),
-            findings: loaded.diagnostics.clone(),
-        });
-        loaded
     }
 }

@@ -19,7 +19,7 @@ pub mod destination;
 mod destination_service_account;
 pub mod directory;
 pub mod extensions;
-pub mod fields;
+mod fields;
 pub mod kubernetes;
 pub mod people;
 mod repository;

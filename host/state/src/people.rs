@@ -67,9 +67,9 @@ impl UserDirectory {
         let mut by_id: BTreeMap<i64, Person> = BTreeMap::new();
         for person in people {
             let before = by_id.get(&person.user.id).map(|person| person.state);
-            let state = match (before, person.state) {
-                (Some(PersonState::Blocked), _) | (_, PersonState::Blocked) => PersonState::Blocked,
-                (Some(PersonState::Active) | None, PersonState::Active) => PersonState::Active,
+            let state = match before {
+                Some(PersonState::Blocked) => PersonState::Blocked,
+                Some(PersonState::Active) | None => person.state,
             };
             by_id.insert(person.user.id, Person { state, ..person });
         }

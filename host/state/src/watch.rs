@@ -70,21 +70,27 @@ impl Watch {
 pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> Watch {
     let (sender, changes) = mpsc::channel(1);
     let paths: Arc<[PathBuf]> = paths.into();
-    let (hint, hints) = mpsc::channel(1);
-    let source = HintSource::start(&paths, hint.clone(), events);
-    let last = take_fingerprint(&paths, &source).await;
-    tokio::spawn(run(
-        Task {
-            paths,
-            timing,
-            events,
-            hint,
-            source,
-            last,
-        },
-        hints,
-        sender,
-    ));
+    let (hint, mut hints) = mpsc::channel(1);
+    let mut source = HintSource::start(&paths, hint.clone(), events);
+    let mut last = take_fingerprint(&paths, source.depth()).await;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                _ = hints.recv() => settle(&mut hints, timing).await,
+                () = tokio::time::sleep(timing.poll) => {}
+            }
+            let now = take_fingerprint(&paths, source.depth()).await;
+            if now.is_none() || now == last {
+                continue;
+            }
+            // Folders may have been replaced; the old ones send no more events.
+            source = HintSource::start(&paths, hint.clone(), events);
+            last = now;
+            // A full channel already says "changed"; a closed one ends the loop.
+            let _ = sender.try_send(());
+        }
+    });
     Watch { changes }
 }
 
@@ -110,70 +116,37 @@ pub(crate) fn watch_counter(mut count: tokio::sync::watch::Receiver<u64>, timing
     Watch { changes }
 }
 
-struct Task {
-    paths: Arc<[PathBuf]>,
-    timing: Timing,
-    events: FileEvents,
-    hint: mpsc::Sender<()>,
-    source: HintSource,
-    last: Option<Fingerprint>,
-}
-
-async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sender<()>) {
-    loop {
-        tokio::select! {
-            () = changes.closed() => return,
-            _ = hints.recv() => settle(&mut hints, task.timing).await,
-            () = tokio::time::sleep(task.timing.poll) => {}
-        }
-        let now = take_fingerprint(&task.paths, &task.source).await;
-        if now.is_none() || now == task.last {
-            continue;
-        }
-        // Folders may have been replaced; the old ones send no more events.
-        task.source = HintSource::start(&task.paths, task.hint.clone(), task.events);
-        task.last = now;
-        // A full channel already says "changed"; a closed one ends the loop.
-        let _ = changes.try_send(());
-    }
-}
-
-/// Waits until no event came for a while.
 async fn settle(hints: &mut mpsc::Receiver<()>, timing: Timing) {
     let quiet = async { while tokio::time::timeout(timing.quiet_period, hints.recv()).await.is_ok() {} };
     let _ = tokio::time::timeout(timing.max_delay, quiet).await;
 }
 
-async fn take_fingerprint(paths: &Arc<[PathBuf]>, source: &HintSource) -> Option<Fingerprint> {
+async fn take_fingerprint(paths: &Arc<[PathBuf]>, depth: Depth) -> Option<Fingerprint> {
     let paths = paths.clone();
-    let depth = match source {
-        HintSource::FileEvents(_) => Depth::Metadata,
-        HintSource::Polling => Depth::Contents,
-    };
     // A failed check is not a change; the next one comes soon.
     tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth))
         .await
         .ok()
 }
 
-/// Where hints of changes come from.
-enum HintSource {
-    /// Kept alive for its events.
-    FileEvents(#[expect(dead_code, reason = "events stop when it is dropped")] RecommendedWatcher),
-    Polling,
-}
+/// The system's file events, which stop when this is dropped; `None` if there are none.
+struct HintSource(Option<RecommendedWatcher>);
 
 impl HintSource {
     fn start(paths: &[PathBuf], hint: mpsc::Sender<()>, events: FileEvents) -> Self {
         if events == FileEvents::Never {
-            return Self::Polling;
+            return Self(None);
         }
-        match listen(paths, hint) {
-            Ok(watcher) => Self::FileEvents(watcher),
-            Err(error) => {
-                tracing::warn!(%error, "no file events, files are compared every few seconds instead");
-                Self::Polling
-            }
+        let watcher = listen(paths, hint).inspect_err(|error| {
+            tracing::warn!(%error, "no file events, files are compared every few seconds instead");
+        });
+        Self(watcher.ok())
+    }
+
+    fn depth(&self) -> Depth {
+        match self.0 {
+            Some(_) => Depth::Metadata,
+            None => Depth::Contents,
         }
     }
 }

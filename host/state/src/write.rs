@@ -31,14 +31,14 @@ pub use cluster::cluster_error;
 pub use folder::FolderWriter;
 pub(crate) use folder::lock_for_load;
 pub(crate) use folder::version as file_version;
+pub use json_patch::merge;
 pub(crate) use value::json as value_of;
-pub use value::{merge, merge_patch};
+pub use value::merge_patch;
 
-/// Most objects that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
 
 /// The kinds of objects that can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WritableKind {
     /// `AppProject`.
     AppProject,
@@ -461,20 +461,20 @@ pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: valu
     let mut lines = String::new();
     for (key, members) in parts {
         let Some(value) = object.get(*key) else { continue };
-        match members {
-            None => emitter.put_member(&mut lines, (key, value), 0),
-            Some(members) => {
-                lines.push_str(&format!("{key}:\n"));
-                for (member, value) in members.iter().filter_map(|member| Some((*member, value.get(*member)?))) {
-                    emitter.put_member(&mut lines, (member, value), 2);
-                }
+        let Some(members) = members else {
+            emitter.put_member(&mut lines, (key, value), (0, 0));
+            continue;
+        };
+        lines.push_str(&format!("{key}:\n"));
+        for member in *members {
+            if let Some(value) = value.get(*member) {
+                emitter.put_member(&mut lines, (member, value), (2, 2));
             }
         }
     }
     lines
 }
 
-/// Name and owner references of an object.
 fn name_and_owners(object: &Value) -> Value {
     let metadata = object.get("metadata").and_then(Value::as_object);
     let members = metadata.into_iter().flatten();
@@ -483,7 +483,6 @@ fn name_and_owners(object: &Value) -> Value {
     serde_json::json!({ "metadata": kept })
 }
 
-/// Removes the metadata that only a stored object has.
 fn strip_server_metadata(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");

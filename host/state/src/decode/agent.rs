@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Object;
 use crate::Cluster;
 use crate::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
-use crate::fields::{Fields, SourceMap};
+use crate::fields::{Fields, Findings, SourceMap};
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::dns::is_label;
@@ -55,7 +55,6 @@ pub(crate) struct DecodedAgent {
     inline: Option<Location>,
 }
 
-/// A decoded configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigurationFile {
     name: String,
@@ -72,82 +71,77 @@ pub(super) fn configured_agent(path: &str) -> Option<&str> {
 
 impl DecodedAgent {
     /// Reads an `Agent` object; `None` if its name is not valid.
-    pub(super) fn object(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        let mut mistakes = Vec::new();
+    pub(super) fn object(object: &Object<'_>) -> Option<Self> {
+        let location = object.fields.location();
         let name = object.name.name.clone();
         if !is_name(&name) {
             let message = format!("agent `{name}` is closed: its name is no DNS label with a letter in it");
             let hint = "names are 1 to 63 of a-z, 0-9 and `-`, with a letter or digit at both ends";
-            findings.push(Diagnostic::warning(object.fields.location(), message).with_hint(hint));
+            object
+                .fields
+                .report(Diagnostic::warning(location, message).with_hint(hint));
             return None;
         }
-        let spec = object.fields.child("spec", &mut mistakes);
-        if spec.is_none() && mistakes.is_empty() {
-            mistakes.push(Diagnostic::error(object.fields.location(), "`spec` is missing"));
+        let mistakes = Findings::default();
+        let fields = object.fields.collecting(&mistakes);
+        let spec = fields.child("spec");
+        if spec.is_none() && mistakes.borrow().is_empty() {
+            fields.error("`spec` is missing");
         }
-        let binding = spec.as_ref().and_then(|spec| binding(spec, &mut mistakes));
-        let binding = binding.filter(|_| mistakes.is_empty());
-        let mut inline = None;
-        let mut sharing = Sharing::Nobody;
-        if let Some(node) = spec.as_ref().filter(|spec| spec.node("config").is_some()) {
-            let mut of_config = Vec::new();
-            sharing = node
-                .child("config", &mut of_config)
-                .map_or(Sharing::Invalid, |config| configuration(&config, &mut of_config));
-            inline = Some(node.location());
-            mistakes.append(&mut of_config);
+        let binding = spec.as_ref().and_then(binding);
+        let binding = binding.filter(|_| mistakes.borrow().is_empty());
+        let configured = spec.filter(|spec| spec.node("config").is_some());
+        let sharing = configured.as_ref().map_or(Sharing::Nobody, |spec| {
+            let config = spec.child("config");
+            config.map_or(Sharing::Invalid, |config| configuration(&config))
+        });
+        let inline = configured.map(|spec| spec.location());
+        for warning in unusable(&name, mistakes.take()) {
+            object.fields.report(warning);
         }
-        warn_unusable(&name, mistakes, findings);
         let agent = AgentObject {
             name,
             binding,
             sharing,
-            location: object.fields.location(),
+            location,
         };
         Some(Self { agent, inline })
     }
 }
 
 impl ConfigurationFile {
-    /// Reads the configuration file of `name`.
     pub(super) fn read(name: &str, parsed: &Parsed, source: &SourceMap, findings: &mut Vec<Diagnostic>) -> Self {
-        let mut mistakes: Vec<Diagnostic> = parsed
-            .problems
-            .iter()
-            .map(|problem| {
-                Diagnostic::error(
-                    source.location_at(problem.line, problem.column),
-                    problem.message.clone(),
-                )
-            })
-            .collect();
+        let problems = parsed.problems.iter().map(|problem| {
+            let location = source.location_at(problem.line, problem.column);
+            Diagnostic::error(location, problem.message.clone())
+        });
+        let mistakes = Findings::new(problems.collect());
         let sharing = match parsed.documents.as_slice() {
-            [] if mistakes.is_empty() => Sharing::Nobody,
-            [document] => match Fields::open(document, source, String::new(), &mut mistakes) {
-                Some(fields) => configuration(&fields, &mut mistakes),
-                None => Sharing::Invalid,
-            },
+            [] if parsed.problems.is_empty() => Sharing::Nobody,
+            [document] => {
+                let fields = Fields::open(document, source, &mistakes);
+                fields.map_or(Sharing::Invalid, |fields| configuration(&fields))
+            }
             [] => Sharing::Invalid,
             [_, second, ..] => {
                 let finding = Diagnostic::error(source.location_of(second), "a second document, one is allowed");
-                mistakes.push(finding);
+                mistakes.borrow_mut().push(finding);
                 Sharing::Invalid
             }
         };
+        let mistakes = mistakes.take();
         let broken = mistakes.iter().any(Diagnostic::is_error);
-        let sharing = if broken { Sharing::Invalid } else { sharing };
-        warn_unusable(name, mistakes, findings);
+        findings.extend(unusable(name, mistakes));
         Self {
             name: name.to_owned(),
-            sharing,
+            sharing: if broken { Sharing::Invalid } else { sharing },
             location: source.location_at(1, 0),
         }
     }
 
-    /// Records that the configuration file of `name` cannot be read.
     pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let location = finding.location.clone();
-        warn_unusable(name, vec![finding], findings);
+        findings.extend(unusable(name, vec![finding]));
         Some(Self {
             name: name.to_owned(),
             sharing: Sharing::Invalid,
@@ -157,34 +151,26 @@ impl ConfigurationFile {
 }
 
 impl Unresolved {
-    /// Adds an agent.
     pub(super) fn add(&mut self, decoded: DecodedAgent) {
         self.agents.insert(decoded.agent.name.clone(), decoded);
     }
 
-    /// Excludes an agent that several objects define.
     pub(super) fn exclude(&mut self, name: &str) {
         self.exclude.insert(name.to_owned());
     }
 
-    /// Adds a configuration file.
     pub(super) fn add_file(&mut self, file: ConfigurationFile, findings: &mut Vec<Diagnostic>) {
-        let ConfigurationFile {
-            name,
-            sharing,
-            location,
-        } = file;
+        let (name, location) = (file.name, file.location);
+        let mut sharing = file.sharing;
         if let Some((_, first)) = self.files.get(&name) {
             let first = &first.file;
             let message = format!("agent `{name}` has two configuration files, the other is {first}; neither is used");
             findings.push(Diagnostic::warning(location.clone(), message));
-            self.files.insert(name, (Sharing::Invalid, location));
-            return;
+            sharing = Sharing::Invalid;
         }
         self.files.insert(name, (sharing, location));
     }
 
-    /// Combines agents and configuration files.
     pub(super) fn finish(
         mut self,
         clusters: &[Cluster],
@@ -261,9 +247,9 @@ fn is_name(text: &str) -> bool {
     is_label(text) && text.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-/// Passes mistakes on as warnings that name the consequence.
-fn warn_unusable(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) {
-    for mut mistake in mistakes {
+/// The mistakes as warnings that name the consequence.
+fn unusable(name: &str, mistakes: Vec<Diagnostic>) -> impl Iterator<Item = Diagnostic> {
+    mistakes.into_iter().map(move |mut mistake| {
         if mistake.is_error() {
             mistake.message = format!(
                 "the configuration of agent `{name}` cannot be used: {}",
@@ -271,23 +257,21 @@ fn warn_unusable(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagn
             );
             mistake.severity = Severity::Warning;
         }
-        findings.push(mistake);
-    }
+        mistake
+    })
 }
 
-fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<AgentBinding> {
-    spec.reject_unknown_keys(&["id", "configProject", "cluster", "config"], mistakes);
-    let id = spec.positive_integer("id", mistakes).and_then(AgentId::new);
-    let project = spec.child("configProject", mistakes);
-    if project.is_none() && spec.node("configProject").is_none() {
-        let message = format!("`{}` is missing", spec.path_of("configProject"));
-        mistakes.push(Diagnostic::error(spec.location(), message));
+fn binding(spec: &Fields<'_>) -> Option<AgentBinding> {
+    spec.reject_unknown_keys(&["id", "configProject", "cluster", "config"]);
+    let id = spec.positive_integer("id").and_then(AgentId::new);
+    if spec.node("configProject").is_none() {
+        spec.error(format!("`{}` is missing", spec.path_of("configProject")));
     }
-    let config_project = project.and_then(|project| {
-        project.reject_unknown_keys(&["id"], mistakes);
-        project.positive_integer("id", mistakes)
+    let config_project = spec.child("configProject").and_then(|project| {
+        project.reject_unknown_keys(&["id"]);
+        project.positive_integer("id")
     });
-    let cluster = spec.required("cluster", mistakes);
+    let cluster = spec.required("cluster");
     Some(AgentBinding {
         id: id?,
         config_project: config_project?,
@@ -296,38 +280,32 @@ fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<AgentBin
 }
 
 /// Reads a configuration: GitLab's `config.yaml`, or `spec.config`.
-fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing {
-    let mut mistakes = Vec::new();
+fn configuration(fields: &Fields<'_>) -> Sharing {
+    let earlier = fields.error_count();
     for entry in fields.entries() {
         let key = &*entry.key;
         if !["user_access", "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
             // A key of a newer GitLab does not make the configuration unusable.
-            mistakes.push(Diagnostic::warning(fields.key_location(entry), message));
+            fields.report(Diagnostic::warning(fields.key_location(entry), message));
         }
     }
-    if let Some(ci_access) = fields.child("ci_access", &mut mistakes) {
-        ci::check(&ci_access, &mut mistakes);
+    if let Some(ci_access) = fields.child("ci_access") {
+        ci::check(&ci_access);
     }
-    let user_access = fields
-        .child("user_access", &mut mistakes)
-        .and_then(|user_access| decode_user_access(&user_access, &mut mistakes));
-    let broken = mistakes.iter().any(Diagnostic::is_error);
-    findings.append(&mut mistakes);
-    match (broken, user_access) {
+    let user_access = fields.child("user_access").and_then(|access| user_access(&access));
+    match (fields.error_count() > earlier, user_access) {
         (true, _) => Sharing::Invalid,
         (false, None) => Sharing::Nobody,
         (false, Some(user_access)) => Sharing::People(Arc::new(user_access)),
     }
 }
 
-fn decode_user_access(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAccess> {
-    fields.reject_unknown_keys(&["access_as", "projects", "groups"], mistakes);
-    let access_as = one_of(fields, "access_as", &["agent", "user", "mapped"], mistakes);
-    let has_list = fields
-        .entries()
-        .iter()
-        .any(|entry| matches!(&*entry.key, "projects" | "groups"));
+fn user_access(fields: &Fields<'_>) -> Option<UserAccess> {
+    fields.reject_unknown_keys(&["access_as", "projects", "groups"]);
+    let access_as = one_of(fields, "access_as", &["agent", "user", "mapped"]);
+    let mut keys = fields.entries().iter().map(|entry| &*entry.key);
+    let has_list = keys.any(|key| matches!(key, "projects" | "groups"));
     let access_mode = match access_as {
         Some("agent") => Some(AccessMode::Agent),
         Some("user") => Some(AccessMode::User),
@@ -335,7 +313,7 @@ fn decode_user_access(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Op
         Some("mapped") => Some(AccessMode::Mapped(MappedAuthorization::Claim)),
         Some(_) | None => None,
     };
-    let (projects, groups) = (list(fields, "projects", mistakes), list(fields, "groups", mistakes));
+    let (projects, groups) = (list(fields, "projects"), list(fields, "groups"));
     Some(UserAccess {
         access_mode: access_mode?,
         projects,
@@ -345,60 +323,45 @@ fn decode_user_access(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Op
 }
 
 /// Reads the only key of a mapping of empty mappings, such as `access_as: {user: {}}`.
-fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str], mistakes: &mut Vec<Diagnostic>) -> Option<&'k str> {
+fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str]) -> Option<&'k str> {
     let path = fields.path_of(key);
-    let before = mistakes.len();
-    let Some(choice) = fields.child(key, mistakes) else {
-        if mistakes.len() == before {
-            let message = format!("`{path}` is missing");
-            mistakes.push(Diagnostic::error(fields.location(), message).with_hint(hint(known)));
-        }
+    let choices: Vec<String> = known.iter().map(|known| format!("`{known}: {{}}`")).collect();
+    let hint = format!("it is one of {}", choices.join(", "));
+    if fields.node(key).is_none() {
+        fields.error_with_hint(format!("`{path}` is missing"), hint);
         return None;
-    };
-    choice.reject_unknown_keys(known, mistakes);
+    }
+    let choice = fields.child(key)?;
+    choice.reject_unknown_keys(known);
     let [entry] = choice.entries() else {
         let message = format!("`{path}` has {} keys, exactly one is allowed", choice.entries().len());
-        mistakes.push(Diagnostic::error(choice.location(), message).with_hint(hint(known)));
+        choice.error_with_hint(message, hint);
         return None;
     };
-    let empty = entry.value.entries().is_some_and(<[_]>::is_empty);
-    if !empty {
+    if !entry.value.entries().is_some_and(<[_]>::is_empty) {
         let message = format!("`{path}.{}` must be `{{}}`", entry.key);
-        mistakes.push(Diagnostic::error(choice.key_location(entry), message));
+        choice.report(Diagnostic::error(choice.key_location(entry), message));
         return None;
     }
     known.iter().find(|known| **known == &*entry.key).copied()
 }
 
-fn hint(known: &[&str]) -> String {
-    let choices: Vec<String> = known.iter().map(|known| format!("`{known}: {{}}`")).collect();
-    format!("it is one of {}", choices.join(", "))
-}
-
-fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<Arc<str>> {
+fn list(fields: &Fields<'_>, key: &str) -> Vec<Arc<str>> {
     let mut paths: Vec<Arc<str>> = Vec::new();
     let mut seen = BTreeSet::new();
-    for entry in fields.children(key, mistakes) {
-        entry.reject_unknown_keys(&["id"], mistakes);
-        let Some(id) = entry.required("id", mistakes) else {
-            continue;
-        };
+    for entry in fields.children(key) {
+        entry.reject_unknown_keys(&["id"]);
+        let Some(id) = entry.required("id") else { continue };
         match path(&id) {
             Some(path) if seen.insert(Arc::clone(&path)) => paths.push(path),
             Some(_) => {}
-            None => {
-                let message = format!("`{}` is `{id}`, which is no path", entry.path_of("id"));
-                mistakes.push(Diagnostic::error(entry.location(), message));
-            }
+            None => entry.error(format!("`{}` is `{id}`, which is no path", entry.path_of("id"))),
         }
     }
     if paths.len() > MAX_LIST_ENTRIES {
-        let message = format!(
-            "`{}` has {} entries, the first {MAX_LIST_ENTRIES} count",
-            fields.path_of(key),
-            paths.len()
-        );
-        mistakes.push(Diagnostic::warning(fields.location(), message));
+        let (path, count) = (fields.path_of(key), paths.len());
+        let message = format!("`{path}` has {count} entries, the first {MAX_LIST_ENTRIES} count");
+        fields.report(Diagnostic::warning(fields.location(), message));
         paths.truncate(MAX_LIST_ENTRIES);
     }
     paths

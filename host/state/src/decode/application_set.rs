@@ -8,18 +8,16 @@ use crate::write::value_of;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::yaml::Node;
 
-/// Decodes an ApplicationSet.
-///
 /// Tenants write ApplicationSets, so one without a `spec` is only a warning and is left out.
-pub(super) fn application_set(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Value> {
+pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
     let has_spec = object.fields.node("spec").is_some_and(|spec| spec.entries().is_some());
     if !has_spec {
-        let message = format!(
-            "the object is left out: ApplicationSet `{}` has no `spec`",
-            object.name.name
-        );
+        let name = &object.name.name;
+        let message = format!("the object is left out: ApplicationSet `{name}` has no `spec`");
         let finding = Diagnostic::warning(object.fields.location(), message);
-        findings.push(finding.with_hint("a file cut short looks like this"));
+        object
+            .fields
+            .report(finding.with_hint("a file cut short looks like this"));
         return None;
     }
     let mut set = value_of(object.fields.whole());

@@ -16,17 +16,16 @@ use serde_json::Value;
 
 use super::Object;
 use crate::destination::IN_CLUSTER_SERVER;
-use crate::fields::Fields;
+use crate::fields::{Fields, Findings};
 use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerification};
-use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::Diagnostic;
 
 pub(super) mod kubeconfig;
 mod raw_object;
 mod tls;
 mod unsupported_auth;
 
-use raw_object::RawObject;
-use tls::Tls;
+use raw_object::{Mistakes, RawObject};
 
 /// Keys of `config`. The first eight are Argo CD's.
 const KEYS: [&str; 10] = [
@@ -42,7 +41,6 @@ const KEYS: [&str; 10] = [
     "provider",
 ];
 
-/// Keys of `webAPIProviderConfig`.
 const WEB_API_KEYS: [&str; 9] = [
     "method",
     "url",
@@ -72,28 +70,23 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";
 
-/// Reads a cluster Secret's settings.
-pub(super) fn config(
-    object: &Object<'_>,
-    secret: &Secret,
-    cluster: &Cluster,
-    findings: &mut Vec<Diagnostic>,
-) -> ClusterConfig {
-    let mut mistakes = Vec::new();
+pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) -> ClusterConfig {
+    let mistakes = Mistakes::default();
     let text = secret.values.get("config").map_or("", |text| text.expose_secret());
     let (auth, tls) = if text.trim().is_empty() {
         (ClusterAuth::Anonymous, ClusterTls::default())
     } else {
-        settings(text, &mut mistakes)
+        settings(text, &mistakes)
     };
     let name = &object.name.name;
     if tls.verification == TlsVerification::Off {
         let message = format!("the cluster of secret `{name}` is not verified: `tlsClientConfig.insecure`");
-        findings.push(Diagnostic::warning(secret.location.clone(), message).with_hint("give `caData` instead"));
+        let finding = Diagnostic::warning(secret.location.clone(), message);
+        object.fields.report(finding.with_hint("give `caData` instead"));
     }
+    let mistakes = mistakes.take();
     for mistake in &mistakes {
-        let message = format!("the cluster of secret `{name}` cannot be used: {mistake}");
-        findings.push(Diagnostic::warning(secret.location.clone(), message));
+        object.warn(format!("the cluster of secret `{name}` cannot be used: {mistake}"));
     }
     let auth = match (mistakes.is_empty(), auth) {
         (false, _) => ClusterAuth::Unusable {
@@ -102,7 +95,7 @@ pub(super) fn config(
         (true, ClusterAuth::Anonymous) if cluster.server == IN_CLUSTER_SERVER => ClusterAuth::InCluster,
         (true, auth) => auth,
     };
-    let metadata = object.fields.child("metadata", findings);
+    let metadata = object.fields.child("metadata");
     ClusterConfig {
         auth,
         tls,
@@ -110,7 +103,7 @@ pub(super) fn config(
         labels: secret.labels.clone(),
         annotations: metadata.as_ref().map(annotations).unwrap_or_default(),
         secret_name: Some(name.clone()),
-        resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion", findings)),
+        resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion")),
         location: Some(secret.location.clone()),
     }
 }
@@ -125,13 +118,16 @@ pub(super) fn in_cluster() -> ClusterConfig {
         annotations: BTreeMap::new(),
         secret_name: None,
         resource_version: None,
-        location: None::<Location>,
+        location: None,
     }
 }
 
 /// The annotations that are texts. Others are no reason to refuse a Secret.
 fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
-    let read = metadata.text_map("annotations", &mut Vec::new()).into_iter();
+    let read = metadata
+        .collecting(&Findings::default())
+        .text_map("annotations")
+        .into_iter();
     // SECURITY: kubectl's annotation contains the Secret's values.
     let shown = read.map(|(key, text)| {
         let text = if key == LAST_APPLIED { "" } else { &text.value };
@@ -148,40 +144,39 @@ fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {
     others.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls) {
+fn settings(text: &str, mistakes: &Mistakes) -> (ClusterAuth, ClusterTls) {
     let Some(object) = RawObject::open(text, "", &KEYS, mistakes) else {
         return (ClusterAuth::Anonymous, ClusterTls::default());
     };
     // Bodies are passed unchanged, so either value has the same effect.
-    object.boolean("disableCompression", mistakes);
-    if object.text("proxyUrl", mistakes).is_some() {
-        mistakes.push("`proxyUrl` is not used; clusters are reached directly".to_owned());
+    object.boolean("disableCompression");
+    if object.text("proxyUrl").is_some() {
+        object.mistake("`proxyUrl` is not used; clusters are reached directly");
     }
-    let Tls { server, client } = object
-        .raw("tlsClientConfig")
-        .map_or_else(Tls::default, |json| tls::tls(json, mistakes));
-    let mut methods = Vec::new();
-    methods.extend(bearer(&object, mistakes));
-    methods.extend(basic(&object, mistakes));
-    methods.extend(client.map(|(chain_pem, key_pem)| {
+    let (server, client) = tls::tls(&object);
+    let client = client.map(|(chain_pem, key_pem)| {
         let certificate = ClusterAuth::ClientCertificate { chain_pem, key_pem };
         ("tlsClientConfig.certData", certificate)
-    }));
-    methods.extend(web_api(&object, mistakes));
-    methods.extend(provider(&object, mistakes));
+    });
+    let methods = [
+        bearer(&object),
+        basic(&object),
+        client,
+        web_api(&object),
+        provider(&object),
+    ];
+    let mut methods: Vec<KeyedAuth> = methods.into_iter().flatten().collect();
     let mut names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
-    for (key, advise) in [
-        ("awsAuthConfig", unsupported_auth::aws as fn(&str, &mut Vec<String>)),
-        ("execProviderConfig", unsupported_auth::exec),
-    ] {
-        if let Some(json) = object.raw(key) {
-            names.push(key);
-            advise(json, mistakes);
-        }
-    }
+    names.extend(
+        ["awsAuthConfig", "execProviderConfig"]
+            .into_iter()
+            .filter(|key| object.raw(key).is_some()),
+    );
+    unsupported_auth::aws(&object);
+    unsupported_auth::exec(&object);
     if names.len() > 1 {
         let named = names.join("`, `");
-        mistakes.push(format!("`{named}` are several ways of authentication; keep one"));
+        object.mistake(format!("`{named}` are several ways of authentication; keep one"));
     }
     let auth = methods.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth);
     (auth, server)
@@ -190,71 +185,81 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
 /// An authentication and the key that selects it.
 type KeyedAuth = (&'static str, ClusterAuth);
 
-fn bearer(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let token = SecretString::from(object.text("bearerToken", mistakes)?);
-    if !token.expose_secret().bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
-        let message = "`bearerToken` has characters no token has; white space and line breaks count";
-        mistakes.push(message.to_owned());
+fn bearer(object: &RawObject<'_>) -> Option<KeyedAuth> {
+    let token = SecretString::from(object.text("bearerToken")?);
+    if !is_token(&token) {
+        object.mistake(NO_TOKEN);
     }
     Some(("bearerToken", ClusterAuth::Bearer(token)))
 }
 
-fn basic(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let username = object.text("username", mistakes).map(SecretString::from);
-    let password = object.text("password", mistakes).map(SecretString::from);
+fn basic(object: &RawObject<'_>) -> Option<KeyedAuth> {
+    let username = object.text("username").map(SecretString::from);
+    let password = object.text("password").map(SecretString::from);
     let Some(username) = username else {
         if password.is_some() {
-            mistakes.push("`password` needs `username`".to_owned());
+            object.mistake("`password` needs `username`");
         }
         return None;
     };
     let password = password.unwrap_or_default();
-    let control = |text: &SecretString| text.expose_secret().contains(char::is_control);
-    if username.expose_secret().contains(':') || control(&username) {
-        mistakes.push("`username` has a colon or a control character".to_owned());
+    if !is_username(username.expose_secret()) {
+        object.mistake(NO_USERNAME);
     }
-    if control(&password) {
-        mistakes.push("`password` has a control character".to_owned());
+    if password.expose_secret().contains(char::is_control) {
+        object.mistake("`password` has a control character");
     }
     Some(("username", ClusterAuth::Basic { username, password }))
 }
 
-/// Reads the seed schema of Argo CD's proposal, and what this gateway adds. The plugin checks the
-/// values.
-fn web_api(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let key = "webAPIProviderConfig";
-    let json = object.raw(key)?;
-    let inner = RawObject::open(json, key, &WEB_API_KEYS, mistakes)?;
-    for required in ["method", "url", "tokenPath"] {
-        if inner.raw(required).is_none() {
-            mistakes.push(format!("`{}` is missing", inner.name(required)));
-        }
-    }
-    let config = serde_json::from_str(json).unwrap_or_default();
-    let name = WEB_API_PLUGIN.to_owned();
-    let public = BTreeSet::new();
-    Some((key, ClusterAuth::Provider { name, config, public }))
+/// What is wrong if not [`is_token`].
+pub(super) const NO_TOKEN: &str = "`bearerToken` has characters no token has; white space and line breaks count";
+
+pub(super) fn is_token(token: &SecretString) -> bool {
+    token.expose_secret().bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn provider(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
-    let json = object.raw("provider")?;
-    let inner = RawObject::open(json, "provider", &["name", "config", "publicValues"], mistakes)?;
-    let name = inner.text("name", mistakes).unwrap_or_default();
+/// What is wrong if not [`is_username`].
+pub(super) const NO_USERNAME: &str = "`username` has a colon or a control character";
+
+/// Whether a text can be the username of basic authentication (RFC 7617).
+pub(super) fn is_username(text: &str) -> bool {
+    !text.contains(|letter: char| letter == ':' || letter.is_control())
+}
+
+/// Reads the seed schema of Argo CD's proposal, and what this gateway adds. The plugin checks the
+/// values.
+fn web_api(object: &RawObject<'_>) -> Option<KeyedAuth> {
+    let key = "webAPIProviderConfig";
+    let inner = object.child(key, &WEB_API_KEYS)?;
+    for required in ["method", "url", "tokenPath"] {
+        if inner.raw(required).is_none() {
+            inner.mistake(format!("`{}` is missing", inner.name(required)));
+        }
+    }
+    let auth = ClusterAuth::Provider {
+        name: WEB_API_PLUGIN.to_owned(),
+        config: serde_json::from_str(object.raw(key)?).unwrap_or_default(),
+        public: BTreeSet::new(),
+    };
+    Some((key, auth))
+}
+
+fn provider(object: &RawObject<'_>) -> Option<KeyedAuth> {
+    let inner = object.child("provider", &["name", "config", "publicValues"])?;
+    let name = inner.text("name").unwrap_or_default();
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > 63 || !name.bytes().all(letters) {
         let message = "`provider.name` must be a plugin's name: 1 to 63 lower-case letters, digits and hyphens";
-        mistakes.push(message.to_owned());
+        inner.mistake(message);
     }
-    let config = inner.raw("config").unwrap_or("{}");
-    let config: Value = serde_json::from_str(config).unwrap_or_default();
+    let config: Value = serde_json::from_str(inner.raw("config").unwrap_or("{}")).unwrap_or_default();
     if !config.is_object() {
-        mistakes.push("`provider.config` must be an object".to_owned());
+        inner.mistake("`provider.config` must be an object");
     }
-    let public = inner
-        .raw("publicValues")
-        .map_or(Ok(BTreeSet::new()), serde_json::from_str);
-    let public = public.unwrap_or_else(|_| {
-        mistakes.push("`provider.publicValues` must be a list of names".to_owned());
+    let public = inner.raw("publicValues").unwrap_or("[]");
+    let public = serde_json::from_str(public).unwrap_or_else(|_| {
+        inner.mistake("`provider.publicValues` must be a list of names");
         BTreeSet::new()
     });
     Some(("provider", ClusterAuth::Provider { name, config, public }))

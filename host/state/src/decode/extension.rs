@@ -10,27 +10,23 @@ use url::Url;
 
 use super::Object;
 use crate::ExtensionObject;
-use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::dns::is_label;
 
-/// Reads an object.
-pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<ExtensionObject> {
-    let backend = object.fields.child("spec", findings)?.child("backend", findings)?;
-    backend.reject_unknown_keys(&["serviceName", "endpoint"], findings);
-    let service = backend.required("serviceName", findings)?;
-    let endpoint = backend.text("endpoint", findings).unwrap_or_default();
+pub(super) fn extension(object: &Object<'_>) -> Option<ExtensionObject> {
+    let backend = object.fields.child("spec")?.child("backend")?;
+    backend.reject_unknown_keys(&["serviceName", "endpoint"]);
+    let service = backend.required("serviceName")?;
+    let endpoint = backend.text_or_empty("endpoint");
     let Some(host) = host(&service, &object.name.namespace) else {
         let path = backend.path_of("serviceName");
         let message = format!("`{path}` is `{service}`, which is no Service of this namespace, `name` or `name:port`");
         let hint = "backends elsewhere, and with https, are `extension.config` entries of `argocd-cm`";
-        findings.push(Diagnostic::error(backend.location(), message).with_hint(hint));
+        backend.error_with_hint(message, hint);
         return None;
     };
     if !is_path(&endpoint) {
-        let path = backend.path_of("endpoint");
-        let message = format!("`{path}` is `{endpoint}`, which is no path");
-        let hint = "such as `/api`, without dot segments, query and fragment";
-        findings.push(Diagnostic::error(backend.location(), message).with_hint(hint));
+        let message = format!("`{}` is `{endpoint}`, which is no path", backend.path_of("endpoint"));
+        backend.error_with_hint(message, "such as `/api`, without dot segments, query and fragment");
         return None;
     }
     // After the checks above nothing remains that a URL parser could refuse.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use super::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind};
+use super::read::{DecodedItem, DecodedObject, ObjectContent, ObjectKind, objects};
 use crate::ObjectName;
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -20,11 +20,9 @@ use tollgate_core::diagnostic::Diagnostic;
 pub(crate) struct DecodedInput {
     /// The file; `None` for objects of an API server.
     pub(crate) file: Option<Arc<Path>>,
-    /// Its items.
     pub(crate) items: Arc<[DecodedItem]>,
 }
 
-/// Whether the load found all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completeness {
     /// All were found: a missing file was deleted.
@@ -84,13 +82,6 @@ pub(crate) fn last_known_good(
         }
     }
     restored
-}
-
-fn objects(items: &[DecodedItem]) -> impl Iterator<Item = ((ObjectKind, &ObjectName), &DecodedObject)> {
-    items.iter().filter_map(|item| match item {
-        DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
-        DecodedItem::Finding(_) | DecodedItem::AgentConfiguration(_) => None,
-    })
 }
 
 fn has_mistake(item: &DecodedItem) -> bool {

@@ -29,7 +29,6 @@ pub(super) struct LoadMemo {
 }
 
 impl LoadMemo {
-    /// The directory of all parts; the last one if the parts are the same.
     pub(super) fn directory(
         &mut self,
         parts: Vec<Arc<Unresolved>>,
@@ -78,28 +77,20 @@ impl Unresolved {
         copy
     }
 
-    /// Decodes one object.
-    pub(super) fn read(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Self {
-        let mut unresolved = Self::default();
-        let Some(spec) = object.fields.child("spec", findings) else {
+    pub(super) fn read(object: &Object<'_>) -> Self {
+        let Some(spec) = object.fields.child("spec") else {
             let message = format!("UserDirectory `{}` has no `spec`", object.name.name);
-            findings.push(Diagnostic::error(object.fields.location(), message));
-            return unresolved;
+            object.fields.error(message);
+            return Self::default();
         };
-        spec.reject_unknown_keys(&["users", "groups", "projects"], findings);
-        for fields in spec.children("users", findings) {
-            unresolved.people.extend(person(&fields, findings));
+        spec.reject_unknown_keys(&["users", "groups", "projects"]);
+        Self {
+            people: spec.children("users").iter().filter_map(person).collect(),
+            groups: spec.children("groups").iter().filter_map(namespace).collect(),
+            projects: spec.children("projects").iter().filter_map(namespace).collect(),
         }
-        for fields in spec.children("groups", findings) {
-            unresolved.groups.extend(namespace(&fields, findings));
-        }
-        for fields in spec.children("projects", findings) {
-            unresolved.projects.extend(namespace(&fields, findings));
-        }
-        unresolved
     }
 
-    /// Resolves usernames and builds the directory.
     fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
         let mut ids = UniqueCheck::new("user number");
         // GitLab's names are unique regardless of case.
@@ -155,7 +146,6 @@ impl UnresolvedNamespace {
     }
 }
 
-/// Finds values that occur more than once.
 struct UniqueCheck {
     what: &'static str,
     seen: BTreeMap<String, Location>,
@@ -179,19 +169,16 @@ impl UniqueCheck {
     }
 }
 
-fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person, Location)> {
-    fields.reject_unknown_keys(&["id", "username", "state"], findings);
-    let id = fields.positive_integer("id", findings);
-    let username = fields.required("username", findings);
-    let state = match fields.text("state", findings).as_deref() {
+fn person(fields: &Fields<'_>) -> Option<(Person, Location)> {
+    fields.reject_unknown_keys(&["id", "username", "state"]);
+    let id = fields.positive_integer("id");
+    let username = fields.required("username");
+    let state = match fields.text("state").as_deref() {
         None | Some("active") => PersonState::Active,
         Some("blocked") => PersonState::Blocked,
         Some(other) => {
-            let message = format!(
-                "`{}` is `{other}`, allowed are `active` and `blocked`",
-                fields.path_of("state")
-            );
-            findings.push(Diagnostic::error(fields.location(), message));
+            let path = fields.path_of("state");
+            fields.error(format!("`{path}` is `{other}`, allowed are `active` and `blocked`"));
             PersonState::Blocked
         }
     };
@@ -201,36 +188,24 @@ fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person
     };
     // Control characters would reach logs and header fields.
     if user.username.chars().any(|letter| letter.is_control()) {
-        let message = format!("`{}` has control characters", fields.path_of("username"));
-        findings.push(Diagnostic::error(fields.location(), message));
+        fields.error(format!("`{}` has control characters", fields.path_of("username")));
         return None;
     }
     Some((Person { user, state }, fields.location()))
 }
 
-fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<UnresolvedNamespace> {
-    fields.reject_unknown_keys(&["id", "path", "members"], findings);
-    let id = fields.positive_integer("id", findings);
-    let path = fields
-        .required("path", findings)
-        .and_then(|path| path_of(&path, fields, findings));
-    let mut members = Vec::new();
-    for member in fields.children("members", findings) {
-        member.reject_unknown_keys(&["username", "role"], findings);
-        let username = member.required("username", findings);
-        let role = member.required("role", findings).and_then(|text| {
-            let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
-            if role.is_none() {
-                let allowed = Role::ALL.map(Role::as_str).join("`, `");
-                let message = format!("`{}` is `{text}`, allowed are `{allowed}`", member.path_of("role"));
-                findings.push(Diagnostic::error(member.location(), message));
-            }
-            role
-        });
-        if let (Some(username), Some(role)) = (username, role) {
-            members.push((username, role, member.location()));
+fn namespace(fields: &Fields<'_>) -> Option<UnresolvedNamespace> {
+    fields.reject_unknown_keys(&["id", "path", "members"]);
+    let id = fields.positive_integer("id");
+    let path = fields.required("path").and_then(|text| {
+        let path = super::agent::path(&text);
+        if path.is_none() {
+            let message = format!("`{}` is `{text}`, which is no path", fields.path_of("path"));
+            fields.error_with_hint(message, "such as `group/subgroup/project`");
         }
-    }
+        path
+    });
+    let members = fields.children("members").iter().filter_map(member).collect();
     Some(UnresolvedNamespace {
         id: id?,
         path: path?,
@@ -239,13 +214,18 @@ fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<Unre
     })
 }
 
-fn path_of(text: &str, fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
-    let path = super::agent::path(text);
-    if path.is_none() {
-        let message = format!("`{}` is `{text}`, which is no path", fields.path_of("path"));
-        findings.push(Diagnostic::error(fields.location(), message).with_hint("such as `group/subgroup/project`"));
-    }
-    path
+fn member(fields: &Fields<'_>) -> Option<(String, Role, Location)> {
+    fields.reject_unknown_keys(&["username", "role"]);
+    let username = fields.required("username");
+    let role = fields.required("role").and_then(|text| {
+        let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
+        if role.is_none() {
+            let (path, allowed) = (fields.path_of("role"), Role::ALL.map(Role::as_str).join("`, `"));
+            fields.error(format!("`{path}` is `{text}`, allowed are `{allowed}`"));
+        }
+        role
+    });
+    Some((username?, role?, fields.location()))
 }
 
 #[cfg(test)]

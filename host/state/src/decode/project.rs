@@ -14,58 +14,53 @@ use crate::{
 };
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// Decodes an AppProject.
-pub(super) fn project(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Project> {
-    let spec = spec(object, "AppProject", findings)?;
-    let destinations = spec.children("destinations", findings);
-    let destinations: Vec<Destination> = destinations.iter().map(|fields| rule(fields, findings)).collect();
-    let issued = status_tokens(&object.fields, findings);
+pub(super) fn project(object: &Object<'_>) -> Option<Project> {
+    let spec = spec(object, "AppProject")?;
+    let destinations = spec.children("destinations");
+    let destinations = destinations.iter().map(destination_rule).collect();
+    let issued = status_tokens(&object.fields);
     Some(Project {
         name: object.name.name.clone(),
         labels: object.labels.clone(),
         destinations,
-        source_repos: plain(spec.texts("sourceRepos", findings)),
-        source_namespaces: plain(spec.texts("sourceNamespaces", findings)),
-        permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters", findings),
-        destination_service_accounts: service_accounts(&spec, findings),
-        resources: resources(&spec, findings),
-        roles: roles(&spec, issued, findings),
+        source_repos: plain(spec.texts("sourceRepos")),
+        source_namespaces: plain(spec.texts("sourceNamespaces")),
+        permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters"),
+        destination_service_accounts: service_accounts(&spec),
+        resources: resources(&spec),
+        roles: roles(&spec, issued),
         location: object.fields.location(),
     })
 }
 
-/// Decodes an Application.
-pub(super) fn application(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Application> {
-    let spec = spec(object, "Application", findings)?;
-    let project = spec.text("project", findings).filter(|project| !project.is_empty());
-    let target = spec.child("destination", findings);
+pub(super) fn application(object: &Object<'_>) -> Option<Application> {
+    let spec = spec(object, "Application")?;
+    let project = spec.text("project").filter(|project| !project.is_empty());
+    let target = spec.child("destination").map(|fields| target(object, &fields));
+    let metadata = object.fields.node("metadata");
     Some(Application {
         name: object.name.clone(),
         project: project.unwrap_or_else(|| "default".to_owned()),
-        destination: target
-            .map(|fields| target_of(object, &fields, findings))
-            .unwrap_or_default(),
+        destination: target.unwrap_or_default(),
         labels: object.labels.clone(),
-        application_set: object
-            .fields
-            .node("metadata")
-            .and_then(|node| application_set::controller(node)),
+        application_set: metadata.and_then(|node| application_set::controller(node)),
         location: object.fields.location(),
     })
 }
 
-fn spec<'a>(object: &Object<'a>, kind: &str, findings: &mut Vec<Diagnostic>) -> Option<Fields<'a>> {
+fn spec<'a>(object: &Object<'a>, kind: &str) -> Option<Fields<'a>> {
     if object.fields.node("spec").is_none() {
         let message = format!("{kind} `{}` has no `spec`", object.name.name);
-        let finding = Diagnostic::error(object.fields.location(), message);
-        findings.push(finding.with_hint("a file cut short looks like this"));
+        object
+            .fields
+            .error_with_hint(message, "a file cut short looks like this");
     }
-    object.fields.child("spec", findings)
+    object.fields.child("spec")
 }
 
 /// The destination of an Application, which has a name or a server.
-fn target_of(object: &Object<'_>, fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
-    let target = destination(fields, findings);
+fn target(object: &Object<'_>, fields: &Fields<'_>) -> Destination {
+    let target = destination(fields);
     let what = match (target.name.is_empty(), target.server.is_empty()) {
         (false, false) => "both `name` and `server`",
         (true, true) => "neither `name` nor `server`",
@@ -73,21 +68,21 @@ fn target_of(object: &Object<'_>, fields: &Fields<'_>, findings: &mut Vec<Diagno
     };
     let message = format!("the destination of Application `{}` has {what}", object.name.name);
     let finding = Diagnostic::warning(fields.location(), message);
-    findings.push(finding.with_hint("every request about it is refused until it has one of them"));
+    fields.report(finding.with_hint("every request about it is refused until it has one of them"));
     target
 }
 
-fn destination(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
+fn destination(fields: &Fields<'_>) -> Destination {
     Destination {
-        name: fields.text("name", findings).unwrap_or_default(),
-        server: fields.text("server", findings).unwrap_or_default(),
-        namespace: fields.text("namespace", findings).unwrap_or_default(),
+        name: fields.text_or_empty("name"),
+        server: fields.text_or_empty("server"),
+        namespace: fields.text_or_empty("namespace"),
     }
 }
 
 /// Reads a destination of a project, whose parts are patterns.
-fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
-    let rule = destination(fields, findings);
+fn destination_rule(fields: &Fields<'_>) -> Destination {
+    let rule = destination(fields);
     for (key, pattern) in [
         ("name", &rule.name),
         ("server", &rule.server),
@@ -96,41 +91,37 @@ fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
         if !is_valid_pattern(pattern) {
             let message = format!("`{}` is `{pattern}`, which is not a pattern", fields.path_of(key));
             let hint = "it never permits, and refuses everything when it begins with `!`";
-            findings.push(Diagnostic::warning(fields.location(), message).with_hint(hint));
+            fields.report(Diagnostic::warning(fields.location(), message).with_hint(hint));
         }
     }
     rule
 }
 
-fn service_accounts(spec: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Vec<DestinationServiceAccount> {
-    let entries = spec.children("destinationServiceAccounts", findings);
-    let entry = |fields: &Fields<'_>, findings: &mut Vec<Diagnostic>| DestinationServiceAccount {
-        server: fields.text("server", findings).unwrap_or_default(),
-        namespace: fields.text("namespace", findings).unwrap_or_default(),
-        default_service_account: fields.text("defaultServiceAccount", findings).unwrap_or_default(),
+fn service_accounts(spec: &Fields<'_>) -> Vec<DestinationServiceAccount> {
+    let entries = spec.children("destinationServiceAccounts").into_iter();
+    let read = |fields: Fields<'_>| DestinationServiceAccount {
+        server: fields.text_or_empty("server"),
+        namespace: fields.text_or_empty("namespace"),
+        default_service_account: fields.text_or_empty("defaultServiceAccount"),
         location: fields.location(),
     };
-    entries.iter().map(|fields| entry(fields, findings)).collect()
+    entries.map(read).collect()
 }
 
-fn resources(spec: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> ResourceRules {
-    let mut list = |key: &str| {
-        let rules = spec.children(key, findings);
-        let rule = |fields: &Fields<'_>, findings: &mut Vec<Diagnostic>| ResourceRule {
-            group: fields.text("group", findings).unwrap_or_default(),
-            kind: fields.text("kind", findings).unwrap_or_default(),
-            name: fields.text("name", findings).unwrap_or_default(),
+fn resources(spec: &Fields<'_>) -> ResourceRules {
+    let list = |key: &str| {
+        let rule = |fields: Fields<'_>| ResourceRule {
+            group: fields.text_or_empty("group"),
+            kind: fields.text_or_empty("kind"),
+            name: fields.text_or_empty("name"),
         };
-        let rules: Vec<ResourceRule> = rules.iter().map(|fields| rule(fields, findings)).collect();
-        rules
+        spec.children(key).into_iter().map(rule).collect()
     };
+    let namespaced_allowed = "namespaceResourceWhitelist";
     ResourceRules {
         cluster_allowed: list("clusterResourceWhitelist"),
         cluster_denied: list("clusterResourceBlacklist"),
-        namespaced_allowed: spec
-            .node("namespaceResourceWhitelist")
-            .is_some()
-            .then(|| list("namespaceResourceWhitelist")),
+        namespaced_allowed: spec.node(namespaced_allowed).map(|_| list(namespaced_allowed)),
         namespaced_denied: list("namespaceResourceBlacklist"),
     }
 }
@@ -139,28 +130,27 @@ fn plain(texts: Vec<Text>) -> Vec<String> {
     texts.into_iter().map(|text| text.value.as_ref().to_owned()).collect()
 }
 
-fn roles(
-    spec: &Fields<'_>,
-    mut issued: BTreeMap<String, Vec<RoleToken>>,
-    findings: &mut Vec<Diagnostic>,
-) -> Vec<ProjectRole> {
+fn roles(spec: &Fields<'_>, mut issued: BTreeMap<String, Vec<RoleToken>>) -> Vec<ProjectRole> {
     let mut roles: Vec<ProjectRole> = Vec::new();
     let mut seen: BTreeMap<String, Location> = BTreeMap::new();
-    for fields in spec.children("roles", findings) {
-        let Some(name) = fields.required("name", findings) else {
+    for fields in spec.children("roles") {
+        let Some(name) = fields.required("name") else {
             continue;
         };
         let location = fields.location();
         if let Some(first) = seen.insert(name.clone(), location.clone()) {
-            let message = format!("role `{name}` is defined twice, first at {first}");
-            findings.push(Diagnostic::error(location.clone(), message));
+            fields.error(format!("role `{name}` is defined twice, first at {first}"));
         }
-        let mut tokens = tokens(&fields, "jwtTokens", findings);
-        tokens.extend(issued.remove(&name).unwrap_or_default());
+        let mut tokens: Vec<RoleToken> = Vec::new();
+        for token in read_tokens(&fields, "jwtTokens").chain(issued.remove(&name).unwrap_or_default()) {
+            if !tokens.contains(&token) {
+                tokens.push(token);
+            }
+        }
         roles.push(ProjectRole {
-            policies: fields.texts("policies", findings),
-            groups: fields.texts("groups", findings),
-            tokens: distinct(tokens),
+            policies: fields.texts("policies"),
+            groups: fields.texts("groups"),
+            tokens,
             name,
             location,
         });
@@ -169,38 +159,23 @@ fn roles(
 }
 
 /// Argo CD keeps issued tokens in the status and in the spec; both count.
-fn status_tokens(object: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Vec<RoleToken>> {
-    let Some(by_role) = object
-        .child("status", findings)
-        .and_then(|status| status.child("jwtTokensByRole", findings))
-    else {
-        return BTreeMap::new();
-    };
+fn status_tokens(object: &Fields<'_>) -> BTreeMap<String, Vec<RoleToken>> {
+    let by_role = object
+        .child("status")
+        .and_then(|status| status.child("jwtTokensByRole"));
     let mut issued = BTreeMap::new();
-    for entry in by_role.entries() {
-        if let Some(role) = by_role.child(&entry.key, findings) {
-            issued.insert(entry.key.as_ref().to_owned(), tokens(&role, "items", findings));
+    for entry in by_role.as_ref().map(Fields::entries).unwrap_or_default() {
+        if let Some(role) = by_role.as_ref().and_then(|by_role| by_role.child(&entry.key)) {
+            issued.insert(entry.key.as_ref().to_owned(), read_tokens(&role, "items").collect());
         }
     }
     issued
 }
 
-fn tokens(fields: &Fields<'_>, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<RoleToken> {
-    let items = fields.children(key, findings);
-    let token = |token: &Fields<'_>, findings: &mut Vec<Diagnostic>| RoleToken {
-        id: token.text("id", findings).unwrap_or_default(),
-        issued_at: token.integer("iat", findings),
-        expires_at: token.integer("exp", findings),
-    };
-    items.iter().map(|fields| token(fields, findings)).collect()
-}
-
-fn distinct(tokens: Vec<RoleToken>) -> Vec<RoleToken> {
-    let mut kept: Vec<RoleToken> = Vec::new();
-    for token in tokens {
-        if !kept.contains(&token) {
-            kept.push(token);
-        }
-    }
-    kept
+fn read_tokens(fields: &Fields<'_>, key: &str) -> impl Iterator<Item = RoleToken> {
+    fields.children(key).into_iter().map(|token| RoleToken {
+        id: token.text_or_empty("id"),
+        issued_at: token.integer("iat"),
+        expires_at: token.integer("exp"),
+    })
 }

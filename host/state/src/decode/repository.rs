@@ -6,8 +6,9 @@
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::Object;
+use super::cluster::{NO_TOKEN, NO_USERNAME, is_token, is_username};
 use crate::{Repository, RepositoryAuth, RepositoryKind, Secret, TlsVerification};
-use tollgate_core::diagnostic::Diagnostic;
 
 /// Keys of ways of authentication that the gateway does not support, and their names.
 const UNSUPPORTED_AUTH: [(&str, &str); 5] = [
@@ -33,7 +34,7 @@ pub(super) fn kind(secret_type: &str) -> Option<RepositoryKind> {
 pub(super) fn repository(
     secret: &Secret,
     (name, kind): (&str, RepositoryKind),
-    findings: &mut Vec<Diagnostic>,
+    object: &Object<'_>,
 ) -> Option<Repository> {
     let fields = SecretValues(secret);
     if !matches!(fields.text("type"), "" | "git") {
@@ -61,13 +62,11 @@ pub(super) fn repository(
     let client_certificate = client_certificate(&fields, &mut mistakes);
     let about = format!("the repository of secret `{name}`");
     if !mistakes.is_empty() {
-        let message = format!("{about} is left out: {}", mistakes.join("; "));
-        findings.push(Diagnostic::warning(secret.location.clone(), message));
+        object.warn(format!("{about} is left out: {}", mistakes.join("; ")));
         return None;
     }
     if verification == TlsVerification::Off {
-        let message = format!("{about} is not verified: `insecure`");
-        findings.push(Diagnostic::warning(secret.location.clone(), message));
+        object.warn(format!("{about} is not verified: `insecure`"));
     }
     Some(Repository {
         secret: name.to_owned(),
@@ -114,18 +113,17 @@ fn auth(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth
         return RepositoryAuth::Unusable { reason };
     }
     if let Some(token) = fields.secret("bearerToken") {
-        if !token.expose_secret().bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
-            mistakes.push("`bearerToken` has characters no token has; white space and line breaks count".to_owned());
+        if !is_token(&token) {
+            mistakes.push(NO_TOKEN.to_owned());
         }
         return RepositoryAuth::Bearer(token);
     }
-    let control = |text: &str| text.contains(char::is_control);
     let (username, password) = (fields.text("username"), fields.text("password"));
     if !username.is_empty() || !password.is_empty() {
-        if username.contains(':') || control(username) {
-            mistakes.push("`username` has a colon or a control character".to_owned());
+        if !is_username(username) {
+            mistakes.push(NO_USERNAME.to_owned());
         }
-        if control(password) {
+        if password.contains(char::is_control) {
             mistakes.push("`password` has a control character; line breaks count".to_owned());
         }
         return RepositoryAuth::Basic {

@@ -16,39 +16,21 @@ use sha2::{Digest as _, Sha256};
 use super::FileOverlay;
 use super::walk::{self, FoundFile};
 use crate::Resources;
-use crate::decode::last_known_good::{self, DecodedInput};
+use crate::decode::last_known_good::DecodedInput;
+use crate::decode::load::LoadHistory;
 use crate::decode::read::{reuse_equal, unreadable};
-use crate::decode::{Collector, LoadMemo, collect_ignoring_errors};
-use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::diagnostic::Loaded;
 
 /// A file written within this time before it was read may have been written again since, without a
 /// trace in its times: FAT has a resolution of two seconds.
 const RACY: Duration = Duration::from_secs(3);
 
-/// The decoded files of one folder, and the result of its last load.
 #[derive(Debug, Default)]
 pub(super) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
-    memo: LoadMemo,
-    last: Option<LastLoad>,
-    /// What each file last decoded to without mistakes.
-    last_good: Vec<DecodedInput>,
+    history: LoadHistory,
 }
 
-/// The result of the last load.
-#[derive(Debug)]
-struct LastLoad {
-    /// What each file decoded to, in the order of the files.
-    decoded: Vec<DecodedInput>,
-    resources: Option<Arc<Resources>>,
-    /// The last known good resources, if the load was refused.
-    last_known_good: Option<Arc<Resources>>,
-    findings: Vec<Diagnostic>,
-    /// How many of the findings are about the folder rather than a file.
-    walk_findings: usize,
-}
-
-/// A decoded file.
 #[derive(Clone, Debug)]
 struct CachedFile {
     stamp: FileStamp,
@@ -112,7 +94,8 @@ impl FolderCache {
         let found = walk::files(folder, &mut findings);
         let mut files = HashMap::with_capacity_and_hasher(found.len(), FxBuildHasher);
         let mut decoded = Vec::with_capacity(found.len());
-        for found in found.into_iter().filter(|found| !is_overlaid(overlays, &found.path)) {
+        let is_overlaid = |found: &FoundFile| overlays.iter().any(|overlay| overlay.path == found.path);
+        for found in found.into_iter().filter(|found| !is_overlaid(found)) {
             // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
@@ -134,70 +117,13 @@ impl FolderCache {
             });
         }
         self.files = files;
-        self.build_resources(decoded, findings, namespace)
+        self.history.load(decoded, findings, namespace)
     }
 
     /// See [`crate::source::Source::last_known_good`].
     pub(super) fn last_known_good(&self) -> Option<Arc<Resources>> {
-        self.last.as_ref()?.last_known_good.clone()
+        self.history.last_known_good()
     }
-
-    fn build_resources(
-        &mut self,
-        decoded: Vec<DecodedInput>,
-        mut findings: Vec<Diagnostic>,
-        namespace: &str,
-    ) -> Loaded<Arc<Resources>> {
-        if let Some(last) = &self.last
-            && last.findings.get(..last.walk_findings) == Some(findings.as_slice())
-            && decoded.len() == last.decoded.len()
-            && decoded
-                .iter()
-                .zip(&last.decoded)
-                .all(|(now, then)| Arc::ptr_eq(&now.items, &then.items))
-        {
-            return Loaded {
-                value: last.resources.clone(),
-                diagnostics: last.findings.clone(),
-            };
-        }
-        let walk_findings = findings.len();
-        let mut collector = Collector::new(namespace);
-        for decoded in &decoded {
-            collector.add(&decoded.items);
-        }
-        let is_whole = !findings.iter().any(Diagnostic::is_error);
-        let (resources, more) = collector.finish(&mut self.memo);
-        findings.extend(more);
-        let loaded = Loaded::new(Arc::new(resources), findings);
-        let last_known_good = match &loaded.value {
-            Some(_) => {
-                self.last_good.clone_from(&decoded);
-                None
-            }
-            None => {
-                let completeness = if is_whole {
-                    last_known_good::Completeness::Complete
-                } else {
-                    last_known_good::Completeness::Partial
-                };
-                self.last_good = last_known_good::last_known_good(&decoded, &self.last_good, completeness);
-                Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo))
-            }
-        };
-        self.last = Some(LastLoad {
-            decoded,
-            last_known_good,
-            resources: loaded.value.clone(),
-            findings: loaded.diagnostics.clone(),
-            walk_findings,
-        });
-        loaded
-    }
-}
-
-fn is_overlaid(overlays: &[FileOverlay<'_>], path: &Path) -> bool {
-    overlays.iter().any(|overlay| overlay.path == path)
 }
 
 /// Reads a file. A file that cannot be read is read again next time.
@@ -218,16 +144,9 @@ fn file(
     let name: Arc<str> = Arc::from(found.path.display().to_string());
     let inside = inside.display().to_string();
     let path = || Some(Arc::from(found.path.as_path()));
-    let (text, metadata) = walk::read(&found.path).map_err(|refused| {
-        let finding = Diagnostic::error(Location::new(Arc::clone(&name), refused.line), refused.message);
-        let finding = match refused.hint {
-            Some(hint) => finding.with_hint(hint),
-            None => finding,
-        };
-        DecodedInput {
-            file: path(),
-            items: Arc::from(unreadable(&inside, finding)),
-        }
+    let (text, metadata) = walk::read(&found.path, &name).map_err(|finding| DecodedInput {
+        file: path(),
+        items: unreadable(&inside, finding).into(),
     })?;
     let stamp = FileStamp::of(&metadata);
     let (change_check, digest) = (stamp.change_check(now), Sha256::digest(text.as_bytes()).into());

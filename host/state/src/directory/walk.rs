@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
@@ -17,37 +18,11 @@ const MAX_DEPTH: usize = 16;
 /// The one hidden folder that is searched.
 pub(crate) const GITLAB: &str = ".gitlab";
 
-/// Why a file cannot be read.
-#[derive(Debug)]
-pub(super) struct UnreadableFile {
-    /// Line from 1, 0 for the whole file.
-    pub(super) line: u32,
-    /// What is wrong.
-    pub(super) message: String,
-    /// What to do.
-    pub(super) hint: Option<&'static str>,
-}
-
-impl UnreadableFile {
-    fn whole(message: String, hint: Option<&'static str>) -> Self {
-        Self { line: 0, message, hint }
-    }
-}
-
-/// A file to read.
 #[derive(Debug)]
 pub(super) struct FoundFile {
-    /// Where it is.
     pub(super) path: PathBuf,
     /// Its metadata when it was found.
     pub(super) metadata: Metadata,
-}
-
-/// A folder that is searched: its path as named, and its real path.
-#[derive(Clone, Copy)]
-struct Folder<'a> {
-    named: &'a Path,
-    real: &'a Path,
 }
 
 struct Walk<'a> {
@@ -96,28 +71,22 @@ impl Walk<'_> {
         };
         self.visited.insert(real.clone());
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries: Vec<(PathBuf, bool)> = match entries {
-            Ok(entries) => {
-                let is_link = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
-                entries.iter().map(|entry| (entry.path(), is_link(entry))).collect()
-            }
+        let mut entries = match entries {
+            Ok(entries) => entries,
             Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
         };
-        entries.sort();
-        let folder = Folder {
-            named: folder,
-            real: &real,
-        };
-        for (path, is_link) in entries {
+        entries.sort_by_cached_key(DirEntry::path);
+        for entry in entries {
             // Resolving the real path of each of thousands of files takes longer than everything
             // else.
-            let inside = (!is_link).then_some(folder);
-            self.entry(path, inside, depth);
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            let real = (!is_link).then(|| real.join(entry.file_name()));
+            self.entry(entry.path(), real, depth);
         }
     }
 
-    /// `inside` is the folder, unless the entry is a link out of it.
-    fn entry(&mut self, path: PathBuf, inside: Option<Folder<'_>>, depth: usize) {
+    /// `real` is the real path, unless the entry is a link.
+    fn entry(&mut self, path: PathBuf, real: Option<PathBuf>, depth: usize) {
         // A name that is not UTF-8 cannot end in one of our extensions.
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
             return;
@@ -130,11 +99,11 @@ impl Walk<'_> {
         }
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => self.folder(&path, depth.saturating_add(1)),
-            Ok(metadata) if metadata.is_file() && is_object_file(&name) => self.file(path, inside, metadata),
+            Ok(metadata) if metadata.is_file() && is_object_file(&name) => self.file(path, real, metadata),
             Ok(_) => {}
             // The file was removed meanwhile. But a link whose target is missing may have led to a
             // folder of objects, which must not vanish silently.
-            Err(error) if error.kind() == ErrorKind::NotFound && inside.is_some() => {}
+            Err(error) if error.kind() == ErrorKind::NotFound && real.is_some() => {}
             Err(error) => self.refuse(&path, format!("cannot be read: {error}")),
         }
     }
@@ -165,8 +134,7 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, path: PathBuf, inside: Option<Folder<'_>>, metadata: Metadata) {
-        let real = inside.and_then(|folder| Some(folder.real.join(path.strip_prefix(folder.named).ok()?)));
+    fn file(&mut self, path: PathBuf, real: Option<PathBuf>, metadata: Metadata) {
         let real = real.unwrap_or_else(|| path.canonicalize().unwrap_or_else(|_| path.clone()));
         if self.visited.insert(real) {
             self.bytes = self.bytes.saturating_add(metadata.len());
@@ -175,7 +143,6 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a file is read, by its name.
 fn is_object_file(name: &str) -> bool {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     let object = matches!(extension.to_ascii_lowercase().as_str(), "yaml" | "yml" | "json");
@@ -185,13 +152,14 @@ fn is_object_file(name: &str) -> bool {
 }
 
 /// Reads a file and its metadata from before; refuses it if it changes meanwhile.
-pub(super) fn read(path: &Path) -> Result<(String, Metadata), UnreadableFile> {
-    let failed = |error: std::io::Error| UnreadableFile::whole(format!("cannot be read: {error}"), None);
+pub(super) fn read(path: &Path, name: &Arc<str>) -> Result<(String, Metadata), Diagnostic> {
+    let refused = |line, message: String| Diagnostic::error(Location::new(Arc::clone(name), line), message);
+    let failed = |error: std::io::Error| refused(0, format!("cannot be read: {error}"));
     let mut file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if before.len() > MAX_FILE_BYTES {
         let message = format!("file has {} bytes, at most {MAX_FILE_BYTES} are read", before.len());
-        return Err(UnreadableFile::whole(message, None));
+        return Err(refused(0, message));
     }
     let mut bytes = Vec::new();
     Read::by_ref(&mut file)
@@ -201,27 +169,18 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), UnreadableFile> {
     let after = fs::metadata(path).map_err(failed)?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if read != after.len() || before.modified().ok() != after.modified().ok() {
-        let hint = Some("write a new file beside it and rename it");
-        return Err(UnreadableFile::whole("file changed while it was read".to_owned(), hint));
+        let finding = refused(0, "file changed while it was read".to_owned());
+        return Err(finding.with_hint("write a new file beside it and rename it"));
     }
     if bytes.is_empty() {
-        let hint = Some("remove the file if that is meant; a file being written looks like this");
-        return Err(UnreadableFile::whole("file is empty".to_owned(), hint));
+        let hint = "remove the file if that is meant; a file being written looks like this";
+        return Err(refused(0, "file is empty".to_owned()).with_hint(hint));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let breaks = error
-            .as_bytes()
-            .iter()
-            .take(good)
-            .filter(|byte| **byte == b'\n')
-            .count();
+        let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let breaks = good.filter(|byte| **byte == b'\n').count();
         let line = u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1);
-        UnreadableFile {
-            line,
-            message: "text is not UTF-8".to_owned(),
-            hint: None,
-        }
+        refused(line, "text is not UTF-8".to_owned())
     })?;
     Ok((text, before))
 }

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 
 use super::ErrorClass::{DecodeError, InvalidSetting};
-use super::reader::{SettingNode, SettingsReader, TextValue};
+use super::reader::{Setting, TextValue};
 use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
@@ -26,7 +26,6 @@ const CONNECTION: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const UPGRADE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
 const ASSERTION: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5 * 60);
 
-/// Keys of a backend object.
 pub(super) const KEYS: [&str; 12] = [
     "services",
     "connectionTimeout",
@@ -52,22 +51,19 @@ const CONNECTION_KEYS: [&str; 4] = [
 /// The four connection settings. 0 means the default, as in Argo CD.
 ///
 /// Argo CD 3 reads them only under the key `proxyconfig`, by mistake, so that key is also read.
-pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> ConnectionSpec {
-    let inner = reader.mapping(backend, "proxyconfig", DecodeError);
+pub(super) fn connection(backend: Setting<'_>) -> ConnectionSpec {
+    let inner = backend.mapping("proxyconfig", DecodeError);
     if let Some(inner) = inner {
-        reader.reject_unknown_keys(inner, "`proxyconfig`", &CONNECTION_KEYS);
+        inner.reject_unknown_keys("`proxyconfig`", &CONNECTION_KEYS);
     }
-    let parent_of = |key: &str| match inner {
-        Some(inner) if backend.get(key).is_none() => inner,
-        Some(_) | None => backend,
-    };
+    let parent_of = |key: &str| inner.filter(|_| backend.get(key).is_none()).unwrap_or(backend);
+    let duration = |key: &str, bounds| parent_of(key).duration(key, bounds);
     let default = ConnectionSpec::default();
-    let connect = reader.duration(parent_of("connectionTimeout"), "connectionTimeout", &CONNECT);
-    let keep_alive = reader.duration(parent_of("keepAlive"), "keepAlive", &CONNECTION);
-    let idle = reader.duration(parent_of("idleConnectionTimeout"), "idleConnectionTimeout", &CONNECTION);
-    let most = reader
-        .count(parent_of("maxIdleConnections"), "maxIdleConnections", (0, 10_000))
-        .filter(|most| *most > 0);
+    let connect = duration("connectionTimeout", &CONNECT);
+    let keep_alive = duration("keepAlive", &CONNECTION);
+    let idle = duration("idleConnectionTimeout", &CONNECTION);
+    let most = parent_of("maxIdleConnections").count("maxIdleConnections", (0, 10_000));
+    let most = most.filter(|most| *most > 0);
     ConnectionSpec {
         connect_timeout: connect.unwrap_or(default.connect_timeout),
         keep_alive: keep_alive.unwrap_or(default.keep_alive),
@@ -79,115 +75,94 @@ pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'
 }
 
 /// `timeouts`, and `idleConnTimeout` of the proposal for extensions.
-pub(super) fn timeouts(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> TimeoutSpec {
-    let proposed = reader.nonzero_duration(backend, "idleConnTimeout", &REQUEST);
-    let Some(block) = reader.mapping(backend, "timeouts", InvalidSetting) else {
+pub(super) fn timeouts(backend: Setting<'_>) -> TimeoutSpec {
+    let proposed = backend.nonzero_duration("idleConnTimeout", &REQUEST);
+    let Some(block) = backend.mapping("timeouts", InvalidSetting) else {
         return TimeoutSpec {
             idle: proposed,
             ..TimeoutSpec::default()
         };
     };
-    reader.reject_unknown_keys(block, "`timeouts`", &["idle", "total", "upgradeLifetime"]);
+    block.reject_unknown_keys("`timeouts`", &["idle", "total", "upgradeLifetime"]);
     if let (Some(idle), Some(_)) = (block.get("idle"), backend.get("idleConnTimeout")) {
         let message = "`timeouts.idle` and `idleConnTimeout` are both set, one is allowed";
-        reader.refuse(InvalidSetting, idle.location(), message);
+        idle.refuse(InvalidSetting, message);
     }
     TimeoutSpec {
-        idle: reader.nonzero_duration(block, "idle", &REQUEST).or(proposed),
-        total: reader.nonzero_duration(block, "total", &REQUEST),
-        upgrade_lifetime: reader.nonzero_duration(block, "upgradeLifetime", &UPGRADE),
+        idle: block.nonzero_duration("idle", &REQUEST).or(proposed),
+        total: block.nonzero_duration("total", &REQUEST),
+        upgrade_lifetime: block.nonzero_duration("upgradeLifetime", &UPGRADE),
     }
 }
 
-/// `limits`.
-pub(super) fn limits(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> LimitSpec {
-    let Some(block) = reader.mapping(backend, "limits", InvalidSetting) else {
+pub(super) fn limits(backend: Setting<'_>) -> LimitSpec {
+    let Some(block) = backend.mapping("limits", InvalidSetting) else {
         return LimitSpec::default();
     };
-    let keys = ["concurrency", "requestsPerSecond", "burst", "perPerson"];
-    reader.reject_unknown_keys(block, "`limits`", &keys);
-    let all = rate_limits(reader, block);
-    let per_person = match reader.mapping(block, "perPerson", InvalidSetting) {
-        Some(person) => {
-            reader.reject_unknown_keys(
-                person,
-                "`limits.perPerson`",
-                &["concurrency", "requestsPerSecond", "burst"],
-            );
-            rate_limits(reader, person)
-        }
-        None => PersonLimitSpec::default(),
-    };
-    let PersonLimitSpec {
-        concurrency,
-        requests_per_second,
-        burst,
-    } = all;
+    let [concurrency, rate, burst] = ["concurrency", "requestsPerSecond", "burst"];
+    block.reject_unknown_keys("`limits`", &[concurrency, rate, burst, "perPerson"]);
+    let all = rate_limits(block);
+    let per_person = block.mapping("perPerson", InvalidSetting).map(|person| {
+        person.reject_unknown_keys("`limits.perPerson`", &[concurrency, rate, burst]);
+        rate_limits(person)
+    });
     LimitSpec {
-        concurrency,
-        requests_per_second,
-        burst,
-        per_person,
+        concurrency: all.concurrency,
+        requests_per_second: all.requests_per_second,
+        burst: all.burst,
+        per_person: per_person.unwrap_or_default(),
     }
 }
 
-fn rate_limits(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> PersonLimitSpec {
+fn rate_limits(block: Setting<'_>) -> PersonLimitSpec {
     let limits = PersonLimitSpec {
-        concurrency: reader.limit(block, "concurrency"),
-        requests_per_second: reader.limit(block, "requestsPerSecond"),
-        burst: reader.limit(block, "burst"),
+        concurrency: block.limit("concurrency"),
+        requests_per_second: block.limit("requestsPerSecond"),
+        burst: block.limit("burst"),
     };
     if let (Some(burst), None) = (block.get("burst"), block.get("requestsPerSecond")) {
-        reader.refuse(InvalidSetting, burst.location(), "`burst` needs `requestsPerSecond`");
+        burst.refuse(InvalidSetting, "`burst` needs `requestsPerSecond`");
     }
     limits
 }
 
-/// `scope`.
-pub(super) fn scope(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> Scope {
-    let location = backend.get("scope").map(SettingNode::location);
-    let value = reader.text(backend, "scope").value();
-    match (value.as_ref().map(|value| value.value.as_str()), location) {
-        (Some("application"), _) | (None, _) => Scope::Application,
-        (Some("project"), _) => Scope::Project,
-        (Some("global"), _) => Scope::Global,
-        (Some(_), location) => {
-            let message = "`scope` must be application, project or global";
-            reader.refuse(InvalidSetting, location.unwrap_or_else(|| backend.location()), message);
+pub(super) fn scope(backend: Setting<'_>) -> Scope {
+    match backend.string("scope").as_deref() {
+        Some("application") | None => Scope::Application,
+        Some("project") => Scope::Project,
+        Some("global") => Scope::Global,
+        Some(_) => {
+            let at = backend.get("scope").unwrap_or(backend);
+            at.refuse(InvalidSetting, "`scope` must be application, project or global");
             Scope::Application
         }
     }
 }
 
-/// `tls`.
-pub(super) fn tls(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> TlsSpec {
-    let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
+pub(super) fn tls(backend: Setting<'_>) -> TlsSpec {
+    let Some(block) = backend.mapping("tls", InvalidSetting) else {
         return TlsSpec::default();
     };
-    reader.reject_unknown_keys(block, "`tls`", &["ca", "clientCertificate", "clientKey", "serverName"]);
-    let certificate = pem(reader, block, "clientCertificate", are_certificates);
-    let key = pem(reader, block, "clientKey", |text| {
+    block.reject_unknown_keys("`tls`", &["ca", "clientCertificate", "clientKey", "serverName"]);
+    let certificate = pem(block, "clientCertificate", are_certificates);
+    let key = pem(block, "clientKey", |text| {
         PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok()
     });
     if block.get("clientCertificate").is_some() != block.get("clientKey").is_some() {
         let message = "`clientCertificate` and `clientKey` belong together, one is missing";
-        reader.refuse(InvalidSetting, block.location(), message);
+        block.refuse(InvalidSetting, message);
     }
     if let (Some(key), Some(at)) = (&key, block.get("clientKey"))
         && key.origin == Origin::Literal
     {
-        let message = "`clientKey` stands in a ConfigMap";
-        reader.warn(
-            at.location(),
-            message,
-            "put it into a Secret and write `$<secret>:<key>`",
-        );
+        let hint = "put it into a Secret and write `$<secret>:<key>`";
+        at.warn("`clientKey` stands in a ConfigMap", hint);
     }
     TlsSpec {
-        ca_pem: pem(reader, block, "ca", are_certificates).map(|found| found.value),
+        ca_pem: pem(block, "ca", are_certificates).map(|found| found.value),
         client_certificate_pem: certificate.map(|found| found.value),
         client_key_pem: key.map(|found| SecretString::from(found.value)),
-        server_name: server_name(reader, block),
+        server_name: server_name(block),
     }
 }
 
@@ -196,74 +171,53 @@ fn are_certificates(text: &str) -> bool {
     found.is_ok_and(|found| !found.is_empty())
 }
 
-fn pem(
-    reader: &mut SettingsReader<'_>,
-    block: SettingNode<'_>,
-    key: &str,
-    is_good: impl Fn(&str) -> bool,
-) -> Option<Substituted> {
-    let location = block.get(key)?.location();
-    let found = reader.text(block, key).value()?;
+fn pem(block: Setting<'_>, key: &str, is_good: impl Fn(&str) -> bool) -> Option<Substituted> {
+    let found = block.text(key).value()?;
     if is_good(&found.value) {
         return Some(found);
     }
-    reader.refuse(
-        InvalidSetting,
-        location,
-        format!("`{key}` is not PEM text of the kind that belongs here"),
-    );
+    let message = format!("`{key}` is not PEM text of the kind that belongs here");
+    block.get(key)?.refuse(InvalidSetting, message);
     None
 }
 
-fn server_name(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<String> {
-    let location = block.get("serverName")?.location();
-    let name = reader.text(block, "serverName").value()?.value;
+fn server_name(block: Setting<'_>) -> Option<String> {
+    let name = block.string("serverName")?;
     if ServerName::try_from(name.as_str()).is_ok() {
         return Some(name);
     }
-    reader.refuse(
-        InvalidSetting,
-        location,
-        "`serverName` is neither a host name nor an IP address",
-    );
+    let message = "`serverName` is neither a host name nor an IP address";
+    block.get("serverName")?.refuse(InvalidSetting, message);
     None
 }
 
 /// `identity`. Whether there is a client certificate depends on `tls`.
-pub(super) fn identity(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> IdentitySpec {
-    let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
+pub(super) fn identity(backend: Setting<'_>) -> IdentitySpec {
+    let Some(block) = backend.mapping("identity", InvalidSetting) else {
         return IdentitySpec::default();
     };
-    reader.reject_unknown_keys(block, "`identity`", &["requestHeader", "assertion", "allowHeaders"]);
-    let request_header = reader.boolean(block, "requestHeader", false);
-    let with_certificate = backend
-        .get("tls")
-        .and_then(|tls| tls.get("clientCertificate"))
-        .is_some();
-    if request_header && !with_certificate {
+    block.reject_unknown_keys("`identity`", &["requestHeader", "assertion", "allowHeaders"]);
+    let request_header = block.boolean("requestHeader", false);
+    let certificate = backend.get("tls").and_then(|tls| tls.get("clientCertificate"));
+    if request_header && certificate.is_none() {
         let message =
             "`requestHeader` needs `tls.clientCertificate`, the service could not tell the gateway from anyone else";
-        reader.refuse(InvalidSetting, block.location(), message);
+        block.refuse(InvalidSetting, message);
     }
-    let assertion = reader
-        .mapping(block, "assertion", InvalidSetting)
-        .and_then(|block| assertion(reader, block));
     IdentitySpec {
         request_header,
-        assertion,
-        allow_headers: allow_headers(reader, block),
+        assertion: block.mapping("assertion", InvalidSetting).and_then(assertion),
+        allow_headers: allow_headers(block),
     }
 }
 
 /// `identity.allowHeaders`. Anything but a list of names allows none.
-fn allow_headers(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<Vec<HeaderName>> {
+fn allow_headers(block: Setting<'_>) -> Option<Vec<HeaderName>> {
     let found = block.get("allowHeaders")?;
     let Some(items) = found.node.items() else {
-        let message = format!(
-            "`allowHeaders` must be a list of header names, found {}",
-            found.node.kind()
-        );
-        reader.refuse(DecodeError, found.location(), message);
+        let kind = found.node.kind();
+        let message = format!("`allowHeaders` must be a list of header names, found {kind}");
+        found.refuse(DecodeError, message);
         return Some(Vec::new());
     };
     let mut names = Vec::new();
@@ -273,21 +227,21 @@ fn allow_headers(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Opt
             Ok(name) if !is_host_owned(&name) => names.push(name),
             Ok(name) => {
                 let message = format!("header `{name}` in `allowHeaders` is the gateway's own, no client can send it");
-                reader.refuse(InvalidSetting, found.location(), message);
+                found.refuse(InvalidSetting, message);
             }
             Err(_) => {
                 let message = "`allowHeaders` has something that is not a header name";
-                reader.refuse(InvalidSetting, found.location(), message);
+                found.refuse(InvalidSetting, message);
             }
         }
     }
     Some(names)
 }
 
-fn assertion(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<AssertionSpec> {
-    reader.reject_unknown_keys(block, "`identity.assertion`", &["audience", "lifetime"]);
-    let lifetime = reader.nonzero_duration(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
-    let audience = match reader.text(block, "audience") {
+fn assertion(block: Setting<'_>) -> Option<AssertionSpec> {
+    block.reject_unknown_keys("`identity.assertion`", &["audience", "lifetime"]);
+    let lifetime = block.nonzero_duration("lifetime", &ASSERTION).unwrap_or(MINUTE);
+    let audience = match block.text("audience") {
         TextValue::Value(found) => found.value,
         TextValue::Absent => String::new(),
         TextValue::Refused => return None,
@@ -295,10 +249,7 @@ fn assertion(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<
     if (1..=256).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(AssertionSpec { audience, lifetime });
     }
-    reader.refuse(
-        InvalidSetting,
-        block.location(),
-        "`audience` must be 1 to 256 visible ASCII characters",
-    );
+    let message = "`audience` must be 1 to 256 visible ASCII characters";
+    block.refuse(InvalidSetting, message);
     None
 }

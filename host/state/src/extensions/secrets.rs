@@ -92,27 +92,39 @@ pub enum Error {
 /// - `$key`: key of `argocd-secret`.
 /// - `$secret:key`: key of a Secret labelled `app.kubernetes.io/part-of: argocd`.
 ///
+/// Where `unknown` says so, a reference that cannot be resolved stays, and the error is beside it.
+///
 /// # Errors
-/// See [`Error`]; the text names the key, never a value.
-pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result<Substituted, Error> {
+/// See [`Error`], with [`UnknownSecret::Refuse`] only; the text names the key, never a value.
+pub fn substitute_or(
+    text: &str,
+    secrets: &BTreeMap<String, Arc<Secret>>,
+    unknown: UnknownSecret,
+) -> Result<(Substituted, Option<Error>), Error> {
+    let literal = Substituted {
+        value: text.to_owned(),
+        origin: Origin::Literal,
+    };
     let Some(reference) = text.strip_prefix('$') else {
-        return Ok(Substituted {
-            value: text.to_owned(),
-            origin: Origin::Literal,
-        });
+        return Ok((literal, None));
     };
-    if let Some(value) = secrets
-        .get(DEFAULT_SECRET)
-        .and_then(|secret| secret.values.get(reference))
-    {
-        return Ok(from_secret(value.expose_secret()));
+    match (resolve(reference, secrets), unknown) {
+        (Ok(value), _) => {
+            let (value, origin) = (value.trim().to_owned(), Origin::Secret);
+            Ok((Substituted { value, origin }, None))
+        }
+        (Err(error), UnknownSecret::Refuse) => Err(error),
+        (Err(error), UnknownSecret::KeepLiteral) => Ok((literal, Some(error))),
     }
-    let is_key = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-    };
+}
+
+fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> Result<&'s str, Error> {
+    let own = secrets.get(DEFAULT_SECRET);
+    if let Some(value) = own.and_then(|secret| secret.values.get(reference)) {
+        return Ok(value.expose_secret());
+    }
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_key = |text: &str| !text.is_empty() && text.bytes().all(letters);
     let (name, key) = reference.split_once(':').unwrap_or((DEFAULT_SECRET, reference));
     if !is_key(name) || !is_key(key) {
         return Err(Error::NotAReference);
@@ -124,38 +136,6 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
     if name != DEFAULT_SECRET && found.labels.get(LABEL.0).is_none_or(|value| value != LABEL.1) {
         return Err(Error::NotLabelled { reference, secret });
     }
-    match found.values.get(key) {
-        Some(value) => Ok(from_secret(value.expose_secret())),
-        None => Err(Error::UnknownKey { reference, secret }),
-    }
-}
-
-/// Same as [`substitute`], but keeps the text where `unknown` says so, and then returns the error
-/// beside it.
-///
-/// # Errors
-/// As [`substitute`], with [`UnknownSecret::Refuse`] only.
-pub fn substitute_or(
-    text: &str,
-    secrets: &BTreeMap<String, Arc<Secret>>,
-    unknown: UnknownSecret,
-) -> Result<(Substituted, Option<Error>), Error> {
-    match (substitute(text, secrets), unknown) {
-        (Ok(value), _) => Ok((value, None)),
-        (Err(error), UnknownSecret::Refuse) => Err(error),
-        (Err(error), UnknownSecret::KeepLiteral) => Ok((
-            Substituted {
-                value: text.to_owned(),
-                origin: Origin::Literal,
-            },
-            Some(error),
-        )),
-    }
-}
-
-fn from_secret(value: &str) -> Substituted {
-    Substituted {
-        value: value.trim().to_owned(),
-        origin: Origin::Secret,
-    }
+    let value = found.values.get(key).map(|value| value.expose_secret());
+    value.ok_or(Error::UnknownKey { reference, secret })
 }

@@ -158,23 +158,26 @@ pub struct TlsSpec {
 }
 
 impl TlsSpec {
-    fn key(&self) -> Option<&str> {
-        self.client_key_pem.as_ref().map(SecretString::expose_secret)
+    fn compared(&self) -> [Option<&str>; 4] {
+        let Self {
+            ca_pem,
+            client_certificate_pem,
+            client_key_pem,
+            server_name,
+        } = self;
+        let key = client_key_pem.as_ref().map(SecretString::expose_secret);
+        [
+            ca_pem.as_deref(),
+            client_certificate_pem.as_deref(),
+            key,
+            server_name.as_deref(),
+        ]
     }
 }
 
 impl PartialEq for TlsSpec {
     fn eq(&self, other: &Self) -> bool {
-        let Self {
-            ca_pem,
-            client_certificate_pem,
-            client_key_pem: _,
-            server_name,
-        } = self;
-        *ca_pem == other.ca_pem
-            && *client_certificate_pem == other.client_certificate_pem
-            && *server_name == other.server_name
-            && self.key() == other.key()
+        self.compared() == other.compared()
     }
 }
 
@@ -240,27 +243,18 @@ impl ClusterRef {
 
     /// How closely the cluster matches: 3 by name and server, 2 by server, 1 by name.
     fn rank(&self, cluster: &Cluster) -> Option<u8> {
-        let name = match_field(&self.name, &cluster.name)?;
-        let server = match_field(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;
-        match (name, server) {
-            (FieldMatch::Equal, FieldMatch::Equal) => Some(3),
-            (FieldMatch::Unset, FieldMatch::Equal) => Some(2),
-            (FieldMatch::Equal, FieldMatch::Unset) => Some(1),
-            (FieldMatch::Unset, FieldMatch::Unset) => None,
+        let (server, known) = (self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'));
+        // Nothing is known of a field that one side has not set.
+        let has_name = !self.name.is_empty() && !cluster.name.is_empty();
+        let has_server = !server.is_empty() && !known.is_empty();
+        if (has_name && self.name != cluster.name) || (has_server && server != known) {
+            return None;
         }
-    }
-}
-
-enum FieldMatch {
-    Equal,
-    /// One side is not set.
-    Unset,
-}
-
-fn match_field(wanted: &str, known: &str) -> Option<FieldMatch> {
-    match (wanted.is_empty() || known.is_empty(), wanted == known) {
-        (true, _) => Some(FieldMatch::Unset),
-        (false, true) => Some(FieldMatch::Equal),
-        (false, false) => None,
+        match (has_name, has_server) {
+            (true, true) => Some(3),
+            (false, true) => Some(2),
+            (true, false) => Some(1),
+            (false, false) => None,
+        }
     }
 }

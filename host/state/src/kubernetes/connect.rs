@@ -12,7 +12,6 @@ use super::kinds::WATCH_SECONDS;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{one_line, with_causes};
 
-/// Longest time to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest silence of an answer: more than that of a watch without events.

@@ -13,7 +13,6 @@ use tollgate_core::diagnostic::{one_line, with_causes};
 /// Longest text of causes that is passed on, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// What is wrong with a kubeconfig.
 pub(super) fn describe_kubeconfig_error(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => "it has no `current-context`, and none is set".to_owned(),
@@ -46,7 +45,6 @@ fn describe_load_error(key: &str, error: &LoadDataError) -> String {
     }
 }
 
-/// Why requests cannot be authenticated.
 fn describe_auth_error(error: &AuthError) -> String {
     let what = match error {
         AuthError::InvalidBasicAuth(_) => "user and password cannot be sent",
@@ -70,7 +68,6 @@ fn describe_auth_error(error: &AuthError) -> String {
     what.to_owned()
 }
 
-/// Why the API server cannot be reached.
 pub(crate) fn describe_client_error(error: &kube::Error) -> String {
     match error {
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => "the answer is not what Kubernetes answers".to_owned(),

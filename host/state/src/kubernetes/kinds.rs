@@ -21,11 +21,9 @@ pub(super) enum WatchRequirement {
     OneOfSeveral,
 }
 
-/// What one watch selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchSpec {
     pub(super) kind: ObjectKind,
-    /// The namespace; `None` for all.
     pub(super) namespace: Option<String>,
     /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,
@@ -34,74 +32,42 @@ pub(super) struct WatchSpec {
 
 /// Every watch that a control plane in `namespace` needs.
 pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<WatchSpec> {
+    use WatchRequirement::{OneOfSeveral, Optional, Required};
     let here = |kind, name, requirement| WatchSpec {
         kind,
         namespace: Some(namespace.to_owned()),
         name,
         requirement,
     };
-    let applications = |kind, namespace: Option<&str>, requirement| WatchSpec {
-        kind,
-        namespace: namespace.map(str::to_owned),
-        name: None,
-        requirement,
-    };
     let mut all = vec![
-        here(ObjectKind::ConfigMap, Some("argocd-cm"), WatchRequirement::Required),
-        here(
-            ObjectKind::ConfigMap,
-            Some("argocd-rbac-cm"),
-            WatchRequirement::Required,
-        ),
-        here(ObjectKind::Secret, None, WatchRequirement::Required),
-        here(ObjectKind::AppProject, None, WatchRequirement::Required),
-        here(ObjectKind::ArgoCDExtension, None, WatchRequirement::Optional),
-        here(ObjectKind::Agent, None, WatchRequirement::Optional),
-        here(ObjectKind::UserDirectory, None, WatchRequirement::Optional),
+        here(ObjectKind::ConfigMap, Some("argocd-cm"), Required),
+        here(ObjectKind::ConfigMap, Some("argocd-rbac-cm"), Required),
+        here(ObjectKind::Secret, None, Required),
+        here(ObjectKind::AppProject, None, Required),
+        here(ObjectKind::ArgoCDExtension, None, Optional),
+        here(ObjectKind::Agent, None, Optional),
+        here(ObjectKind::UserDirectory, None, Optional),
     ];
+    let mut applications = |namespace: Option<&str>, requirement| {
+        for (kind, requirement) in [
+            (ObjectKind::Application, requirement),
+            (ObjectKind::ApplicationSet, Optional),
+        ] {
+            all.push(WatchSpec {
+                kind,
+                namespace: namespace.map(str::to_owned),
+                name: None,
+                requirement,
+            });
+        }
+    };
     match &settings.applications {
-        ApplicationNamespaces::ControlPlane => {
-            all.push(applications(
-                ObjectKind::Application,
-                Some(namespace),
-                WatchRequirement::Required,
-            ));
-            all.push(applications(
-                ObjectKind::ApplicationSet,
-                Some(namespace),
-                WatchRequirement::Optional,
-            ));
-        }
-        ApplicationNamespaces::All => {
-            all.push(applications(ObjectKind::Application, None, WatchRequirement::Required));
-            all.push(applications(
-                ObjectKind::ApplicationSet,
-                None,
-                WatchRequirement::Optional,
-            ));
-        }
+        ApplicationNamespaces::ControlPlane => applications(Some(namespace), Required),
+        ApplicationNamespaces::All => applications(None, Required),
         ApplicationNamespaces::Listed(names) => {
-            all.push(applications(
-                ObjectKind::Application,
-                Some(namespace),
-                WatchRequirement::Required,
-            ));
-            all.push(applications(
-                ObjectKind::ApplicationSet,
-                Some(namespace),
-                WatchRequirement::Optional,
-            ));
+            applications(Some(namespace), Required);
             for name in names.iter().filter(|name| *name != namespace) {
-                all.push(applications(
-                    ObjectKind::Application,
-                    Some(name),
-                    WatchRequirement::OneOfSeveral,
-                ));
-                all.push(applications(
-                    ObjectKind::ApplicationSet,
-                    Some(name),
-                    WatchRequirement::Optional,
-                ));
+                applications(Some(name), OneOfSeveral);
             }
         }
     }
@@ -114,25 +80,11 @@ impl WatchSpec {
         self.kind.version().split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The resource's name in paths and rules.
-    pub(super) fn plural(&self) -> &'static str {
-        match self.kind {
-            ObjectKind::ConfigMap => "configmaps",
-            ObjectKind::Secret => "secrets",
-            ObjectKind::AppProject => "appprojects",
-            ObjectKind::Application => "applications",
-            ObjectKind::ApplicationSet => "applicationsets",
-            ObjectKind::ArgoCDExtension => "argocdextensions",
-            ObjectKind::Agent => "agents",
-            ObjectKind::UserDirectory => "userdirectories",
-        }
-    }
-
     /// The name that `kubectl` and RBAC rules use: `applications.argoproj.io`.
     pub(super) fn resource(&self) -> String {
         match self.group() {
-            "" => self.plural().to_owned(),
-            group => format!("{}.{group}", self.plural()),
+            "" => self.kind.plural().to_owned(),
+            group => format!("{}.{group}", self.kind.plural()),
         }
     }
 
@@ -144,7 +96,7 @@ impl WatchSpec {
             version: version.rsplit('/').next().unwrap_or(version).to_owned(),
             api_version: version.to_owned(),
             kind: self.kind.as_str().to_owned(),
-            plural: self.plural().to_owned(),
+            plural: self.kind.plural().to_owned(),
         }
     }
 

@@ -16,14 +16,15 @@ use serde_json::{Map, Number, Value};
 /// The annotation in which kubectl keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An object: its name and version, and the parts that the gateway reads.
+/// An object: its name and version, and the parts that the gateway reads. `WHOLE` keeps everything
+/// except managed fields, because the object is given out again.
 #[derive(Clone)]
-pub(super) struct Object {
+pub(super) struct Object<const WHOLE: bool = false> {
     pub(super) metadata: ObjectMeta,
     pub(super) value: Value,
 }
 
-impl fmt::Debug for Object {
+impl<const WHOLE: bool> fmt::Debug for Object<WHOLE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Object")
             .field("namespace", &self.metadata.namespace)
@@ -32,7 +33,7 @@ impl fmt::Debug for Object {
     }
 }
 
-impl kube::Resource for Object {
+impl<const WHOLE: bool> kube::Resource for Object<WHOLE> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -61,63 +62,17 @@ impl kube::Resource for Object {
     }
 }
 
-/// An object that is kept whole, except for its managed fields, because it is given out again.
-#[derive(Clone, Debug)]
-pub(super) struct UnprunedObject(Object);
-
-impl From<UnprunedObject> for Object {
-    fn from(object: UnprunedObject) -> Self {
-        object.0
-    }
-}
-
-impl kube::Resource for UnprunedObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(of: &ApiResource) -> Cow<'_, str> {
-        Object::kind(of)
-    }
-
-    fn group(of: &ApiResource) -> Cow<'_, str> {
-        Object::group(of)
-    }
-
-    fn version(of: &ApiResource) -> Cow<'_, str> {
-        Object::version(of)
-    }
-
-    fn plural(of: &ApiResource) -> Cow<'_, str> {
-        Object::plural(of)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.0.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.0.metadata
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for UnprunedObject {
+impl<'de, const WHOLE: bool> serde::Deserialize<'de> for Object<WHOLE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = Value::deserialize(deserializer)?;
-        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        Ok(Self(Object::of(value)))
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Part::Object.deserialize(deserializer).map(Self::of)
-    }
-}
-
-impl Object {
-    fn of(value: Value) -> Self {
+        let value = if WHOLE {
+            let mut value = Value::deserialize(deserializer)?;
+            if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+            value
+        } else {
+            Part::Object.deserialize(deserializer)?
+        };
         let text = |key: &str| Some(value.get("metadata")?.get(key)?.as_str()?.to_owned());
         let metadata = ObjectMeta {
             name: text("name"),
@@ -126,7 +81,15 @@ impl Object {
             uid: text("uid"),
             ..ObjectMeta::default()
         };
-        Self { metadata, value }
+        Ok(Self { metadata, value })
+    }
+}
+
+impl<const WHOLE: bool> Object<WHOLE> {
+    /// The object as the stores take it, whatever was kept of it.
+    pub(super) fn erased(self) -> Object {
+        let Self { metadata, value } = self;
+        Object { metadata, value }
     }
 }
 
@@ -141,7 +104,6 @@ enum Part {
 }
 
 impl Part {
-    /// How a key is treated.
     fn retention(self, key: &str) -> Retention {
         match (self, key) {
             (Self::Object, "metadata") => Retention::Part(Self::Metadata),
@@ -164,7 +126,6 @@ impl Part {
     }
 }
 
-/// How a value is treated.
 enum Retention {
     All,
     /// The key is kept, with an empty text: generators must tell a hidden annotation from an absent

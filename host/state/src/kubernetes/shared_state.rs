@@ -18,7 +18,6 @@ use crate::decode::read::DecodedItem;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// State of all watches, shared between threads.
 pub(super) struct SharedState {
     namespace: String,
     inner: Mutex<Inner>,
@@ -28,15 +27,9 @@ pub(super) struct SharedState {
 }
 
 struct Inner {
-    connection: Connection,
+    /// The client, whose server may be unreachable; without one the reason, if known.
+    client: Result<Client, Option<WatchFailure>>,
     stores: Vec<WatchStore>,
-}
-
-enum Connection {
-    /// There is none yet; with the reason, if known.
-    None(Option<WatchFailure>),
-    /// There is a client; its server may be unreachable.
-    Client(Client),
 }
 
 impl SharedState {
@@ -44,7 +37,7 @@ impl SharedState {
         Self {
             namespace: namespace.to_owned(),
             inner: Mutex::new(Inner {
-                connection: Connection::None(None),
+                client: Err(None),
                 stores: watch_specs(settings, namespace)
                     .into_iter()
                     .map(WatchStore::new)
@@ -66,63 +59,45 @@ impl SharedState {
         }
     }
 
-    /// Every watch, by its number.
     pub(super) fn watches(&self) -> Vec<WatchSpec> {
         self.lock().stores.iter().map(|store| store.spec.clone()).collect()
     }
 
-    /// A counter that increases with every change.
     pub(super) fn count(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
 
-    /// The client, once there is one.
     pub(super) fn client(&self) -> Option<Client> {
-        match &self.lock().connection {
-            Connection::None(_) => None,
-            Connection::Client(client) => Some(client.clone()),
-        }
+        self.lock().client.as_ref().ok().cloned()
     }
 
-    /// Records that there is a client.
     pub(super) fn record_client(&self, client: Client) {
-        self.lock().connection = Connection::Client(client);
+        self.lock().client = Ok(client);
     }
 
-    /// Records that there is no client, and why.
     pub(super) fn record_connection_error(&self, message: String) {
-        self.lock().connection = Connection::None(Some(WatchFailure::other(message)));
+        self.lock().client = Err(Some(WatchFailure::other(message)));
         self.notify(StoreChange::Changed);
     }
 
-    /// Applies an event of a watch.
     pub(super) fn apply(&self, watch: usize, event: Event<Object>) {
-        let change = match self.lock().stores.get_mut(watch) {
-            Some(store) => store.apply(event, &self.namespace),
-            None => StoreChange::Unchanged,
-        };
-        self.notify(change);
+        let mut inner = self.lock();
+        let store = inner.stores.get_mut(watch);
+        let change = store.map(|store| store.apply(event, &self.namespace));
+        drop(inner);
+        self.notify(change.unwrap_or(StoreChange::Unchanged));
     }
 
-    /// Records that a watch broke.
     pub(super) fn fail(&self, watch: usize, failure: WatchFailure) {
-        let change = match self.lock().stores.get_mut(watch) {
-            Some(store) => store.fail(failure),
-            None => StoreChange::Unchanged,
-        };
-        self.notify(change);
+        let change = self.lock().stores.get_mut(watch).map(|store| store.fail(failure));
+        self.notify(change.unwrap_or(StoreChange::Unchanged));
     }
 
     /// Records that every watch broke by a bug of the gateway.
     pub(super) fn fail_all(&self) {
-        let mut change = StoreChange::Unchanged;
-        for store in &mut self.lock().stores {
-            let failure = WatchFailure::broken(&store.spec);
-            if store.fail(failure) == StoreChange::Changed {
-                change = StoreChange::Changed;
-            }
+        for (number, spec) in self.watches().iter().enumerate() {
+            self.fail(number, WatchFailure::broken(spec));
         }
-        self.notify(change);
     }
 
     /// The items of all objects, in the order of kinds and names. Waits until every kind has been
@@ -165,7 +140,7 @@ impl Inner {
     }
 
     fn missing(&self) -> Vec<Diagnostic> {
-        if let Connection::None(failure) = &self.connection {
+        if let Err(failure) = &self.client {
             let unknown = WatchFailure::other("there was no answer in time".to_owned());
             let failure = failure.as_ref().unwrap_or(&unknown);
             return vec![failure.error("the API server of the control plane cannot be reached: ")];

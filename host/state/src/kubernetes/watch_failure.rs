@@ -2,6 +2,7 @@
 //!
 //! Security: no text contains a value of an object.
 
+use kube::core::Status;
 use kube::runtime::watcher;
 
 use super::error_text::describe_client_error;
@@ -11,33 +12,30 @@ use tollgate_core::diagnostic::{Diagnostic, one_line};
 /// Longest part of a foreign message that is passed on, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
 
-/// Why a watch does not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchFailure {
-    class: FailureClass,
+    pub(super) class: FailureClass,
     message: String,
     hint: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailureClass {
+pub(super) enum FailureClass {
     /// 404: the kind does not exist.
     MissingKind,
     /// 403.
     Forbidden,
-    /// Anything else.
     Other,
 }
 
 impl WatchFailure {
-    /// Converts an error of a watch.
     pub(super) fn of(spec: &WatchSpec, error: &watcher::Error) -> Self {
         let what = spec.resource();
-        let Some((code, message)) = status(error) else {
-            let message = format!("{what} cannot be watched: {}", one_line(&causes(error), MAX_TEXT_BYTES));
-            return Self::other(message);
+        let Some(status) = status(error) else {
+            return Self::other(format!("{what} cannot be watched: {}", short(&causes(error))));
         };
-        match code {
+        let message = short(&status.message);
+        match status.code {
             404 => Self {
                 class: FailureClass::MissingKind,
                 message: format!("there are no {what}: their definition is not installed"),
@@ -45,12 +43,11 @@ impl WatchFailure {
             },
             403 => Self {
                 class: FailureClass::Forbidden,
-                message: format!("{what} may not be watched: {}", one_line(&message, MAX_TEXT_BYTES)),
+                message: format!("{what} may not be watched: {message}"),
                 hint: Some(rbac_rule(spec)),
             },
             code => Self::other(format!(
-                "{what} cannot be watched, the API server answers {code}: {}",
-                one_line(&message, MAX_TEXT_BYTES)
+                "{what} cannot be watched, the API server answers {code}: {message}"
             )),
         }
     }
@@ -60,7 +57,7 @@ impl WatchFailure {
     pub(super) fn is_expired(error: &watcher::Error) -> bool {
         match error {
             watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
-                status(error).is_some_and(|(code, _)| code == 410)
+                status(error).is_some_and(|status| status.code == 410)
             }
             // A list that ends while it is read means that the server cannot give it.
             watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => false,
@@ -75,28 +72,12 @@ impl WatchFailure {
         ))
     }
 
-    /// A failure that is neither a missing kind nor a missing right.
     pub(super) fn other(message: String) -> Self {
         Self {
             class: FailureClass::Other,
             message,
             hint: None,
         }
-    }
-
-    /// Whether the kind does not exist.
-    pub(super) fn is_missing_kind(&self) -> bool {
-        self.class == FailureClass::MissingKind
-    }
-
-    /// Whether the gateway may not read the kind.
-    pub(super) fn is_forbidden(&self) -> bool {
-        self.class == FailureClass::Forbidden
-    }
-
-    /// Whether the kind does not exist or may not be read.
-    pub(super) fn is_absence(&self) -> bool {
-        matches!(self.class, FailureClass::MissingKind | FailureClass::Forbidden)
     }
 
     /// The failure as an error, preceded by `before`, which names the consequence.
@@ -117,19 +98,21 @@ impl WatchFailure {
     }
 }
 
-/// The status the API server answered, if it did.
-fn status(error: &watcher::Error) -> Option<(u16, String)> {
-    let status = match error {
-        watcher::Error::WatchError(status) => status,
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
+fn short(text: &str) -> String {
+    one_line(text, MAX_TEXT_BYTES)
+}
+
+fn status(error: &watcher::Error) -> Option<&Status> {
+    match error {
+        watcher::Error::WatchError(status)
+        | watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => Some(status),
         watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchFailed(_)
-        | watcher::Error::NoResourceVersion => return None,
-    };
-    Some((status.code, status.message.clone()))
+        | watcher::Error::NoResourceVersion => None,
+    }
 }
 
 /// SECURITY: the library's message may quote what it read.
@@ -142,7 +125,6 @@ fn causes(error: &watcher::Error) -> String {
     }
 }
 
-/// The RBAC rule that permits a watch.
 fn rbac_rule(spec: &WatchSpec) -> String {
     let names = spec.name.map(|name| format!(", resourceNames: [{name}]"));
     let role = match &spec.namespace {
@@ -152,7 +134,7 @@ fn rbac_rule(spec: &WatchSpec) -> String {
     format!(
         "grant it by {role} with the rule `{{apiGroups: [{:?}], resources: [{}]{}, verbs: [list, watch]}}`",
         spec.group(),
-        spec.plural(),
+        spec.kind.plural(),
         names.unwrap_or_default(),
     )
 }

@@ -4,26 +4,23 @@
 //! Security: the client library must not log here. It logs answers that it cannot parse, and
 //! answers contain Secrets.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _};
-use kube::core::{ApiResource, DynamicResourceScope};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{DefaultBackoff, Event, watcher};
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
-use tokio::task::{Id, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
 use super::connect::connect;
 use super::kinds::WatchSpec;
-use super::object::{Object, UnprunedObject};
+use super::object::Object;
 use super::shared_state::SharedState;
 use super::watch_failure::WatchFailure;
 use crate::decode::read::ObjectKind;
@@ -32,14 +29,12 @@ use tollgate_config::KubernetesState;
 /// Time between two attempts to read the settings' files.
 const CONNECT_RETRY: Duration = Duration::from_secs(2);
 
-/// Longest time between two attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
 /// How long a watch must work before its next failure resets the backoff. A list that succeeds
 /// before a watch that is refused does not count, because each list reads everything.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// Watches until `stop` is canceled.
 pub(super) fn run(shared: &Arc<SharedState>, settings: &KubernetesState, stop: &CancellationToken) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -66,7 +61,6 @@ async fn restart_on_panic<F: Future<Output = ()>>(shared: &Arc<SharedState>, wor
     }
 }
 
-/// Time until the next attempt.
 fn next_backoff(backoff: &mut DefaultBackoff) -> Duration {
     backoff.next().unwrap_or(MAX_BACKOFF).min(MAX_BACKOFF)
 }
@@ -87,35 +81,23 @@ async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
 }
 
 /// Keeps every watch running. One that ended or panicked counts as stale and is restarted.
-async fn supervise_watches<F>(shared: &Arc<SharedState>, start: impl Fn(usize, WatchSpec) -> F)
+async fn supervise_watches<F>(shared: &SharedState, start: impl Fn(usize, WatchSpec) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let watches = shared.watches();
-    let mut tasks = JoinSet::new();
-    let mut numbers: HashMap<Id, usize> = HashMap::new();
-    let mut backoffs: Vec<DefaultBackoff> = watches.iter().map(|_| DefaultBackoff::default()).collect();
-    for (number, spec) in watches.iter().enumerate() {
-        let task = tasks.spawn(start(number, spec.clone()));
-        numbers.insert(task.id(), number);
-    }
-    while let Some(ended) = tasks.join_next_with_id().await {
-        let id = match ended {
-            Ok((id, ())) => id,
-            Err(error) => error.id(),
-        };
-        let Some(number) = numbers.remove(&id) else { continue };
-        let (Some(spec), Some(backoff)) = (watches.get(number), backoffs.get_mut(number)) else {
-            continue;
-        };
-        shared.fail(number, WatchFailure::broken(spec));
-        let (wait, again) = (next_backoff(backoff), start(number, spec.clone()));
-        let task = tasks.spawn(async move {
-            tokio::time::sleep(wait).await;
-            again.await;
-        });
-        numbers.insert(task.id(), number);
-    }
+    let watches = shared.watches().into_iter().enumerate();
+    let supervised = watches.map(async |(number, spec)| {
+        let mut backoff = DefaultBackoff::default();
+        loop {
+            // A set also ends its task when it is dropped.
+            let mut task = JoinSet::new();
+            task.spawn(start(number, spec.clone()));
+            task.join_next().await;
+            shared.fail(number, WatchFailure::broken(&spec));
+            tokio::time::sleep(next_backoff(&mut backoff)).await;
+        }
+    });
+    join_all(supervised).await;
 }
 
 /// How often a watch failed, and since when it works.
@@ -127,17 +109,14 @@ struct Failures {
     expired_before: bool,
 }
 
-/// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailureAction {
-    /// Time until the watch is restarted.
     wait: Duration,
     /// Whether the known objects may be stale.
     is_stale: bool,
 }
 
 impl Failures {
-    /// Records that a list is complete.
     fn record_synced(&mut self) {
         self.synced_at = Some(Instant::now());
     }
@@ -164,29 +143,19 @@ impl Failures {
     }
 }
 
-/// Keeps one watch running. After any error it lists again: only a complete list proves that the
-/// watch is up to date, and a server restored from a backup counts from an earlier version.
 async fn run_watch(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client) {
-    match spec.kind {
-        ObjectKind::ApplicationSet => run_watch_as::<UnprunedObject>(shared, number, spec, client).await,
-        ObjectKind::ConfigMap
-        | ObjectKind::Secret
-        | ObjectKind::AppProject
-        | ObjectKind::Application
-        | ObjectKind::ArgoCDExtension
-        | ObjectKind::Agent
-        | ObjectKind::UserDirectory => run_watch_as::<Object>(shared, number, spec, client).await,
+    if spec.kind == ObjectKind::ApplicationSet {
+        run_watch_as::<true>(shared, number, spec, client).await;
+    } else {
+        run_watch_as::<false>(shared, number, spec, client).await;
     }
 }
 
-/// Like [`run_watch`], with objects parsed as `K`.
-async fn run_watch_as<K>(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client)
-where
-    K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
-    K: Clone + fmt::Debug + DeserializeOwned + Into<Object> + Send + 'static,
-{
+/// Keeps one watch running. After any error it lists again: only a complete list proves that the
+/// watch is up to date, and a server restored from a backup counts from an earlier version.
+async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client) {
     let kind = spec.api();
-    let api: Api<K> = match &spec.namespace {
+    let api: Api<Object<WHOLE>> = match &spec.namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, &kind),
         None => Api::all_with(client, &kind),
     };
@@ -199,7 +168,7 @@ where
                     if matches!(event, Event::InitDone) {
                         failures.record_synced();
                     }
-                    shared.apply(number, objects(event));
+                    shared.apply(number, erased(event));
                 }
                 Some(Err(error)) => break error,
                 // The library's watches do not end; if one does, it is restarted.
@@ -214,13 +183,13 @@ where
     }
 }
 
-fn objects<K: Into<Object>>(event: Event<K>) -> Event<Object> {
+fn erased<const WHOLE: bool>(event: Event<Object<WHOLE>>) -> Event<Object> {
     match event {
         Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(object.into()),
+        Event::InitApply(object) => Event::InitApply(object.erased()),
         Event::InitDone => Event::InitDone,
-        Event::Apply(object) => Event::Apply(object.into()),
-        Event::Delete(object) => Event::Delete(object.into()),
+        Event::Apply(object) => Event::Apply(object.erased()),
+        Event::Delete(object) => Event::Delete(object.erased()),
     }
 }
 

@@ -10,13 +10,12 @@ use serde_json::{Map, Value};
 
 use super::kinds::{WatchRequirement, WatchSpec};
 use super::object::Object;
-use super::watch_failure::WatchFailure;
+use super::watch_failure::{FailureClass, WatchFailure};
 use crate::ObjectName;
 use crate::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, ObjectKind, reuse_equal};
-use crate::fields::{Fields, SourceMap};
+use crate::fields::{Fields, Findings, SourceMap};
 use tollgate_core::yaml;
 
-/// The decoded objects of one watch, and its state.
 #[derive(Debug)]
 pub(super) struct WatchStore {
     pub(super) spec: WatchSpec,
@@ -26,12 +25,10 @@ pub(super) struct WatchStore {
     incoming: Option<BTreeMap<ObjectName, Entry>>,
 }
 
-/// The state of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchState {
     /// No list has been complete yet; with the reason, if known.
     Syncing(Option<WatchFailure>),
-    /// Up to date.
     Synced,
     /// The kind does not exist or may not be read, and the gateway can do without it.
     Unavailable(WatchFailure),
@@ -39,14 +36,12 @@ pub(super) enum WatchState {
     Stale(WatchFailure),
 }
 
-/// Whether an event changed what a load gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreChange {
     Unchanged,
     Changed,
 }
 
-/// A decoded object and its version.
 #[derive(Clone, Debug)]
 struct Entry {
     version: Option<String>,
@@ -64,7 +59,6 @@ impl WatchStore {
         }
     }
 
-    /// The items that the objects decoded to.
     pub(super) fn decoded_items(&self) -> impl Iterator<Item = Arc<[DecodedItem]>> {
         self.objects.values().map(|entry| Arc::clone(&entry.items))
     }
@@ -101,11 +95,12 @@ impl WatchStore {
     pub(super) fn fail(&mut self, failure: WatchFailure) -> StoreChange {
         self.incoming = None;
         let optional = self.spec.requirement == WatchRequirement::Optional;
-        let is_gone = failure.is_missing_kind();
+        let is_gone = failure.class == FailureClass::MissingKind;
+        let is_forbidden = failure.class == FailureClass::Forbidden;
         let dispensable = match self.spec.requirement {
             WatchRequirement::Required => false,
-            WatchRequirement::Optional => failure.is_absence(),
-            WatchRequirement::OneOfSeveral => failure.is_forbidden(),
+            WatchRequirement::Optional => is_gone || is_forbidden,
+            WatchRequirement::OneOfSeveral => is_forbidden,
         };
         let state = match &self.state {
             WatchState::Syncing(_) if dispensable => WatchState::Unavailable(failure),
@@ -133,7 +128,6 @@ impl WatchStore {
         StoreChange::Changed
     }
 
-    /// Replaces the objects by those of a complete list.
     fn replace(&mut self) -> StoreChange {
         let new = self.incoming.take().unwrap_or_default();
         let same = new.len() == self.objects.len()
@@ -149,7 +143,6 @@ impl WatchStore {
         })
     }
 
-    /// Decodes an object, unless it did not change.
     fn entry(&self, object: &Object, namespace: &str) -> (ObjectName, Entry) {
         let name = name_of(object);
         let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
@@ -215,18 +208,17 @@ fn compared_metadata(set: &Map<String, Value>) -> impl Iterator<Item = (&String,
     members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
 }
 
-/// Decodes an object.
 fn read(kind: ObjectKind, object: &Object, namespace: &str) -> Vec<DecodedItem> {
     let name = name_of(object);
     let file = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
     let source = SourceMap::file(Arc::from(file.as_str()));
     let node = yaml::from_json(&object.value);
-    let mut decoder = ObjectDecoder::new(namespace);
-    let mut findings = Vec::new();
-    match Fields::open(&node, &source, String::new(), &mut findings) {
-        Some(fields) => decoder.decode_object(fields, kind),
-        None => findings.into_iter().for_each(|finding| decoder.report(finding)),
+    let decoder = ObjectDecoder::new(namespace);
+    let findings = Findings::default();
+    if let Some(fields) = Fields::open(&node, &source, &findings) {
+        decoder.decode_object(&fields, kind);
     }
+    findings.take().into_iter().for_each(|finding| decoder.report(finding));
     decoder.finish()
 }
 

@@ -13,10 +13,8 @@ use crate::directory::GITLAB;
 /// Contents are compared for files up to this size; larger ones by metadata.
 const MAX_CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Most files of one fingerprint.
 const MAX_FILES: usize = 100_000;
 
-/// What a fingerprint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Names, sizes, times and inodes.
@@ -25,7 +23,6 @@ pub(super) enum Depth {
     Contents,
 }
 
-/// A digest; two are equal if nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint([u8; 32]);
 

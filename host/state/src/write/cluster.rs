@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::value::merge_patch;
 use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
 use crate::ObjectName;
+use tollgate_core::diagnostic::one_line;
 
 mod batch;
 
@@ -32,11 +33,13 @@ const PAGE_SIZE: u32 = 500;
 /// Most objects of one page of a list whose objects may be large.
 const SMALL_PAGE_SIZE: u32 = 50;
 
-/// Longest wait for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Most bytes of the cluster's message that an error repeats.
 const MAX_MESSAGE_BYTES: usize = 500;
+
+/// A request, unless its path is wrong.
+type Unsent = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Reads and writes objects at the API server of the control plane's cluster.
 #[derive(Clone)]
@@ -56,12 +59,10 @@ impl ClusterWriter {
         Self { client }
     }
 
-    /// The object as the API server has it.
     pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         self.raw(key).await.and_then(stored)
     }
 
-    /// Every object of a kind in a namespace, by name.
     pub(super) async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         self.select(kind, namespace, &|_| true).await
     }
@@ -79,22 +80,17 @@ impl ClusterWriter {
             // One object may have a megabyte.
             WritableKind::ApplicationSet | WritableKind::AppProject => SMALL_PAGE_SIZE,
         };
-        let mut parameters = ListParams::default().limit(page);
+        let path = path(kind, namespace);
         let mut all = Vec::new();
-        loop {
-            let list = self.send(path(kind, namespace).list(&parameters), None).await?;
-            let (items, next) = split_list(list);
-            for item in items {
-                let stored = complete_item(item, kind)?;
-                if is_wanted(&stored.object) {
-                    all.push(stored);
-                }
+        let keep = |item| {
+            let stored = complete_item(item, kind)?;
+            if is_wanted(&stored.object) {
+                all.push(stored);
             }
-            match next {
-                Some(next) => parameters = parameters.continue_token(&next),
-                None => return Ok(all),
-            }
-        }
+            Ok(())
+        };
+        self.each_item(page, |parameters| path.list(parameters), keep).await?;
+        Ok(all)
     }
 
     /// Every object of a kind in a namespace: whole, without `status`, if `is_related` accepts its
@@ -105,26 +101,19 @@ impl ClusterWriter {
         namespace: &str,
         is_related: impl Fn(&Value) -> bool + Send,
     ) -> Result<Vec<Value>, Error> {
-        let mut parameters = ListParams::default().limit(PAGE_SIZE);
+        let path = path(kind, namespace);
         let (mut all, mut related) = (Vec::new(), Vec::new());
-        loop {
-            let list = self
-                .send(path(kind, namespace).list_metadata(&parameters), None)
-                .await?;
-            let (items, next) = split_list(list);
-            for item in items {
-                let name_and_owners = super::name_and_owners(&item);
-                if is_related(&name_and_owners) {
-                    related.extend(key_of(&name_and_owners, kind, namespace));
-                } else {
-                    all.push(name_and_owners);
-                }
+        let sort = |item| {
+            let name_and_owners = super::name_and_owners(&item);
+            if is_related(&name_and_owners) {
+                related.extend(key_of(&name_and_owners, kind, namespace));
+            } else {
+                all.push(name_and_owners);
             }
-            match next {
-                Some(next) => parameters = parameters.continue_token(&next),
-                None => break,
-            }
-        }
+            Ok(())
+        };
+        self.each_item(PAGE_SIZE, |parameters| path.list_metadata(parameters), sort)
+            .await?;
         for stored in Writer::Cluster(self.clone()).read_each(&related).await? {
             let mut object = stored.object;
             if let Some(members) = object.as_object_mut() {
@@ -133,6 +122,26 @@ impl ClusterWriter {
             all.push(object);
         }
         Ok(all)
+    }
+
+    async fn each_item(
+        &self,
+        page: u32,
+        request: impl Fn(&ListParams) -> Unsent,
+        mut handle: impl FnMut(Value) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut parameters = ListParams::default().limit(page);
+        loop {
+            let mut list = self.send(request(&parameters), None).await?;
+            if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
+                items.into_iter().try_for_each(&mut handle)?;
+            }
+            let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+            match next.filter(|next| !next.is_empty()) {
+                Some(next) => parameters = parameters.continue_token(next),
+                None => return Ok(()),
+            }
+        }
     }
 
     pub(super) async fn replace(
@@ -193,13 +202,19 @@ impl ClusterWriter {
     }
 
     pub(super) async fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                resource_version: Some(expected_version.as_str().to_owned()),
-                uid: None,
-            }),
-            ..DeleteParams::default()
-        };
+        self.delete_as(key, expected_version, DeleteParams::default()).await
+    }
+
+    async fn delete_as(
+        &self,
+        key: &ObjectKey,
+        expected_version: &ResourceVersion,
+        mut parameters: DeleteParams,
+    ) -> Result<(), Error> {
+        parameters.preconditions = Some(Preconditions {
+            resource_version: Some(expected_version.as_str().to_owned()),
+            uid: None,
+        });
         let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
         self.send(request, Some((key, expected_version))).await.map(drop)
     }
@@ -210,28 +225,17 @@ impl ClusterWriter {
     }
 
     /// Sends a request and converts refusals; `about` is the object and its expected version.
-    async fn send(
-        &self,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-        about: Option<(&ObjectKey, &ResourceVersion)>,
-    ) -> Result<Value, Error> {
-        let request = request.map_err(|error| Error::Cluster {
-            status: 0,
-            message: error.to_string(),
-        })?;
-        let answered = tokio::time::timeout(REQUEST_TIMEOUT, self.client.request::<Value>(request)).await;
-        let error = match answered {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error,
-            Err(_) => {
-                return Err(Error::Cluster {
-                    status: 0,
-                    message: format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()),
-                });
-            }
-        };
-        Err(refused(&error, about))
+    async fn send(&self, request: Unsent, about: Option<(&ObjectKey, &ResourceVersion)>) -> Result<Value, Error> {
+        let request = request.map_err(|error| unanswered(error.to_string()))?;
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(|error| refused(&error, about)),
+            Err(_) => Err(unanswered(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))),
+        }
     }
+}
+
+fn unanswered(message: String) -> Error {
+    Error::Cluster { status: 0, message }
 }
 
 /// Converts an error of the client that is about no object in particular.
@@ -242,10 +246,7 @@ pub fn cluster_error(error: &kube::Error) -> Error {
 fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -> Error {
     let kube::Error::Api(status) = error else {
         let message = crate::kubernetes::describe_client_error(error);
-        return Error::Cluster {
-            status: 0,
-            message: tollgate_core::diagnostic::one_line(&message, MAX_MESSAGE_BYTES),
-        };
+        return unanswered(one_line(&message, MAX_MESSAGE_BYTES));
     };
     match (status.code, about) {
         (404, Some((key, _))) => Error::NotFound(key.clone()),
@@ -257,7 +258,7 @@ fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -
         },
         (code, _) => Error::Cluster {
             status: code,
-            message: tollgate_core::diagnostic::one_line(&status.message, MAX_MESSAGE_BYTES),
+            message: one_line(&status.message, MAX_MESSAGE_BYTES),
         },
     }
 }
@@ -265,16 +266,6 @@ fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -
 fn path(kind: WritableKind, namespace: &str) -> Request {
     let version = kind.api_version();
     Request::new(format!("/apis/{version}/namespaces/{namespace}/{}", kind.plural()))
-}
-
-/// The items of a list, and the token of its next page.
-fn split_list(mut list: Value) -> (Vec<Value>, Option<String>) {
-    let next = list.pointer("/metadata/continue").and_then(Value::as_str);
-    let next = next.filter(|next| !next.is_empty()).map(str::to_owned);
-    match list.get_mut("items").map(Value::take) {
-        Some(Value::Array(items)) => (items, next),
-        _ => (Vec::new(), next),
-    }
 }
 
 fn key_of(name_and_owners: &Value, kind: WritableKind, namespace: &str) -> Option<ObjectKey> {

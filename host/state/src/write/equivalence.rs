@@ -15,7 +15,6 @@ pub struct EquivalenceRules {
     pub has_default_project: bool,
 }
 
-/// The rules for Applications.
 const APPLICATION: EquivalenceRules = EquivalenceRules {
     significant_zeros: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
     opaque: &[

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::batch::{Propagation, Write};
 use super::edit::{self, ObjectPosition};
 use super::value;
-use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, strip_server_metadata};
-use crate::InvalidObject;
+use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind};
 use crate::directory::{self, FileOverlay};
+use crate::{InvalidObject, ObjectName};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::yaml;
 
@@ -39,7 +40,6 @@ pub struct FolderWriter {
     namespace: Arc<str>,
 }
 
-/// An object and its position in a file.
 #[derive(Debug)]
 struct LocatedObject {
     path: PathBuf,
@@ -48,8 +48,7 @@ struct LocatedObject {
     stored: StoredObject,
 }
 
-/// An object with its namespace and name.
-type NamedObject = ((String, String), LocatedObject);
+type NamedObject = (ObjectKey, LocatedObject);
 
 impl FolderWriter {
     /// The folder at `root`; `namespace` is the control plane's.
@@ -68,8 +67,8 @@ impl FolderWriter {
     /// Every object of a kind in a namespace, by name. Blocks.
     pub(super) fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         let mut all = self.scan(kind, None)?;
-        all.retain(|(name, _)| name.0 == namespace);
-        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.retain(|(key, _)| key.name.namespace == namespace);
+        all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         Ok(all.into_iter().map(|(_, found)| found.stored).collect())
     }
 
@@ -80,93 +79,59 @@ impl FolderWriter {
         wanted: &Value,
         expected_version: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
-        let _lock = self.lock()?;
-        let found = self.find_version(key, expected_version)?;
-        let wanted = unversioned(wanted, &found)?;
-        let text = edit::replace(&found.text, found.position, &wanted).map_err(|refused| Error::UnsupportedLayout {
-            path: found.path.clone(),
-            line: refused.line,
-            why: refused.why,
+        let stored = self.write(Write::Replace {
+            key: key.clone(),
+            before: Value::Null,
+            after: wanted.clone(),
+            expected_version: expected_version.clone(),
         })?;
-        if text == *found.text {
-            return Ok(found.stored);
-        }
-        self.persist(key, &found.path, (Some(&found.text), Some(&text)))?;
-        self.read(key)
+        stored.ok_or_else(|| Error::NotFound(key.clone()))
     }
 
     /// Blocks.
     pub(super) fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
-        let _lock = self.lock()?;
-        match self.find(key) {
-            Ok(_) => return Err(Error::AlreadyExists(key.clone())),
-            Err(Error::NotFound(_)) => {}
-            Err(other) => return Err(other),
-        }
-        let path = self.new_file(key);
-        let mut object = object.clone();
-        strip_server_metadata(&mut object);
-        let text = super::yaml(&object);
-        if path.exists() {
-            return Err(Error::AlreadyExists(key.clone()));
-        }
-        self.persist(key, &path, (None, Some(&text)))?;
-        self.read(key)
+        let (key, object) = (key.clone(), object.clone());
+        let stored = self.write(Write::Create {
+            key: key.clone(),
+            object,
+        })?;
+        stored.ok_or(Error::NotFound(key))
     }
 
-    /// The file for a new object.
+    /// Blocks.
+    pub(super) fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
+        let write = Write::Delete {
+            key: key.clone(),
+            before: json!({"metadata": {"resourceVersion": expected_version.as_str()}}),
+            propagation: Propagation::default(),
+        };
+        self.write(write).map(drop)
+    }
+
+    fn write(&self, write: Write) -> Result<Option<StoredObject>, Error> {
+        let done = self.batch(&[write]).map_err(|failed| failed.error)?;
+        Ok(done.into_iter().next().flatten())
+    }
+
     fn new_file(&self, key: &ObjectKey) -> PathBuf {
         let kind = key.kind.as_str().to_lowercase();
         self.root
             .join(format!("{kind}-{}-{}.yaml", key.name.namespace, key.name.name))
     }
 
-    /// Blocks.
-    pub(super) fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        let _lock = self.lock()?;
-        let found = self.find_version(key, expected_version)?;
-        let text = edit::remove(&found.text, found.position).map_err(|refused| Error::UnsupportedLayout {
-            path: found.path.clone(),
-            line: refused.line,
-            why: refused.why,
-        })?;
-        let text = (!text.trim().is_empty()).then_some(text);
-        self.persist(key, &found.path, (Some(&found.text), text.as_deref()))
-    }
-
-    /// The object, if it has that version.
-    fn find_version(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<LocatedObject, Error> {
-        let found = self.find(key)?;
-        if found.stored.version == *expected_version {
-            return Ok(found);
-        }
-        Err(Error::Conflict {
-            key: key.clone(),
-            expected_version: expected_version.as_str().to_owned(),
-            found: found.stored.version.as_str().to_owned(),
-        })
-    }
-
     fn find(&self, key: &ObjectKey) -> Result<LocatedObject, Error> {
-        let mut all = self.scan(key.kind, Some(&key.name.name))?.into_iter();
-        let mut same = all.by_ref().filter(|(name, _)| {
-            let (namespace, name) = name;
-            *namespace == key.name.namespace && *name == key.name.name
-        });
+        let all = self.scan(key.kind, Some(&key.name.name))?.into_iter();
+        let mut same = all.filter(|(found, _)| found == key);
         let Some((_, found)) = same.next() else {
             return Err(Error::NotFound(key.clone()));
         };
         match same.next() {
             None => Ok(found),
-            Some((_, second)) => Err(Error::DefinedTwice {
-                key: key.clone(),
-                first: found.path.display().to_string(),
-                second: second.path.display().to_string(),
-            }),
+            Some((_, second)) => Err(defined_twice(key, &found.path, &second.path)),
         }
     }
 
-    /// Finds objects of a kind, all or those with a name, with namespace and name.
+    /// Finds objects of a kind, all or those with a name.
     fn scan(&self, kind: WritableKind, name: Option<&str>) -> Result<Vec<NamedObject>, Error> {
         let mut all = Vec::new();
         for path in directory::files(&self.root) {
@@ -196,8 +161,11 @@ impl FolderWriter {
                     continue;
                 };
                 let namespace = text_of("/metadata/namespace").filter(|namespace| !namespace.is_empty());
-                let name = (namespace.unwrap_or(&self.namespace).to_owned(), name.to_owned());
-                if name.0 != *self.namespace && kind == WritableKind::AppProject {
+                let name = ObjectName {
+                    namespace: namespace.unwrap_or(&self.namespace).to_owned(),
+                    name: name.to_owned(),
+                };
+                if name.namespace != *self.namespace && kind == WritableKind::AppProject {
                     continue;
                 }
                 let found = LocatedObject {
@@ -206,20 +174,9 @@ impl FolderWriter {
                     position,
                     stored: stored(object, kind, &version),
                 };
-                all.push((name, found));
+                all.push((ObjectKey { kind, name }, found));
             }
         }
-    }
-
-    /// Replaces a file's text, or deletes the file.
-    fn persist(&self, key: &ObjectKey, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
-        let change = FileChange {
-            key: key.clone(),
-            path: path.to_owned(),
-            old: old.map(Arc::from),
-            new: new.map(str::to_owned),
-        };
-        self.persist_all(&[change]).map_err(|failed| failed.error)
     }
 
     /// Refuses texts that would add mistakes to the folder.
@@ -288,6 +245,14 @@ impl FolderWriter {
             }
         }
         Err(Error::Busy)
+    }
+}
+
+fn defined_twice(key: &ObjectKey, first: &Path, second: &Path) -> Error {
+    Error::DefinedTwice {
+        key: key.clone(),
+        first: first.display().to_string(),
+        second: second.display().to_string(),
     }
 }
 

@@ -8,7 +8,6 @@ use serde_json::{Map, Number, Value};
 
 use tollgate_core::yaml::{Content, Node, Scalar, ScalarType};
 
-/// The JSON value that a node means.
 pub(crate) fn json(node: &Node) -> Value {
     match &node.content {
         Content::Scalar(scalar) => match scalar.scalar_type() {
@@ -70,46 +69,21 @@ pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Applies a JSON merge patch to a value.
-///
-/// Source: RFC 7396.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        target.clone_from(patch);
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Some(members) = target.as_object_mut() else { return };
-    for (key, value) in patch {
-        if value.is_null() {
-            members.remove(key);
-        } else {
-            merge(members.entry(key.clone()).or_insert(Value::Null), value);
-        }
-    }
-}
-
 /// Writes JSON values as YAML in the style of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct YamlEmitter<'a> {
-    /// The line break.
     pub(super) line_break: &'a str,
     /// Number of columns by which lists are indented from their key.
     pub(super) list_step: usize,
     /// Keys in the order that siblings use; others follow by name.
     pub(super) order: &'a [String],
-    /// Which texts are in double quotes.
     pub(super) quotes: Quotes,
     /// Replaces each text before it is written; `None` writes it unchanged.
     pub(super) texts: Option<TextTransform>,
 }
 
-/// A function that returns what is written in place of a text.
 pub(crate) type TextTransform = for<'t> fn(&'t str) -> Cow<'t, str>;
 
-/// Which texts are in double quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quotes {
     /// Those that would mean something else without quotes.
@@ -123,14 +97,13 @@ impl YamlEmitter<'_> {
     /// line break.
     pub(super) fn item(&self, value: &Value, indent: &str) -> String {
         let mut lines = String::new();
-        self.put_item(&mut lines, value, indent.len());
+        self.put_item(&mut lines, value, (indent.len(), indent.len()));
         lines
     }
 
-    /// Lines of a block mapping.
     pub(super) fn members(&self, members: &Map<String, Value>, indent: &str) -> String {
         let mut lines = String::new();
-        self.put_members(&mut lines, members, indent.len());
+        self.put_members(&mut lines, members, (indent.len(), indent.len()));
         lines
     }
 
@@ -141,42 +114,52 @@ impl YamlEmitter<'_> {
         lines
     }
 
-    /// The value on one line.
     pub(super) fn inline(&self, value: &Value) -> String {
         let mut line = String::new();
         self.put_inline(&mut line, value);
         line
     }
 
-    /// Writes a key with its value after `indent` blanks.
-    pub(super) fn put_member(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
-        pad(lines, indent);
-        self.put_named(lines, (key, value), indent);
-    }
-
-    fn put_members(&self, lines: &mut String, members: &Map<String, Value>, indent: usize) {
-        for member in self.sorted(members) {
-            self.put_member(lines, member, indent);
-        }
-    }
-
-    fn put_named(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
+    /// Writes a key that stands at `indent`, after `blanks` blanks, and its value.
+    pub(super) fn put_member(
+        &self,
+        lines: &mut String,
+        (key, value): (&str, &Value),
+        (blanks, indent): (usize, usize),
+    ) {
+        pad(lines, blanks);
         self.put_text(lines, key);
         lines.push(':');
         self.put_behind_colon(lines, value, indent);
     }
 
+    /// Writes members that stand at `indent`; only the first line begins with `blanks` blanks.
+    fn put_members(&self, lines: &mut String, members: &Map<String, Value>, (blanks, indent): (usize, usize)) {
+        let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
+        for (blanks, member) in blanks.zip(self.sorted(members)) {
+            self.put_member(lines, member, (blanks, indent));
+        }
+    }
+
+    /// As [`Self::put_members`].
+    fn put_items(&self, lines: &mut String, items: &[Value], (blanks, indent): (usize, usize)) {
+        let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
+        for (blanks, item) in blanks.zip(items) {
+            self.put_item(lines, item, (blanks, indent));
+        }
+    }
+
     fn put_behind_colon(&self, lines: &mut String, value: &Value, indent: usize) {
         match value {
             Value::Object(members) if !members.is_empty() => {
+                let inner = indent.saturating_add(2);
                 lines.push_str(self.line_break);
-                self.put_members(lines, members, indent.saturating_add(2));
+                self.put_members(lines, members, (inner, inner));
             }
             Value::Array(items) if !items.is_empty() => {
+                let inner = indent.saturating_add(self.list_step);
                 lines.push_str(self.line_break);
-                for item in items {
-                    self.put_item(lines, item, indent.saturating_add(self.list_step));
-                }
+                self.put_items(lines, items, (inner, inner));
             }
             other => {
                 lines.push(' ');
@@ -186,28 +169,13 @@ impl YamlEmitter<'_> {
         }
     }
 
-    fn put_item(&self, lines: &mut String, value: &Value, indent: usize) {
-        pad(lines, indent);
-        self.put_dash(lines, value, indent);
-    }
-
-    /// Writes a dash and what follows it, whose first line needs no indent.
-    fn put_dash(&self, lines: &mut String, value: &Value, indent: usize) {
+    fn put_item(&self, lines: &mut String, value: &Value, (blanks, indent): (usize, usize)) {
         let inner = indent.saturating_add(2);
+        pad(lines, blanks);
         lines.push_str("- ");
         match value {
-            Value::Object(members) if !members.is_empty() => {
-                for (number, member) in self.sorted(members).enumerate() {
-                    pad(lines, if number == 0 { 0 } else { inner });
-                    self.put_named(lines, member, inner);
-                }
-            }
-            Value::Array(items) if !items.is_empty() => {
-                for (number, item) in items.iter().enumerate() {
-                    pad(lines, if number == 0 { 0 } else { inner });
-                    self.put_dash(lines, item, inner);
-                }
-            }
+            Value::Object(members) if !members.is_empty() => self.put_members(lines, members, (0, inner)),
+            Value::Array(items) if !items.is_empty() => self.put_items(lines, items, (0, inner)),
             other => {
                 self.put_inline(lines, other);
                 lines.push_str(self.line_break);
@@ -218,9 +186,7 @@ impl YamlEmitter<'_> {
     fn put_inline(&self, line: &mut String, value: &Value) {
         let comma = |number: usize| if number == 0 { "" } else { ", " };
         match value {
-            Value::Null => line.push_str("null"),
-            Value::Bool(yes) => line.push_str(if *yes { "true" } else { "false" }),
-            Value::Number(number) => line.push_str(&number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => line.push_str(&value.to_string()),
             Value::String(text) => self.put_text(line, text),
             Value::Array(items) => {
                 line.push('[');

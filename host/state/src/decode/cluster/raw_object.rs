@@ -4,6 +4,7 @@
 //! Security: no mistake contains a value.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
 
 use serde::Deserialize;
@@ -13,10 +14,12 @@ use serde_json::value::RawValue;
 /// How similar a key must be to be suggested, 0 to 1.
 const MIN_SIMILARITY: f64 = 0.8;
 
-/// A JSON object whose values are not parsed yet.
+pub(super) type Mistakes = RefCell<Vec<String>>;
+
 pub(super) struct RawObject<'a> {
     path: &'a str,
     entries: Vec<(Cow<'a, str>, &'a RawValue)>,
+    mistakes: &'a Mistakes,
 }
 
 struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -38,8 +41,8 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
         let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry::<Key<'de>, &'de RawValue>()? {
-            entries.push((entry.0.0, entry.1));
+        while let Some((Key(key), value)) = map.next_entry()? {
+            entries.push((key, value));
         }
         Ok(Entries(entries))
     }
@@ -54,20 +57,24 @@ impl<'a> RawObject<'a> {
     /// Keys that are not `known`, and duplicate keys, are mistakes. Go's reader takes the last of
     /// two keys and ignores case and unknown keys, so there a typing error means a credential that
     /// is not used.
-    pub(super) fn open(text: &'a str, path: &'a str, known: &[&str], mistakes: &mut Vec<String>) -> Option<Self> {
+    pub(super) fn open(text: &'a str, path: &'a str, known: &[&str], mistakes: &'a Mistakes) -> Option<Self> {
         let Ok(Entries(entries)) = serde_json::from_str(text) else {
             // The parser's own message may quote a value.
             let what = if path.is_empty() { "config" } else { path };
-            mistakes.push(format!("`{what}` is not a JSON object"));
+            mistakes.borrow_mut().push(format!("`{what}` is not a JSON object"));
             return None;
         };
-        let object = Self { path, entries };
+        let object = Self {
+            path,
+            entries,
+            mistakes,
+        };
         for (at, (key, _)) in object.entries.iter().enumerate() {
             let name = object.name(&visible(key));
             if object.entries.iter().take(at).any(|(earlier, _)| earlier == key) {
-                mistakes.push(format!("`{name}` is there twice"));
+                object.mistake(format!("`{name}` is there twice"));
             } else if !known.contains(&key.as_ref()) {
-                mistakes.push(match nearest(key, known) {
+                object.mistake(match nearest(key, known) {
                     Some(meant) => format!("`{name}` is not known; did you mean `{meant}`?"),
                     None => format!("`{name}` is not known; known are `{}`", known.join("`, `")),
                 });
@@ -76,7 +83,15 @@ impl<'a> RawObject<'a> {
         Some(object)
     }
 
-    /// The full name of a key.
+    /// Opens the object under `key`; `None` if it is absent, null or (with a mistake) no object.
+    pub(super) fn child(&self, key: &'a str, known: &[&str]) -> Option<Self> {
+        Self::open(self.raw(key)?, key, known, self.mistakes)
+    }
+
+    pub(super) fn mistake(&self, message: impl Into<String>) {
+        self.mistakes.borrow_mut().push(message.into());
+    }
+
     pub(super) fn name(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
@@ -91,27 +106,29 @@ impl<'a> RawObject<'a> {
         entry.map(|(_, raw)| raw.get()).filter(|raw| *raw != "null")
     }
 
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.raw(key).is_some_and(|raw| raw != r#""""#)
+    }
+
     /// A text; absent, null and empty are `None`.
-    pub(super) fn text(&self, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
-        self.typed::<String>(key, "text", mistakes)
-            .filter(|text| !text.is_empty())
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        self.typed::<String>(key, "text").filter(|text| !text.is_empty())
     }
 
     /// A boolean; absent is `false`.
-    pub(super) fn boolean(&self, key: &str, mistakes: &mut Vec<String>) -> bool {
-        self.typed(key, "true or false", mistakes).unwrap_or_default()
+    pub(super) fn boolean(&self, key: &str) -> bool {
+        self.typed(key, "true or false").unwrap_or_default()
     }
 
-    fn typed<T: Deserialize<'a>>(&self, key: &str, kind: &str, mistakes: &mut Vec<String>) -> Option<T> {
+    fn typed<T: Deserialize<'a>>(&self, key: &str, kind: &str) -> Option<T> {
         let read = serde_json::from_str(self.raw(key)?);
         if read.is_err() {
-            mistakes.push(format!("`{}` must be {kind}", self.name(key)));
+            self.mistake(format!("`{}` must be {kind}", self.name(key)));
         }
         read.ok()
     }
 }
 
-/// The known key most similar to `key`.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let key = key.to_lowercase();
     let score = |candidate: &&str| strsim::jaro_winkler(&key, &candidate.to_lowercase());

@@ -3,95 +3,78 @@
 //!
 //! Security: no mistake contains a value.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use secrecy::SecretString;
-use zeroize::{Zeroize as _, Zeroizing};
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
 
 use super::raw_object::RawObject;
+use crate::decode::secret::decode;
 use crate::{ClusterTls, TlsVerification};
 
-/// The settings of `tlsClientConfig`.
-#[derive(Default)]
-pub(super) struct Tls {
-    pub(super) server: ClusterTls,
-    /// Chain and key, if both are present.
-    pub(super) client: Option<(String, SecretString)>,
-}
+/// How the server is verified, and the client's chain and key if both are present.
+pub(super) type Tls = (ClusterTls, Option<(String, SecretString)>);
 
 /// Reads `tlsClientConfig`.
 ///
 /// Source: Argo CD's `TLSClientConfig`, whose data is base64 in JSON, and
 /// client-go, which refuses authorities beside `insecure`.
-pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
+pub(super) fn tls(config: &RawObject<'_>) -> Tls {
     let known = ["insecure", "serverName", "caData", "certData", "keyData"];
-    let Some(object) = RawObject::open(json, "tlsClientConfig", &known, mistakes) else {
+    let Some(object) = config.child("tlsClientConfig", &known) else {
         return Tls::default();
     };
-    let server_name = object.text("serverName", mistakes);
-    if server_name
-        .as_ref()
-        .is_some_and(|name| ServerName::try_from(name.as_str()).is_err())
-    {
-        mistakes.push("`tlsClientConfig.serverName` is neither a name nor an address".to_owned());
+    let server_name = object.text("serverName");
+    let is_name = |name: &String| ServerName::try_from(name.as_str()).is_ok();
+    if !server_name.as_ref().is_none_or(is_name) {
+        object.mistake("`tlsClientConfig.serverName` is neither a name nor an address");
     }
-    let ca_pem = certificates(&object, "caData", mistakes);
-    let verification = match object.boolean("insecure", mistakes) {
+    let ca_pem = certificates(&object, "caData");
+    let verification = match object.boolean("insecure") {
         true => TlsVerification::Off,
         false => TlsVerification::On,
     };
-    if verification == TlsVerification::Off && object.raw("caData").is_some_and(|data| data != r#""""#) {
-        mistakes.push("`tlsClientConfig` has `caData` and `insecure`, which excludes it".to_owned());
+    if verification == TlsVerification::Off && object.is_set("caData") {
+        object.mistake("`tlsClientConfig` has `caData` and `insecure`, which excludes it");
     }
-    let chain = certificates(&object, "certData", mistakes);
-    let key = key(&object, mistakes);
-    let written = |key: &str| object.raw(key).is_some_and(|data| data != r#""""#);
-    if written("certData") != written("keyData") {
-        mistakes.push("`tlsClientConfig.certData` needs `keyData`, and the other way around".to_owned());
+    let chain = certificates(&object, "certData");
+    let key = key(&object);
+    if object.is_set("certData") != object.is_set("keyData") {
+        object.mistake("`tlsClientConfig.certData` needs `keyData`, and the other way around");
     }
-    Tls {
-        server: ClusterTls {
-            verification,
-            server_name,
-            ca_pem,
-        },
-        client: chain.zip(key),
-    }
+    let server = ClusterTls {
+        verification,
+        server_name,
+        ca_pem,
+    };
+    (server, chain.zip(key))
 }
 
-fn certificates(object: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
-    let pem = pem(object, key, mistakes)?;
+fn certificates(object: &RawObject<'_>, key: &str) -> Option<String> {
+    let pem = pem(object, key)?;
+    let pem = pem.expose_secret();
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     if chain.is_ok_and(|chain| !chain.is_empty()) {
-        return Some(pem.as_str().to_owned());
+        return Some(pem.to_owned());
     }
-    mistakes.push(format!("`{}` holds no PEM certificate", object.name(key)));
+    object.mistake(format!("`{}` holds no PEM certificate", object.name(key)));
     None
 }
 
-fn key(object: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
-    let pem = pem(object, "keyData", mistakes)?;
-    if PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok() {
-        return Some(SecretString::from(pem.as_str()));
+fn key(object: &RawObject<'_>) -> Option<SecretString> {
+    let pem = pem(object, "keyData")?;
+    if PrivateKeyDer::from_pem_slice(pem.expose_secret().as_bytes()).is_ok() {
+        return Some(pem);
     }
-    mistakes.push("`tlsClientConfig.keyData` holds no PEM key".to_owned());
+    object.mistake("`tlsClientConfig.keyData` holds no PEM key");
     None
 }
 
-/// Decodes base64 as Go's JSON decoder does: the standard alphabet, padded, line breaks ignored.
-fn pem(object: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
-    let mut text = Zeroizing::new(object.text(key, mistakes)?);
-    text.retain(|symbol| !matches!(symbol, '\n' | '\r'));
-    let decoded = STANDARD.decode(text.as_bytes()).ok().and_then(|bytes| {
-        String::from_utf8(bytes)
-            .map_err(|refused| refused.into_bytes().zeroize())
-            .ok()
-    });
+fn pem(object: &RawObject<'_>, key: &str) -> Option<SecretString> {
+    let text = Zeroizing::new(object.text(key)?);
+    let decoded = decode(&text).ok();
     if decoded.is_none() {
-        let name = object.name(key);
-        mistakes.push(format!("`{name}` is not base64 of PEM text"));
+        object.mistake(format!("`{}` is not base64 of PEM text", object.name(key)));
     }
-    decoded.map(Zeroizing::new)
+    decoded
 }

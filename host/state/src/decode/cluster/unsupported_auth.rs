@@ -11,19 +11,16 @@ const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "
 
 /// Reports `awsAuthConfig` and the provider that replaces it. It is not converted, because it has
 /// no region and its identity is whatever the SDK finds first.
-pub(super) fn aws(json: &str, mistakes: &mut Vec<String>) {
+pub(super) fn aws(config: &RawObject<'_>) {
     let known = ["clusterName", "roleARN", "profile"];
-    let Some(object) = RawObject::open(json, "awsAuthConfig", &known, mistakes) else {
+    let Some(object) = config.child("awsAuthConfig", &known) else {
         return;
     };
-    if object.raw("profile").is_some_and(|profile| profile != r#""""#) {
-        mistakes.push("`awsAuthConfig.profile` names a file of the pod's, which no provider reads".to_owned());
+    if object.is_set("profile") {
+        object.mistake("`awsAuthConfig.profile` names a file of the pod's, which no provider reads");
     }
-    let instead = match object.raw("roleARN") {
-        None | Some(r#""""#) => EKS,
-        Some(_) => EKS_ROLE,
-    };
-    mistakes.push(format!("`awsAuthConfig` is not used; write `{instead}` instead"));
+    let instead = if object.is_set("roleARN") { EKS_ROLE } else { EKS };
+    object.mistake(format!("`awsAuthConfig` is not used; write `{instead}` instead"));
 }
 
 #[derive(Deserialize)]
@@ -35,13 +32,15 @@ struct Exec {
 }
 
 /// Reports `execProviderConfig` and, for a known command, the provider that replaces it.
-pub(super) fn exec(json: &str, mistakes: &mut Vec<String>) {
-    let Ok(exec) = serde_json::from_str::<Exec>(json) else {
-        mistakes.push("`execProviderConfig` has no `command` that is text".to_owned());
+pub(super) fn exec(config: &RawObject<'_>) {
+    let Some(json) = config.raw("execProviderConfig") else {
         return;
     };
+    let Ok(exec) = serde_json::from_str::<Exec>(json) else {
+        return config.mistake("`execProviderConfig` has no `command` that is text");
+    };
     let never = "`execProviderConfig` is not used: the gateway runs no programs";
-    mistakes.push(match replacement(&exec) {
+    config.mistake(match replacement(&exec) {
         Some((command, instead)) => format!("{never}; for `{command}` write `{instead}` instead"),
         None => format!("{never}; write `\"provider\": {{\"name\": \"<plugin>\", \"config\": {{…}}}}` instead"),
     });

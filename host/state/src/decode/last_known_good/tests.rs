@@ -140,7 +140,7 @@ fn whom_an_object_with_a_mistake_blocks_is_blocked() {
 fn what_an_api_server_tells_no_more_is_gone() {
     let decoded = |text: &str| {
         let source = SourceMap::file(Arc::from("object"));
-        let mut decoder = ObjectDecoder::new("argocd");
+        let decoder = ObjectDecoder::new("argocd");
         for document in &yaml::parse(text).documents {
             decoder.document(document, &source);
         }

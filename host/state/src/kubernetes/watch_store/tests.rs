@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{StoreChange, WatchState, WatchStore};
 use crate::decode::read::{DecodedItem, ObjectContent, ObjectKind};
 use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watch_specs};
-use crate::kubernetes::object::{Object, UnprunedObject};
+use crate::kubernetes::object::Object;
 use crate::kubernetes::watch_failure::WatchFailure;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
@@ -128,7 +128,7 @@ fn set(version: &str, spec: &Value, health: &str) -> Object {
         "spec": spec,
         "status": {"health": health},
     });
-    serde_json::from_value::<UnprunedObject>(set).unwrap().into()
+    serde_json::from_value::<Object<true>>(set).unwrap().erased()
 }
 
 #[test]

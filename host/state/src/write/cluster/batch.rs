@@ -7,15 +7,14 @@
 //! `operation`, their annotations) may have changed since the object was read, and it is kept.
 
 use futures_util::future::join_all;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, PropagationPolicy};
 use serde_json::{Map, Value};
 
-use super::{ClusterWriter, path};
+use super::ClusterWriter;
 use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
 use crate::write::equivalence::fields_equal;
 use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, strip_server_metadata};
 
-/// Most writes in progress at the same time.
 const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// How often a write is tried if a controller changes the object in between; as in Argo CD.
@@ -24,20 +23,17 @@ const MAX_ATTEMPTS: usize = 10;
 /// Prefixes of annotations that controllers and people set on an Application all the time.
 const VOLATILE_ANNOTATIONS: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
 
-/// How to undo a write.
 #[derive(Debug)]
 enum Undo {
     /// Delete the object, which was created like this.
     Remove(Value),
     /// Change the object back from the second to the first.
     PutBack(Value, Value),
-    /// Create the deleted object again.
     Recreate(Value),
     /// Do nothing, because nothing was written.
     Nothing,
 }
 
-/// A write that was done.
 type Done = (Option<StoredObject>, Undo);
 
 impl ClusterWriter {
@@ -73,29 +69,25 @@ impl ClusterWriter {
 
     /// Tries deletions with `dryRun=All`, because they cannot be undone.
     pub(in crate::write) async fn dry_run(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
-        let deletions: Vec<&Write> = writes
-            .iter()
-            .filter(|write| matches!(write, Write::Delete { .. }))
-            .collect();
+        let deletions = writes.iter().filter_map(|write| match write {
+            Write::Delete {
+                key,
+                before,
+                propagation,
+            } => Some((key, before, *propagation)),
+            Write::Create { .. } | Write::Replace { .. } => None,
+        });
+        let deletions: Vec<_> = deletions.collect();
         for group in deletions.chunks(MAX_CONCURRENT_WRITES) {
-            let results = join_all(group.iter().map(|write| self.try_deletion(write))).await;
-            for (write, result) in group.iter().zip(results) {
-                result.map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
+            let tries = group.iter().map(async |(key, before, propagation)| {
+                let tried = self.remove(key, before, (*propagation, true)).await;
+                tried.map_err(|error| BatchError::nothing_written((*key).clone(), error))
+            });
+            for result in join_all(tries).await {
+                result?;
             }
         }
         Ok(())
-    }
-
-    async fn try_deletion(&self, write: &Write) -> Result<(), Error> {
-        let Write::Delete {
-            key,
-            before,
-            propagation,
-        } = write
-        else {
-            return Ok(());
-        };
-        self.remove(key, before, (*propagation, true)).await.map(drop)
     }
 
     async fn write(&self, write: &Write) -> Result<Done, Error> {
@@ -193,10 +185,18 @@ impl ClusterWriter {
         before: &Value,
         (propagation, is_dry_run): (Propagation, bool),
     ) -> Result<bool, Error> {
+        let parameters = DeleteParams {
+            dry_run: is_dry_run,
+            propagation_policy: Some(match propagation {
+                Propagation::Background => PropagationPolicy::Background,
+                Propagation::Orphan => PropagationPolicy::Orphan,
+            }),
+            ..DeleteParams::default()
+        };
         let mut version = object_version(before);
         let mut last = None;
         for _ in 0..MAX_ATTEMPTS {
-            match self.delete_as(key, &version, (propagation, is_dry_run)).await {
+            match self.delete_as(key, &version, parameters.clone()).await {
                 Ok(()) => return Ok(true),
                 // An earlier deletion got no answer, and the object is gone: that one deleted it.
                 Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
@@ -221,28 +221,6 @@ impl ClusterWriter {
         Err(last.unwrap_or(Error::Interrupted))
     }
 
-    async fn delete_as(
-        &self,
-        key: &ObjectKey,
-        expected_version: &ResourceVersion,
-        (propagation, is_dry_run): (Propagation, bool),
-    ) -> Result<(), Error> {
-        let parameters = DeleteParams {
-            dry_run: is_dry_run,
-            propagation_policy: Some(match propagation {
-                Propagation::Background => PropagationPolicy::Background,
-                Propagation::Orphan => PropagationPolicy::Orphan,
-            }),
-            preconditions: Some(Preconditions {
-                resource_version: Some(expected_version.as_str().to_owned()),
-                uid: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
-        self.send(request, Some((key, expected_version))).await.map(drop)
-    }
-
     async fn undo_all(&self, done: Vec<(ObjectKey, Undo)>, failed: &mut BatchError) {
         for (key, undo) in done.into_iter().rev() {
             let undone = match undo {
@@ -252,11 +230,7 @@ impl ClusterWriter {
                     removed.map(drop).map_err(|error| error.to_string())
                 }
                 Undo::PutBack(before, after) => {
-                    let now = self.read(&key).await.map(|now| now.version);
-                    let put = match now {
-                        Ok(_) => self.change_back(&key, &before, &after).await,
-                        Err(error) => Err(error),
-                    };
+                    let put = self.change_back(&key, &before, &after).await;
                     put.map_err(|error| error.to_string())
                 }
                 Undo::Recreate(before) => self.recreate(&key, &before).await,
@@ -324,7 +298,6 @@ fn is_retryable(error: &Error, last: Option<&Error>) -> bool {
     matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
 }
 
-/// Removes what a change never writes.
 fn strip(object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         members.remove("status");
@@ -332,13 +305,11 @@ fn strip(object: &mut Value) {
     strip_server_metadata(object);
 }
 
-/// The value of a field of an object's `metadata`.
 fn metadata_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let value = object.get("metadata").and_then(|metadata| metadata.get(key));
     value.filter(|value| !value.is_null())
 }
 
-/// The annotations, without the volatile ones.
 fn stable_annotations(object: &Value) -> Map<String, Value> {
     let annotations = metadata_field(object, "annotations")
         .and_then(Value::as_object)

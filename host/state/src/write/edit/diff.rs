@@ -6,12 +6,9 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-/// Items to remove, and items to insert in their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// Numbers in the old list.
     pub(super) removed: Range<usize>,
-    /// Numbers in the new list.
     pub(super) inserted: Range<usize>,
 }
 

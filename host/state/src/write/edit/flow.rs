@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{EditError, Editor, Hunk, LAYOUT, Splice, diff, keys, refused};
+use super::{EditError, Editor, Hunk, LAYOUT, diff, keys, refused};
 use crate::write::syntax::{Pair, SyntaxKind, SyntaxNode};
+use crate::write::value::Quotes;
 
 impl Editor<'_> {
     /// Removes and inserts items.
@@ -33,8 +34,7 @@ impl Editor<'_> {
             let middle = removed.start.saturating_add(removed.len().min(texts.len()));
             let in_place = ranges.get(removed.start..middle).unwrap_or_default();
             for (range, text) in in_place.iter().zip(&texts) {
-                let (range, replacement) = (range.clone(), text.clone());
-                self.splices.push(Splice { range, replacement });
+                self.splice(range.clone(), text.as_str());
             }
             let more = texts.get(in_place.len()..).unwrap_or_default();
             if !more.is_empty() {
@@ -45,79 +45,55 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Adds keys after the others.
-    pub(super) fn flow_members(&mut self, (syntax, pairs): (&SyntaxNode, &[Pair]), added: &Map<String, Value>) {
-        let ranges: Vec<_> = pairs
-            .iter()
-            .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
-            .collect();
+    pub(super) fn flow_members(&mut self, (syntax, pairs): (&SyntaxNode, &[Pair]), added: Map<String, Value>) {
+        let ranges: Vec<_> = pairs.iter().map(Pair::range).collect();
         let mut emitter = self.emitter(pairs.last().map_or(syntax, |pair| &pair.key), &[], 2);
         if pairs.is_empty() {
             emitter.quotes = self.quotes_of_text();
         }
-        let all = emitter.inline(&Value::Object(added.clone()));
+        let all = emitter.inline(&Value::Object(added));
         let inner = all.strip_prefix('{').and_then(|all| all.strip_suffix('}'));
         let texts = [inner.unwrap_or_default().to_owned()];
         self.flow_insert(syntax, &ranges, (ranges.len(), &texts));
     }
 
     /// The quotes of the whole text, for places without a neighbor to imitate.
-    fn quotes_of_text(&self) -> super::Quotes {
-        match self
-            .text
-            .trim_start_matches(['\u{feff}', ' ', '\n', '\r', '\t'])
-            .as_bytes()
-        {
-            [b'{' | b'[', ..] => super::Quotes::Always,
-            _ => super::Quotes::WhereNeeded,
+    fn quotes_of_text(&self) -> Quotes {
+        let text = self.text.trim_start_matches(['\u{feff}', ' ', '\n', '\r', '\t']);
+        match text.starts_with(['{', '[']) {
+            true => Quotes::Always,
+            false => Quotes::WhereNeeded,
         }
     }
 
     fn flow_insert(&mut self, syntax: &SyntaxNode, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
         let Some(first) = ranges.first() else {
             let start = syntax.range.start.saturating_add(1);
-            let replacement = texts.join(", ");
-            self.splices.push(Splice {
-                range: start..start,
-                replacement,
-            });
-            return;
+            return self.splice(start..start, texts.join(", "));
         };
-        let sample = ranges.get(1).unwrap_or(first);
-        let blank = self.blank_before(sample.start);
-        let separator = if blank.contains('\n') {
-            format!(",{blank}")
+        let blank = self.blank_before(ranges.get(1).unwrap_or(first).start);
+        let separator = match blank.contains('\n') {
+            true => format!(",{blank}"),
+            false => ", ".to_owned(),
+        };
+        if let Some(before) = at.checked_sub(1).and_then(|before| ranges.get(before)) {
+            let replacement: String = texts.iter().map(|text| format!("{separator}{text}")).collect();
+            self.splice(before.end..before.end, replacement);
         } else {
-            ", ".to_owned()
-        };
-        let splice = match at.checked_sub(1).and_then(|before| ranges.get(before)) {
-            Some(before) => {
-                let replacement = texts.iter().map(|text| format!("{separator}{text}")).collect();
-                Splice {
-                    range: before.end..before.end,
-                    replacement,
-                }
-            }
-            None => Splice {
-                range: first.start..first.start,
-                replacement: texts.iter().map(|text| format!("{text}{separator}")).collect(),
-            },
-        };
-        self.splices.push(splice);
+            let replacement: String = texts.iter().map(|text| format!("{text}{separator}")).collect();
+            self.splice(first.start..first.start, replacement);
+        }
     }
 
-    /// Removes a run of items, with one comma each.
     pub(super) fn flow_drop(
         &mut self,
         syntax: &SyntaxNode,
         ranges: &[Range<usize>],
         removed: Range<usize>,
     ) -> Result<(), EditError> {
-        let layout = || EditError {
-            line: syntax.line,
-            why: LAYOUT,
-        };
-        let run = ranges.get(removed.clone()).ok_or_else(layout)?;
+        let line = syntax.line;
+        let layout = EditError { line, why: LAYOUT };
+        let run = ranges.get(removed.clone()).ok_or(layout.clone())?;
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             return Ok(());
         };
@@ -129,33 +105,26 @@ impl Editor<'_> {
         };
         // Comments between the items must not be removed.
         let mut between = range.start;
-        for item in run {
-            let gap = self.text.get(between..item.start.max(between)).unwrap_or_default();
-            if gap.contains('#') {
-                return Err(layout());
-            }
-            between = item.end;
-        }
-        if self
-            .text
-            .get(between..range.end.max(between))
-            .unwrap_or_default()
-            .contains('#')
+        for (start, end) in run
+            .iter()
+            .map(|item| (item.start, item.end))
+            .chain([(range.end, range.end)])
         {
-            return Err(layout());
+            let gap = self.text.get(between..start.max(between)).unwrap_or_default();
+            if gap.contains('#') {
+                return Err(layout);
+            }
+            between = end;
         }
-        self.splices.push(Splice {
-            range,
-            replacement: String::new(),
-        });
+        self.splice(range, "");
         Ok(())
     }
 
     /// The blanks before an item, its line break among them.
-    fn blank_before(&self, at: usize) -> String {
+    fn blank_before(&self, at: usize) -> &str {
         let head = self.text.get(..at).unwrap_or_default();
         let kept = head.trim_end_matches([' ', '\t', '\r', '\n']).len();
-        head.get(kept..).unwrap_or_default().to_owned()
+        head.get(kept..).unwrap_or_default()
     }
 }
 

@@ -4,31 +4,17 @@
 
 use std::ops::Range;
 
+use super::Editor;
 use crate::write::syntax::SyntaxNode;
 
-/// A text and its lines.
-#[derive(Debug)]
-pub(super) struct Lines<'a> {
-    text: &'a str,
-    line_break: &'static str,
-}
-
-impl<'a> Lines<'a> {
-    /// The lines of `text`.
-    pub(super) fn of(text: &'a str) -> Self {
-        let is_crlf = text.find('\n').is_some_and(|at| {
-            let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
-            before == Some(&b'\r')
-        });
+impl<'a> Editor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let is_crlf = text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'));
         Self {
             text,
             line_break: if is_crlf { "\r\n" } else { "\n" },
+            splices: Vec::new(),
         }
-    }
-
-    /// The line break of the text.
-    pub(super) fn line_break(&self) -> &'static str {
-        self.line_break
     }
 
     /// Start of the line of `at`, if only blanks stand before it.
@@ -65,7 +51,6 @@ impl<'a> Lines<'a> {
         is_plain.then(|| " ".repeat(line.len()))
     }
 
-    /// The offset after the colon of a key.
     pub(super) fn behind_colon(&self, key: &SyntaxNode) -> Option<usize> {
         let tail = self.text.get(key.range.end..)?;
         let colon = tail.len().checked_sub(tail.trim_start_matches([' ', '\t']).len())?;
@@ -80,7 +65,6 @@ impl<'a> Lines<'a> {
             .is_some_and(|text| !text.trim_end_matches(['\n', '\r']).contains('\n'))
     }
 
-    /// The offset of the dash of each item of a block list.
     pub(super) fn dashes(&self, key: &SyntaxNode, items: &[SyntaxNode]) -> Option<Vec<usize>> {
         let mut from = self.behind_colon(key)?;
         let mut dashes = Vec::with_capacity(items.len());
@@ -119,13 +103,13 @@ pub(super) fn without_document(text: &str, documents: &[SyntaxNode], number: usi
     if documents.len() == 1 {
         return Some(String::new());
     }
-    let lines = Lines::of(text);
+    let editor = Editor::new(text);
     // From its own `---` to the next one, or to the end.
     let markers: Vec<usize> = line_starts(text)
         .filter(|at| is_marker(text.get(*at..).unwrap_or_default()))
         .collect();
     let start = markers.iter().rev().find(|at| **at < document.range.start);
-    let end = markers.iter().find(|at| **at >= lines.after(document.range.end));
+    let end = markers.iter().find(|at| **at >= editor.after(document.range.end));
     let (start, end) = match (start, end) {
         (Some(start), end) => (*start, end.copied().unwrap_or(text.len())),
         // The first document has no marker of its own, and the marker of the next one stays.

@@ -1,23 +1,23 @@
 //! Changes several objects in a folder at once, each with its expected version. If one write cannot
 //! be done, none is. Each file is written once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::persist::FileChange;
-use super::{FolderWriter, LocatedObject, unversioned};
-use crate::write::batch::{BatchError, Write};
+use super::{FolderWriter, LocatedObject, defined_twice, unversioned};
+use crate::write::batch::{BatchError, Write, object_version};
 use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, edit, strip_server_metadata};
 
-/// The files of each object; more than one is a mistake.
-type Index = HashMap<ObjectKey, Vec<PathBuf>>;
-
-/// The planned changes, by file.
-#[derive(Debug, Default)]
-struct FileChanges(BTreeMap<PathBuf, FileChange>);
+/// The objects that exist, and the changes planned so far.
+struct Plan {
+    /// More than one object of a key is a mistake.
+    found: HashMap<ObjectKey, Vec<LocatedObject>>,
+    changes: BTreeMap<PathBuf, FileChange>,
+}
 
 impl FolderWriter {
     /// Does all writes or none, under one lock. Blocks.
@@ -30,90 +30,81 @@ impl FolderWriter {
             move |error: Error| BatchError::nothing_written(key, error)
         };
         let _lock = self.lock().map_err(about(first))?;
-        let (mut found, index) = self.index(writes).map_err(about(first))?;
-        let mut planned = FileChanges::default();
+        let mut plan = Plan {
+            found: self.index(writes).map_err(about(first))?,
+            changes: BTreeMap::new(),
+        };
         for write in writes {
-            self.plan_write(write, (&mut found, &index), &mut planned)
-                .map_err(about(write))?;
+            self.plan_write(write, &mut plan).map_err(about(write))?;
         }
-        let changes: Vec<FileChange> = planned.0.into_values().filter(is_change).collect();
+        let changes: Vec<FileChange> = plan.changes.into_values().filter(FileChange::is_change).collect();
         self.persist_all(&changes)?;
-        let (mut found, _) = self.index(writes).map_err(about(first))?;
-        let now = |write: &Write| found.remove(write.key()).map(|found| found.stored);
+        let mut found = self.index(writes).map_err(about(first))?;
+        let now = |write: &Write| Some(found.remove(write.key())?.pop()?.stored);
         Ok(writes.iter().map(now).collect())
     }
 
-    /// Every object of the kinds that are written.
-    fn index(&self, writes: &[Write]) -> Result<(HashMap<ObjectKey, LocatedObject>, Index), Error> {
-        let mut objects = HashMap::new();
-        let mut index = Index::new();
-        for kind in [
-            WritableKind::ApplicationSet,
-            WritableKind::AppProject,
-            WritableKind::Application,
-        ] {
-            if !writes.iter().any(|write| write.key().kind == kind) {
-                continue;
-            }
-            for ((namespace, name), found) in self.scan(kind, None)? {
-                let name = crate::ObjectName { namespace, name };
-                let key = ObjectKey { kind, name };
-                index.entry(key.clone()).or_default().push(found.path.clone());
-                objects.insert(key, found);
+    /// Every object of the kinds that are written, or of the one name that is.
+    fn index(&self, writes: &[Write]) -> Result<HashMap<ObjectKey, Vec<LocatedObject>>, Error> {
+        let mut index: HashMap<ObjectKey, Vec<LocatedObject>> = HashMap::new();
+        let kinds: BTreeSet<WritableKind> = writes.iter().map(|write| write.key().kind).collect();
+        let name = match writes {
+            [only] => Some(only.key().name.name.as_str()),
+            _ => None,
+        };
+        for kind in kinds {
+            for (key, found) in self.scan(kind, name)? {
+                index.entry(key).or_default().push(found);
             }
         }
-        Ok((objects, index))
+        Ok(index)
     }
 
-    /// Applies one write to the planned texts.
-    fn plan_write(
-        &self,
-        write: &Write,
-        (found, index): (&mut HashMap<ObjectKey, LocatedObject>, &Index),
-        planned: &mut FileChanges,
-    ) -> Result<(), Error> {
+    fn plan_write(&self, write: &Write, plan: &mut Plan) -> Result<(), Error> {
         let key = write.key();
-        if let Some([first, second, ..]) = index.get(key).map(Vec::as_slice) {
-            return Err(Error::DefinedTwice {
-                key: key.clone(),
-                first: first.display().to_string(),
-                second: second.display().to_string(),
-            });
+        if let Some([first, second, ..]) = plan.found.get(key).map(Vec::as_slice) {
+            return Err(defined_twice(key, &first.path, &second.path));
         }
-        match write {
-            Write::Create { key, object } => self.plan_create(key, object, (found, planned)),
+        let (here, text) = match write {
+            Write::Create { key, object } => return self.plan_create(key, object, plan),
             Write::Replace {
                 key,
                 after,
                 expected_version,
                 ..
             } => {
-                let here = self.planned_object(key, expected_version, (found, planned))?;
+                let here = self.planned_object(key, expected_version, plan)?;
                 let wanted = unversioned(after, &here)?;
-                let text = edit::replace(&here.text, here.position, &wanted)
-                    .map_err(|refused| unsupported_layout(&here, &refused))?;
-                planned.set(key, &here, Some(text));
-                Ok(())
+                let text = edit::replace(&here.text, here.position, &wanted);
+                (here, text)
             }
             Write::Delete { key, before, .. } => {
-                let expected_version = crate::write::batch::object_version(before);
-                let here = self.planned_object(key, &expected_version, (found, planned))?;
-                let text =
-                    edit::remove(&here.text, here.position).map_err(|refused| unsupported_layout(&here, &refused))?;
-                planned.set(key, &here, (!text.trim().is_empty()).then_some(text));
-                Ok(())
+                let here = self.planned_object(key, &object_version(before), plan)?;
+                let text = edit::remove(&here.text, here.position);
+                (here, text)
             }
-        }
+        };
+        let LocatedObject { path, text: old, .. } = here;
+        let text = text.map_err(|refused| Error::UnsupportedLayout {
+            path: path.clone(),
+            line: refused.line,
+            why: refused.why,
+        })?;
+        // A file without its last object goes.
+        let is_empty = matches!(write, Write::Delete { .. }) && text.trim().is_empty();
+        let change = plan.changes.entry(path.clone()).or_insert_with(|| FileChange {
+            key: key.clone(),
+            path,
+            old: Some(old),
+            new: None,
+        });
+        change.new = (!is_empty).then_some(text);
+        Ok(())
     }
 
-    fn plan_create(
-        &self,
-        key: &ObjectKey,
-        object: &Value,
-        (found, planned): (&HashMap<ObjectKey, LocatedObject>, &mut FileChanges),
-    ) -> Result<(), Error> {
+    fn plan_create(&self, key: &ObjectKey, object: &Value, plan: &mut Plan) -> Result<(), Error> {
         let path = self.new_file(key);
-        if found.contains_key(key) || path.exists() || planned.0.contains_key(&path) {
+        if plan.found.contains_key(key) || path.exists() || plan.changes.contains_key(&path) {
             return Err(Error::AlreadyExists(key.clone()));
         }
         let mut object = object.clone();
@@ -124,7 +115,7 @@ impl FolderWriter {
             old: None,
             new: Some(crate::write::yaml(&object)),
         };
-        planned.0.insert(path, change);
+        plan.changes.insert(path, change);
         Ok(())
     }
 
@@ -133,9 +124,10 @@ impl FolderWriter {
         &self,
         key: &ObjectKey,
         expected_version: &ResourceVersion,
-        (found, planned): (&mut HashMap<ObjectKey, LocatedObject>, &FileChanges),
+        plan: &mut Plan,
     ) -> Result<LocatedObject, Error> {
-        let here = found.remove(key).ok_or_else(|| Error::NotFound(key.clone()))?;
+        let here = plan.found.remove(key).and_then(|mut same| same.pop());
+        let here = here.ok_or_else(|| Error::NotFound(key.clone()))?;
         if here.stored.version != *expected_version {
             return Err(Error::Conflict {
                 key: key.clone(),
@@ -143,38 +135,13 @@ impl FolderWriter {
                 found: here.stored.version.as_str().to_owned(),
             });
         }
-        let Some(change) = planned.0.get(&here.path) else {
+        let Some(change) = plan.changes.get(&here.path) else {
             return Ok(here);
         };
         let text: Arc<str> = change.new.as_deref().unwrap_or_default().into();
         let mut all = Vec::new();
         self.objects(key.kind, (&here.path, &text), &mut all);
-        let is_it = |name: &(String, String)| name.0 == key.name.namespace && name.1 == key.name.name;
-        let moved = all.into_iter().find(|(name, _)| is_it(name));
+        let moved = all.into_iter().find(|(found, _)| found == key);
         moved.map(|(_, found)| found).ok_or(Error::Interrupted)
-    }
-}
-
-impl FileChanges {
-    fn set(&mut self, key: &ObjectKey, here: &LocatedObject, text: Option<String>) {
-        let change = self.0.entry(here.path.clone()).or_insert_with(|| FileChange {
-            key: key.clone(),
-            path: here.path.clone(),
-            old: Some(Arc::clone(&here.text)),
-            new: None,
-        });
-        change.new = text;
-    }
-}
-
-fn is_change(change: &FileChange) -> bool {
-    change.old.as_deref() != change.new.as_deref()
-}
-
-fn unsupported_layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
-    Error::UnsupportedLayout {
-        path: here.path.clone(),
-        line: refused.line,
-        why: refused.why,
     }
 }

@@ -20,7 +20,6 @@ use crate::write::{Error, ObjectKey, ResourceVersion};
 pub(super) const PREFIX: &str = ".tollgate-";
 pub(super) const SUFFIX: &str = ".tmp";
 
-/// The old and the new text of a file.
 #[derive(Clone, Debug)]
 pub(super) struct FileChange {
     /// The object for which it changes; the first if there are several.
@@ -33,6 +32,10 @@ pub(super) struct FileChange {
 }
 
 impl FileChange {
+    pub(super) fn is_change(&self) -> bool {
+        self.old.as_deref() != self.new.as_deref()
+    }
+
     pub(super) fn overlay(&self) -> FileOverlay<'_> {
         FileOverlay {
             path: &self.path,
@@ -59,7 +62,6 @@ impl FileChange {
         put(&self.path, prepared)
     }
 
-    /// Restores the file's old text.
     fn undo(&self, folder: &Path) -> Result<(), Error> {
         let old = self.old.as_deref();
         let prepared = old.map(|text| prepare(folder, &self.path, text)).transpose();

@@ -1,0 +1,82 @@
+//! Builds [`Resources`] from decoded inputs, and reuses the result while they stay the same.
+
+use std::sync::Arc;
+
+use super::last_known_good::{Completeness, DecodedInput, last_known_good};
+use super::{Collector, LoadMemo, collect_ignoring_errors};
+use crate::Resources;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+
+/// The last load of one source.
+#[derive(Debug, Default)]
+pub(crate) struct LoadHistory {
+    memo: LoadMemo,
+    last: Option<LastLoad>,
+    /// What each input last decoded to without mistakes.
+    last_good: Vec<DecodedInput>,
+}
+
+#[derive(Debug)]
+struct LastLoad {
+    decoded: Vec<DecodedInput>,
+    /// The findings that are about no input.
+    outer: Vec<Diagnostic>,
+    resources: Option<Arc<Resources>>,
+    /// If the load was refused.
+    last_known_good: Option<Arc<Resources>>,
+    findings: Vec<Diagnostic>,
+}
+
+impl LoadHistory {
+    /// The resources of `decoded`, with the findings `outer` that are about no input. `namespace`
+    /// is the control plane's.
+    pub(crate) fn load(
+        &mut self,
+        decoded: Vec<DecodedInput>,
+        outer: Vec<Diagnostic>,
+        namespace: &str,
+    ) -> Loaded<Arc<Resources>> {
+        let is_same = |(now, then): (&DecodedInput, &DecodedInput)| Arc::ptr_eq(&now.items, &then.items);
+        if let Some(last) = &self.last
+            && last.outer == outer
+            && decoded.len() == last.decoded.len()
+            && decoded.iter().zip(&last.decoded).all(is_same)
+        {
+            return Loaded {
+                value: last.resources.clone(),
+                diagnostics: last.findings.clone(),
+            };
+        }
+        let mut collector = Collector::new(namespace);
+        for input in &decoded {
+            collector.add(&input.items);
+        }
+        let (resources, more) = collector.finish(&mut self.memo);
+        let findings = outer.iter().cloned().chain(more).collect();
+        let loaded = Loaded::new(Arc::new(resources), findings);
+        let mut last_known_good_resources = None;
+        if loaded.value.is_some() {
+            self.last_good.clone_from(&decoded);
+        } else {
+            let completeness = match outer.iter().any(Diagnostic::is_error) {
+                true => Completeness::Partial,
+                false => Completeness::Complete,
+            };
+            self.last_good = last_known_good(&decoded, &self.last_good, completeness);
+            last_known_good_resources = Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo));
+        }
+        self.last = Some(LastLoad {
+            decoded,
+            outer,
+            last_known_good: last_known_good_resources,
+            resources: loaded.value.clone(),
+            findings: loaded.diagnostics.clone(),
+        });
+        loaded
+    }
+
+    /// See [`crate::source::Source::last_known_good`].
+    pub(crate) fn last_known_good(&self) -> Option<Arc<Resources>> {
+        self.last.as_ref()?.last_known_good.clone()
+    }
+}
