@@ -20,9 +20,10 @@ use crate::applicationsets::request::Error;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
+use tollgate_applicationset::InputError;
 use tollgate_applicationset::budget;
 use tollgate_applicationset::generate::generate;
-use tollgate_applicationset::repository::{self, RepositoryStore};
+use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, Inputs};
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
@@ -116,7 +117,7 @@ impl ApplicationSetsFrontState {
     ///
     /// # Errors
     /// No folder on disk can be used for repositories.
-    pub fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
+    pub fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, InputError> {
         let per_person = PersonLimitSpec {
             concurrency: Some(MAX_GENERATIONS_PER_PERSON),
             ..PersonLimitSpec::default()
