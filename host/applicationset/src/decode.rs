@@ -6,8 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::{
-    ApplicationSet, ApplicationsSync, Generator, GeneratorKind, MissingKey, PreservedFields, Spec, SyncPolicy,
-    TemplateEngine, TypedGenerator,
+    ApplicationSet, ApplicationsSync, Generator, MissingKey, PreservedFields, Spec, SyncPolicy, TemplateEngine,
 };
 use crate::keys;
 use tollgate_state::ObjectName;
@@ -19,8 +18,8 @@ pub(super) mod settings;
 mod tests;
 mod unrecognized;
 
-use entry::{GeneratorEntry, NestingLevel};
-use fields::{flag, list, member, object, text, text_map, texts};
+use entry::NestingLevel;
+use fields::{flag, list, member, section, text, text_map, texts};
 
 /// Why an object is not a valid ApplicationSet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,22 +95,16 @@ impl ApplicationSet {
     /// As [`Self::read`], without [`Error::Key`] and [`Error::Unrecognized`].
     pub fn read_stored(object: Value) -> Result<Self, Error> {
         let root = fields::object(&object, "")?;
-        let empty = Map::new();
-        let metadata = member(root, "metadata").map_or(Ok(&empty), |value| fields::object(value, "metadata"))?;
-        let spec = member(root, "spec").map_or(Ok(&empty), |value| fields::object(value, "spec"))?;
-        let owned = |pairs: Vec<(&str, &str)>| {
-            let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-            pairs.collect()
-        };
-        let uid = text(metadata, "uid", "metadata")?;
+        let metadata = section(root, "metadata", "metadata")?;
+        let spec = section(root, "spec", "spec")?;
+        text(metadata, "uid", "metadata")?;
+        text_map(metadata, "labels", "metadata")?;
+        text_map(metadata, "annotations", "metadata")?;
         Ok(Self {
             name: ObjectName {
                 namespace: text(metadata, "namespace", "metadata")?.to_owned(),
                 name: text(metadata, "name", "metadata")?.to_owned(),
             },
-            uid: (!uid.is_empty()).then(|| uid.to_owned()),
-            labels: owned(text_map(metadata, "labels", "metadata")?),
-            annotations: owned(text_map(metadata, "annotations", "metadata")?),
             spec: read_spec(spec)?,
             object,
         })
@@ -121,34 +114,17 @@ impl ApplicationSet {
 fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
     let mut generators = Vec::new();
     for (index, raw) in list(spec, "generators", "spec")?.iter().enumerate() {
-        generators.push(read_generator(raw, &format!("spec.generators[{index}]"))?);
+        let raw = entry::checked(raw, NestingLevel::Top, &format!("spec.generators[{index}]"))?;
+        generators.push(Generator { raw });
     }
-    let template =
-        member(spec, "template").map_or_else(|| Ok(Map::new()), |value| object(value, "spec.template").cloned())?;
+    let template_patch = member(spec, "templatePatch").map(|_| text(spec, "templatePatch", "spec"));
     Ok(Spec {
         generators,
-        template: Value::Object(template),
-        template_patch: match member(spec, "templatePatch") {
-            Some(_) => Some(text(spec, "templatePatch", "spec")?.to_owned()),
-            None => None,
-        },
+        template: Value::Object(section(spec, "template", "spec.template")?.clone()),
+        template_patch: template_patch.transpose()?.map(str::to_owned),
         engine: engine(spec)?,
         sync_policy: sync_policy(spec)?,
         preserved_fields: preserved_fields(spec)?,
-    })
-}
-
-fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
-    let raw = entry::pruned(raw, NestingLevel::Top, path)?;
-    let entry = GeneratorEntry::read(&raw, NestingLevel::Top, path)?;
-    let kinds = entry.kinds.iter().map(|(kind, settings)| TypedGenerator {
-        kind: *kind,
-        settings: (*settings).clone(),
-    });
-    Ok(Generator {
-        kinds: kinds.collect(),
-        selector: entry.selector.cloned(),
-        raw,
     })
 }
 
@@ -177,11 +153,8 @@ fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
 }
 
 fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
-    let Some(policy) = member(spec, "syncPolicy") else {
-        return Ok(SyncPolicy::default());
-    };
     let path = "spec.syncPolicy";
-    let policy = object(policy, path)?;
+    let policy = section(spec, "syncPolicy", path)?;
     let applications = match text(policy, "applicationsSync", path)? {
         "" | "sync" => ApplicationsSync::Sync,
         "create-only" => ApplicationsSync::CreateOnly,
@@ -202,11 +175,8 @@ fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
 }
 
 fn preserved_fields(spec: &Map<String, Value>) -> Result<PreservedFields, Error> {
-    let Some(preserved) = member(spec, "preservedFields") else {
-        return Ok(PreservedFields::default());
-    };
     let path = "spec.preservedFields";
-    let preserved = object(preserved, path)?;
+    let preserved = section(spec, "preservedFields", path)?;
     let owned = |key: &str| -> Result<Vec<String>, Error> {
         Ok(texts(preserved, key, path)?.into_iter().map(str::to_owned).collect())
     };
@@ -215,16 +185,3 @@ fn preserved_fields(spec: &Map<String, Value>) -> Result<PreservedFields, Error>
         labels: owned("labels")?,
     })
 }
-
-/// All kinds, in the order in which Argo CD runs those of one entry.
-pub(super) const KIND_ORDER: [GeneratorKind; 9] = [
-    GeneratorKind::List,
-    GeneratorKind::Clusters,
-    GeneratorKind::Git,
-    GeneratorKind::ScmProvider,
-    GeneratorKind::ClusterDecisionResource,
-    GeneratorKind::PullRequest,
-    GeneratorKind::Matrix,
-    GeneratorKind::Merge,
-    GeneratorKind::Plugin,
-];

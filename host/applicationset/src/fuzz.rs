@@ -12,32 +12,16 @@ use crate::yaml::{self, DuplicateKeys};
 use crate::{ApplicationSet, GenerationBudget, MissingKey, TemplateEngine};
 
 const TARGETS: &[Target] = &[
-    Target {
-        name: "applicationset",
-        run: applicationset,
-        seeds: sets,
-    },
-    Target {
-        name: "go_template",
-        run: go_template,
-        seeds: go_templates,
-    },
-    Target {
-        name: "judged_template",
-        run: judged_template,
-        seeds: go_templates,
-    },
-    Target {
-        name: "fasttemplate",
-        run: fasttemplate,
-        seeds: fast_templates,
-    },
-    Target {
-        name: "yaml",
-        run: yaml,
-        seeds: documents,
-    },
+    target("applicationset", applicationset, sets),
+    target("go_template", go_template, go_templates),
+    target("judged_template", judged_template, go_templates),
+    target("fasttemplate", fasttemplate, fast_templates),
+    target("yaml", yaml, documents),
 ];
+
+pub(crate) const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+    Target { name, run, seeds }
+}
 
 /// Every target of this crate.
 pub fn targets() -> Vec<Target> {

@@ -92,8 +92,8 @@ pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBu
     let templates = templates(set, budget)?;
     let made = parameters(&set.spec, inputs, budget)?;
     let mut applications = Vec::new();
-    for ((path, template), GeneratedParams { params, .. }) in templates.iter().zip(&made) {
-        for params in params {
+    for ((path, template), made) in templates.iter().zip(&made) {
+        for params in made {
             budget.charge_applications(1)?;
             let rendered = template.render(params, budget);
             applications.push(rendered.map_err(|error| template_error(path, error))?);
@@ -102,26 +102,14 @@ pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBu
     Ok(applications)
 }
 
-/// What one kind of one entry generated.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GeneratedParams {
-    /// Path of the generator, from the root of the object.
-    pub path: String,
-    /// Its sets of parameters, in order.
-    pub params: Vec<Params>,
-}
-
-/// Generates the parameters of each kind of each entry of a set, in order.
-///
-/// # Errors
-/// As [`generate`].
-pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<GeneratedParams>, Error> {
+/// Generates the sets of parameters of each kind of each entry of a set, in order.
+fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<Vec<Params>>, Error> {
     let run = GeneratorRun::new(spec.engine, inputs, budget);
     let made = run
         .all(spec)
         .and_then(|made| run.check_type_ambiguity(spec).map(|()| made));
     // Denials take precedence: they may have caused the other error.
-    match run.denials() {
+    match run.denials.into_inner() {
         denials if denials.is_empty() => made,
         denials => Err(Error::Denied(denials)),
     }
@@ -137,12 +125,9 @@ fn templates(
     let shared = heap_size::of(&set.spec.template).saturating_add(patch);
     let mut templates = Vec::new();
     for (index, generator) in set.spec.generators.iter().enumerate() {
-        for typed in &generator.kinds {
-            let path = child_path(&format!("spec.generators[{index}]"), typed.kind.as_str());
-            let own = typed
-                .settings
-                .as_object()
-                .and_then(|settings| member(settings, "template"));
+        for (kind, settings) in generator.kinds() {
+            let path = child_path(&format!("spec.generators[{index}]"), kind.as_str());
+            let own = settings.as_object().and_then(|settings| member(settings, "template"));
             budget.check_deadline()?;
             let bytes = own.map_or(0, heap_size::of).saturating_add(shared);
             budget.charge_bytes(bytes.saturating_mul(2))?;

@@ -9,7 +9,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::{GenerationBudget, GeneratorKind, Params};
+use super::{Exceeded, GenerationBudget, GeneratorKind, Params};
 use tollgate_core::diagnostic::one_line;
 
 mod clusters;
@@ -53,21 +53,12 @@ pub struct Metadata {
 /// Decides what generators may read for the caller.
 pub trait InputAuthorizer: fmt::Debug + Sync {
     /// Checks whether the caller may see this cluster.
-    ///
-    /// # Errors
-    /// The reason if not.
     fn check_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial>;
 
     /// Checks whether the caller may read this repository, and the gateway may contact it.
-    ///
-    /// # Errors
-    /// The reason if not.
     fn check_repository(&self, url: &str) -> Result<(), Denial>;
 
     /// Checks whether the caller may run a plugin's generator.
-    ///
-    /// # Errors
-    /// The reason if not.
     fn check_plugin(&self, kind: GeneratorKind) -> Result<(), Denial>;
 }
 
@@ -81,30 +72,21 @@ pub trait Repositories: fmt::Debug + Sync {
     fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError>;
 }
 
-/// The files of one commit.
+/// The files of one commit. Errors are those of [`Repositories::open`].
 pub trait GitTree: fmt::Debug {
     /// All directories, as paths from the root with `/` between the parts. Each comes before those
     /// in it, and those of one directory are sorted by name. The root and hidden directories (a
     /// part begins with `.`) are not included. A submodule is included as an empty directory.
-    ///
-    /// # Errors
-    /// As [`Repositories::open`].
     fn directories(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError>;
 
     /// Those of [`Self::directories`] that are submodules which Argo CD checks out. Their content
     /// is not known here.
-    ///
-    /// # Errors
-    /// As [`Repositories::open`].
     fn submodules(&self, _: &GenerationBudget) -> Result<Vec<String>, InputError> {
         Ok(Vec::new())
     }
 
     /// The files whose path `matches`, sorted by path, including hidden ones. Symbolic links are
     /// followed within the tree only.
-    ///
-    /// # Errors
-    /// As [`Repositories::open`].
     fn files(
         &self,
         matches: &dyn Fn(&str) -> bool,
@@ -140,8 +122,15 @@ pub trait PluginGenerators: fmt::Debug + Sync {
 #[error("{0}")]
 pub struct InputError(pub String);
 
+impl From<Exceeded> for InputError {
+    fn from(exceeded: Exceeded) -> Self {
+        Self(exceeded.to_string())
+    }
+}
+
 /// Something the caller may not do, and the rule that forbids it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{about}: {reason}{}", rule.as_ref().map(|rule| format!(" ({rule})")).unwrap_or_default())]
 pub struct Denial {
     /// The resource that was denied.
     pub about: DeniedResource,
@@ -152,17 +141,22 @@ pub struct Denial {
 }
 
 /// The resource that a [`Denial`] is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum DeniedResource {
     /// The set itself, by its RBAC object.
+    #[error("applicationset `{0}`")]
     Set(String),
     /// A repository, by its URL.
+    #[error("repository `{0}`")]
     Repository(String),
     /// A cluster, by its name.
+    #[error("cluster `{0}`")]
     Cluster(String),
     /// A kind of generator.
+    #[error("generator `{0}`")]
     Generator(&'static str),
     /// An Application, by its RBAC object (`project/name`).
+    #[error("application `{0}`")]
     Application(String),
 }
 
@@ -173,44 +167,20 @@ const MAX_NAME_BYTES: usize = 512;
 impl Denial {
     /// Shortens names and rules to a length that fits in a list.
     #[must_use]
-    pub fn truncated(self) -> Self {
-        let shortened = |text: String| match text.len() > MAX_NAME_BYTES {
-            true => format!("{}…", one_line(&text, MAX_NAME_BYTES)),
-            false => text,
+    pub fn truncated(mut self) -> Self {
+        let shorten = |text: &mut String| {
+            if text.len() > MAX_NAME_BYTES {
+                *text = format!("{}…", one_line(text, MAX_NAME_BYTES));
+            }
         };
-        let about = match self.about {
-            DeniedResource::Set(object) => DeniedResource::Set(shortened(object)),
-            DeniedResource::Repository(url) => DeniedResource::Repository(shortened(url)),
-            DeniedResource::Cluster(name) => DeniedResource::Cluster(shortened(name)),
-            DeniedResource::Application(object) => DeniedResource::Application(shortened(object)),
-            DeniedResource::Generator(kind) => DeniedResource::Generator(kind),
-        };
-        Self {
-            about,
-            rule: self.rule.map(shortened),
-            reason: self.reason,
+        match &mut self.about {
+            DeniedResource::Set(name)
+            | DeniedResource::Repository(name)
+            | DeniedResource::Cluster(name)
+            | DeniedResource::Application(name) => shorten(name),
+            DeniedResource::Generator(_) => {}
         }
-    }
-}
-
-impl fmt::Display for DeniedResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Set(object) => write!(f, "applicationset `{object}`"),
-            Self::Repository(url) => write!(f, "repository `{url}`"),
-            Self::Cluster(name) => write!(f, "cluster `{name}`"),
-            Self::Generator(kind) => write!(f, "generator `{kind}`"),
-            Self::Application(object) => write!(f, "application `{object}`"),
-        }
-    }
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.about, self.reason)?;
-        match &self.rule {
-            Some(rule) => write!(f, " ({rule})"),
-            None => Ok(()),
-        }
+        self.rule.iter_mut().for_each(shorten);
+        self
     }
 }

@@ -41,36 +41,22 @@ pub enum Error {
 }
 
 impl Error {
-    fn within(self, parent: &str) -> Self {
-        let joined = |path: String| match (parent.is_empty(), path.starts_with('[')) {
-            (true, _) => path,
-            (false, true) => format!("{parent}{path}"),
-            (false, false) => format!("{parent}.{path}"),
-        };
-        match self {
-            Self::CaseVariant { path, known } => Self::CaseVariant {
-                path: joined(path),
-                known,
-            },
-            Self::Template { path } => Self::Template { path: joined(path) },
-        }
+    fn with_path(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        let (Self::CaseVariant { path, .. } | Self::Template { path }) = &mut self;
+        *path = change(path);
+        self
     }
 
-    fn truncated(self) -> Self {
-        match self {
-            Self::CaseVariant { path, known } => Self::CaseVariant {
-                path: truncated(&path),
-                known,
-            },
-            Self::Template { path } => Self::Template { path: truncated(&path) },
-        }
+    fn within(self, parent: &str) -> Self {
+        self.with_path(|path| match path {
+            path if parent.is_empty() => path.to_owned(),
+            path if path.starts_with('[') => format!("{parent}{path}"),
+            path => format!("{parent}.{path}"),
+        })
     }
 }
 
 /// Checks the keys of an ApplicationSet: of the object itself, and below `spec`.
-///
-/// # Errors
-/// The first [`Error`] found.
 pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let checked = members.iter().try_for_each(|(key, value)| {
@@ -80,15 +66,12 @@ pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
         }
         Ok(())
     });
-    checked.map_err(Error::truncated)
+    checked.map_err(|error| error.with_path(truncated))
 }
 
 /// Checks the keys of a rendered patch of an Application, in which no key is a template any more.
-///
-/// # Errors
-/// [`Error::CaseVariant`].
 pub(super) fn check_patch(patch: &Value) -> Result<(), Error> {
-    check_below(patch, "", TemplatedKeys::Text).map_err(Error::truncated)
+    check_below(patch, "", TemplatedKeys::Text).map_err(|error| error.with_path(truncated))
 }
 
 /// How `{{` in a key is treated.
@@ -98,7 +81,6 @@ enum TemplatedKeys {
     Text,
 }
 
-/// Checks everything below the key `parent`.
 fn check_below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
@@ -137,8 +119,12 @@ fn is_user_defined(key: &str, value: &Value) -> bool {
 
 /// The field that Argo CD takes a key for.
 fn matching_field(key: &str, parent: &str) -> Option<&'static str> {
-    static FOLDED: LazyLock<BTreeMap<String, &'static str>> =
-        LazyLock::new(|| FIELD_NAMES.iter().map(|known| (folded(known), *known)).collect());
+    static FOLDED: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
+        FIELD_NAMES
+            .split_whitespace()
+            .map(|known| (folded(known), known))
+            .collect()
+    });
     let known = *FOLDED.get(&folded(key))?;
     // The only name that is written in two ways.
     Some(match (known, parent) {
@@ -157,7 +143,6 @@ fn folded(key: &str) -> String {
     key.chars().map(fold).collect()
 }
 
-/// `elements` of a list generator.
 const ELEMENTS: &str = "elements";
 
 /// Fields that are maps, or any JSON.

@@ -4,8 +4,6 @@
 //!
 //! Security: this crate makes no decision about a caller; the gateway does.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use tollgate_state::ObjectName;
@@ -43,12 +41,6 @@ pub type Params = serde_json::Map<String, Value>;
 pub struct ApplicationSet {
     /// Its namespace and name.
     pub name: ObjectName,
-    /// `metadata.uid`; `None` before it is stored.
-    pub uid: Option<String>,
-    /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`.
-    pub annotations: BTreeMap<String, String>,
     /// `spec`.
     pub spec: Spec,
     /// The whole object as it was sent or stored, without loss.
@@ -73,25 +65,20 @@ pub struct Spec {
     pub preserved_fields: PreservedFields,
 }
 
-/// An entry of `generators`, or a child of a matrix or merge generator.
+/// An entry of `generators`.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    /// Each known key of the entry. Argo CD runs all of them; usually there is one.
-    pub kinds: Vec<TypedGenerator>,
-    /// `selector`, applied to the generated parameters: `{matchLabels, matchExpressions}`.
-    pub selector: Option<Value>,
-    /// The whole entry, with `{{…}}` as written; it is rendered with the parameters of another
-    /// generator.
+    /// The entry without unknown keys, with `{{…}}` as written.
     pub raw: Value,
 }
 
-/// A kind of generator with its settings as JSON (`{"elements": […]}`).
-#[derive(Clone, Debug)]
-pub struct TypedGenerator {
-    /// The kind.
-    pub kind: GeneratorKind,
-    /// The value of the key.
-    pub settings: Value,
+impl Generator {
+    /// The kinds with their settings (`{"elements": […]}`), in the order of
+    /// [`GeneratorKind::ALL`]. Argo CD runs all of them; usually there is one.
+    pub fn kinds(&self) -> impl Iterator<Item = (GeneratorKind, &Value)> {
+        let all = GeneratorKind::ALL.into_iter();
+        all.filter_map(|kind| Some((kind, self.raw.get(kind.as_str())?)))
+    }
 }
 
 /// Argo CD's kinds of generators.
@@ -118,16 +105,16 @@ pub enum GeneratorKind {
 }
 
 impl GeneratorKind {
-    /// All kinds.
+    /// All kinds, in the order in which Argo CD runs those of one entry.
     pub const ALL: [Self; 9] = [
         Self::List,
         Self::Clusters,
         Self::Git,
+        Self::ScmProvider,
+        Self::ClusterDecisionResource,
+        Self::PullRequest,
         Self::Matrix,
         Self::Merge,
-        Self::ScmProvider,
-        Self::PullRequest,
-        Self::ClusterDecisionResource,
         Self::Plugin,
     ];
 

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
@@ -18,7 +18,6 @@ use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 
 mod application;
 mod diff;
-mod equivalence;
 mod ignore;
 mod owner;
 mod set;
@@ -89,6 +88,17 @@ pub struct PlannedChange {
 }
 
 impl PlannedChange {
+    fn new(name: ObjectName, action: Action, before: Option<Value>, after: Option<Value>) -> Self {
+        Self {
+            name,
+            action,
+            before,
+            after,
+            held_back: None,
+            generated: None,
+        }
+    }
+
     /// The object that is stored after the change; `None` if it is deleted.
     pub fn result(&self) -> Option<&Value> {
         match self.action {
@@ -205,13 +215,12 @@ impl Plan {
     /// `set.object` is the whole object to store ([`upserted`], [`replaced`]); a
     /// `metadata.resourceVersion` in it is the version it is based on.
     pub fn new(set: &ApplicationSet, existing: StoredState, generated: Vec<Value>) -> Self {
-        let owner = match &existing.set {
-            Some(stored) => Owner::of(&set.name.name, stored),
-            None => Owner::not_stored(&set.name.name),
-        };
+        let owner = Owner::of(&set.name.name, existing.set.as_ref().unwrap_or(&Value::Null));
         let is_stored = existing.set.is_some();
         let (rules, mut problems) = IgnoreRules::of(&set.object);
-        let mut remaining = by_name(existing.applications);
+        let applications = existing.applications.into_iter();
+        let named = applications.map(|object| (name_of(&object).to_owned(), object));
+        let mut remaining: BTreeMap<String, Value> = named.collect();
         let mut changes = Vec::with_capacity(generated.len());
         let mut seen = BTreeSet::new();
         let planner = Planner { set, owner, rules };
@@ -264,10 +273,9 @@ impl Plan {
     /// controller or not. Applications that refer to the set without belonging to it are therefore
     /// part of the plan. One that also has another owner is kept.
     pub fn deletion(set: &ApplicationSet, existing: StoredState, cascade: Cascade) -> Self {
-        let cascade = if may_delete(set.sync()) {
-            cascade
-        } else {
-            Cascade::Orphan
+        let cascade = match may_delete(set.sync()) {
+            true => cascade,
+            false => Cascade::Orphan,
         };
         let owner = Owner::of(&set.name.name, &set.object);
         let bound = existing
@@ -279,32 +287,18 @@ impl Plan {
                 namespace: set.name.namespace.clone(),
                 name: name_of(&before).to_owned(),
             };
-            let goes = owner.is_controller_of(&before) || !owner.has_others(&before);
+            let goes = owner.is_controller_of(&before) || owner.others(&before).next().is_none();
             let (action, after) = match (cascade, goes) {
                 (Cascade::Background, true) => (Action::Delete, None),
                 (Cascade::Background, false) => (Action::Keep, None),
                 (Cascade::Orphan, _) => (Action::Update, Some(without_owner_reference(&before, &owner))),
             };
-            PlannedChange {
-                name,
-                action,
-                before: Some(before),
-                after,
-                held_back: None,
-                generated: None,
-            }
+            PlannedChange::new(name, action, Some(before), after)
         };
         let mut changes: Vec<PlannedChange> = bound.map(change).collect();
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
-            set: PlannedChange {
-                name: set.name.clone(),
-                action: Action::Delete,
-                before: existing.set,
-                after: None,
-                held_back: None,
-                generated: None,
-            },
+            set: PlannedChange::new(set.name.clone(), Action::Delete, existing.set, None),
             changes,
             problems: Vec::new(),
             cascade,
@@ -331,11 +325,6 @@ impl Plan {
     /// The changes that cannot be made because an Application of that name already exists.
     pub fn name_conflicts(&self) -> impl Iterator<Item = &PlannedChange> {
         name_conflicts(&self.problems)
-    }
-
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        self.set.action == Action::Keep && self.changes.iter().all(|change| change.action == Action::Keep)
     }
 }
 
@@ -366,26 +355,24 @@ fn name_of(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn by_name(applications: Vec<Value>) -> BTreeMap<String, Value> {
-    let named = applications
-        .into_iter()
-        .map(|object| (name_of(&object).to_owned(), object));
-    named.collect()
+/// A map in the metadata; empty when absent.
+fn metadata_map(object: &Value, key: &str) -> Map<String, Value> {
+    let members = object.get("metadata").and_then(|metadata| metadata.get(key));
+    members.and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn finalizers_of(object: &Value) -> &[Value] {
+    let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    listed.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The projects of the Applications that exist after the changes.
 fn projects<'a>(changes: impl Iterator<Item = &'a PlannedChange>) -> Option<String> {
     let of = |change: &'a PlannedChange| {
-        let spec = change.result()?.get("spec");
-        let project = spec.and_then(|spec| spec.get("project")).and_then(Value::as_str);
-        Some(
-            project
-                .filter(|project| !project.is_empty())
-                .unwrap_or("default")
-                .to_owned(),
-        )
+        let project = change.result()?.pointer("/spec/project").and_then(Value::as_str);
+        project.filter(|project| !project.is_empty()).or(Some("default"))
     };
-    let all: BTreeSet<String> = changes.filter_map(of).collect();
+    let all: BTreeSet<&str> = changes.filter_map(of).collect();
     (!all.is_empty()).then(|| all.into_iter().collect::<Vec<_>>().join(","))
 }
 

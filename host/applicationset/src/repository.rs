@@ -31,46 +31,60 @@ mod store;
 mod tree;
 mod wire;
 
-pub use error::Error;
-pub use permission::{AllowedRepository, allowed_repository};
+pub(crate) use error::Error;
+pub use permission::AllowedRepository;
 pub use store::{RepositoryReader, RepositoryStore};
 
-/// Maximum number of concurrent fetches; further ones wait.
-pub const MAX_FETCHES: usize = 16;
-/// Maximum number of concurrent fetches from one host.
-pub const MAX_FETCHES_OF_HOST: usize = 6;
-/// Maximum number of concurrent fetches from one repository.
-pub const MAX_FETCHES_OF_REPOSITORY: usize = 2;
+use tollgate_state::Resources;
+
+use crate::InputError;
+
+const MAX_FETCHES: usize = 16;
+const MAX_FETCHES_OF_HOST: usize = 6;
+const MAX_FETCHES_OF_REPOSITORY: usize = 2;
 /// Maximum number of commits kept on disk.
-pub const MAX_CACHED_COMMITS: usize = 256;
+const MAX_CACHED_COMMITS: usize = 256;
 /// Maximum size of a repository's list of branches and tags, in bytes.
-pub const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum number of objects in one fetch.
-pub const MAX_OBJECTS: u32 = 1_000_000;
+const MAX_OBJECTS: u32 = 1_000_000;
 /// Maximum size of one fetched object, unpacked, in bytes.
-pub const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
+const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
 /// Maximum length of a chain of deltas in a fetch; git itself makes chains up to this length.
-pub const MAX_DELTA_DEPTH: u32 = 4096;
+const MAX_DELTA_DEPTH: u32 = 4096;
 /// Memory that all fetches together may use for unpacking, in bytes. A fetch that alone needs more
 /// is refused.
-pub const MAX_UNPACKING_BYTES: u64 = 3 * MAX_UNPACKED_BYTES;
+const MAX_UNPACKING_BYTES: u64 = 3 * MAX_UNPACKED_BYTES;
 /// Maximum size of one object that is read, in bytes.
-pub const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
+const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
 /// Maximum number of directory entries that one query reads: files, directories and links. A
 /// directory that occurs in several places counts once for each.
-pub const MAX_ENTRIES: usize = 500_000;
+const MAX_ENTRIES: usize = 500_000;
 /// Maximum size of the directories that one query reads, in bytes.
-pub const MAX_LISTED_BYTES: u64 = 64 * 1024 * 1024;
-/// Maximum nesting of directories.
-pub const MAX_DEPTH: usize = 64;
-/// Maximum length of one path, in bytes.
-pub const MAX_PATH_BYTES: usize = 4096;
+const MAX_LISTED_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_DEPTH: usize = 64;
+const MAX_PATH_BYTES: usize = 4096;
 /// Maximum number of files that one pattern may match.
-pub const MAX_FILES: usize = 20_000;
+const MAX_FILES: usize = 20_000;
 /// Maximum total size of the files that one pattern matches, in bytes.
-pub const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
 /// Maximum number of symbolic links followed on the way to one file.
-pub const MAX_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
+
+/// Decides whether and how the gateway may read `url` for a set of `project` (empty if that is
+/// templated), without contacting the repository.
+///
+/// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn allowed_repository(
+    resources: &Resources,
+    patterns: &[String],
+    project_and_url: (&str, &str),
+) -> Result<AllowedRepository, InputError> {
+    Ok(permission::allowed_repository(resources, patterns, project_and_url)?)
+}
 
 #[cfg(test)]
 mod tests;

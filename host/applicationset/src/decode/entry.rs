@@ -5,11 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{child_path, list, member, object};
-use super::{Error, KIND_ORDER, settings};
+use super::fields::{child_path, member, object, section};
+use super::{Error, settings};
 use crate::GeneratorKind;
 
-/// The nesting level of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NestingLevel {
     /// In `spec.generators`.
@@ -32,64 +31,44 @@ impl NestingLevel {
     }
 }
 
-/// A decoded entry.
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratorEntry<'v> {
-    /// The kinds and their settings, in [`KIND_ORDER`].
+    /// The kinds and their settings, in the order of [`GeneratorKind::ALL`].
     pub(crate) kinds: Vec<(GeneratorKind, &'v Value)>,
-    /// `selector`.
     pub(crate) selector: Option<&'v Value>,
 }
 
 impl<'v> GeneratorEntry<'v> {
-    /// Decodes an entry and checks the types of its settings, including those of its children.
-    pub(crate) fn read(raw: &'v Value, level: NestingLevel, path: &str) -> Result<Self, Error> {
-        let entry = Self::open(raw, path)?;
-        for (name, value) in &entry.kinds {
-            let path = child_path(path, name.as_str());
-            settings::check(*name, value, &path)?;
-            let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.child_level()) else {
-                continue;
-            };
-            for (index, child) in list(object(value, &path)?, "generators", &path)?.iter().enumerate() {
-                GeneratorEntry::read(child, level, &format!("{path}.generators[{index}]"))?;
-            }
-        }
-        Ok(entry)
-    }
-
     /// Decodes an entry without checking its settings.
     pub(crate) fn open(raw: &'v Value, path: &str) -> Result<Self, Error> {
         let members = object(raw, path)?;
         let kind = |name: &GeneratorKind| member(members, name.as_str()).map(|value| (*name, value));
-        let selector = member(members, "selector");
-        if let Some(selector) = selector {
-            object(selector, &child_path(path, "selector"))?;
-        }
+        section(members, "selector", &child_path(path, "selector"))?;
         Ok(Self {
-            kinds: KIND_ORDER.iter().filter_map(kind).collect(),
-            selector,
+            kinds: GeneratorKind::ALL.iter().filter_map(kind).collect(),
+            selector: member(members, "selector"),
         })
     }
 }
 
-/// Removes keys that Argo CD does not know from the entry and its children, so that templates in
-/// keys cannot make generators. Nesting that is too deep is kept, so that it is reported as an
-/// error.
-pub(super) fn pruned(raw: &Value, level: NestingLevel, path: &str) -> Result<Value, Error> {
+/// Checks the types of the settings of an entry and its children, and removes keys that Argo CD
+/// does not know, so that templates in keys cannot make generators. Nesting that is too deep is
+/// kept, so that it is reported as an error.
+pub(super) fn checked(raw: &Value, level: NestingLevel, path: &str) -> Result<Value, Error> {
     let entry = GeneratorEntry::open(raw, path)?;
     let mut kept = Map::new();
-    for (name, value) in entry.kinds {
-        let mut value = value.clone();
-        if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.child_level()) {
-            let path = format!("{}.generators", child_path(path, name.as_str()));
-            if let Some(Value::Array(children)) = value.get_mut("generators") {
-                for (index, child) in children.iter_mut().enumerate() {
-                    *child = pruned(child, level, &format!("{path}[{index}]"))?;
-                }
+    for (kind, settings) in entry.kinds {
+        let path = child_path(path, kind.as_str());
+        settings::check(kind, settings, &path)?;
+        let mut settings = settings.clone();
+        if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (kind, level.child_level())
+            && let Some(Value::Array(children)) = settings.get_mut("generators")
+        {
+            for (index, child) in children.iter_mut().enumerate() {
+                *child = checked(child, level, &format!("{path}.generators[{index}]"))?;
             }
         }
-        kept.insert(name.as_str().to_owned(), value);
+        kept.insert(kind.as_str().to_owned(), settings);
     }
     if let Some(selector) = entry.selector {
         kept.insert("selector".to_owned(), selector.clone());

@@ -1,6 +1,8 @@
 //! Accessors for members of JSON objects that follow Go's decoder: `null` counts as absent. A
 //! value of the wrong type is an error.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::Error;
@@ -10,7 +12,16 @@ pub(crate) fn member<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'
     object.get(key).filter(|value| !value.is_null())
 }
 
-/// The value as an object.
+/// An object member; empty when absent.
+pub(crate) fn section<'v>(
+    parent: &'v Map<String, Value>,
+    key: &str,
+    path: &str,
+) -> Result<&'v Map<String, Value>, Error> {
+    static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    member(parent, key).map_or(Ok(&*EMPTY), |value| object(value, path))
+}
+
 pub(crate) fn object<'v>(value: &'v Value, path: &str) -> Result<&'v Map<String, Value>, Error> {
     value.as_object().ok_or_else(|| mistake(path, value, "an object"))
 }
@@ -70,7 +81,6 @@ pub(crate) fn text_map<'v>(
     object(value, &path)?.iter().map(entry).collect()
 }
 
-/// The path of a member.
 pub(crate) fn child_path(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()

@@ -5,10 +5,9 @@
 use serde_json::Value;
 
 use super::Error;
-use super::fields::{flag, list, member, object, text, text_map, texts};
+use super::fields::{flag, list, member, object, section, text, text_map, texts};
 use crate::GeneratorKind;
 
-/// `list`.
 #[derive(Debug)]
 pub(crate) struct ListSettings<'v> {
     pub(crate) elements: &'v [Value],
@@ -28,43 +27,26 @@ impl<'v> ListSettings<'v> {
 /// The keys and templates of `values`.
 pub(crate) type ValueTemplates<'v> = Vec<(&'v str, &'v str)>;
 
-/// `clusters`.
 #[derive(Debug)]
 pub(crate) struct ClusterSettings<'v> {
     pub(crate) selector: Option<&'v Value>,
     pub(crate) values: ValueTemplates<'v>,
-    pub(crate) output: ClusterOutput,
-}
-
-/// How clusters become parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClusterOutput {
-    /// One set of parameters for each cluster.
-    PerCluster,
-    /// `flatList`: one set of parameters with all clusters as `clusters`.
-    FlatList,
+    /// `flatList`: one set of parameters has all clusters as `clusters`.
+    pub(crate) is_flat_list: bool,
 }
 
 impl<'v> ClusterSettings<'v> {
     pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
         let settings = object(settings, path)?;
-        let selector = member(settings, "selector");
-        if let Some(selector) = selector {
-            object(selector, &format!("{path}.selector"))?;
-        }
+        section(settings, "selector", &format!("{path}.selector"))?;
         Ok(Self {
-            selector,
+            selector: member(settings, "selector"),
             values: text_map(settings, "values", path)?,
-            output: if flag(settings, "flatList", path)? {
-                ClusterOutput::FlatList
-            } else {
-                ClusterOutput::PerCluster
-            },
+            is_flat_list: flag(settings, "flatList", path)?,
         })
     }
 }
 
-/// `git`.
 #[derive(Debug)]
 pub(crate) struct GitSettings<'v> {
     pub(crate) url: &'v str,
@@ -79,16 +61,8 @@ pub(crate) struct GitSettings<'v> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathItem<'v> {
     pub(crate) path: &'v str,
-    pub(crate) inclusion: PathInclusion,
-}
-
-/// What an item does with the paths it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathInclusion {
-    /// The paths are included.
-    Include,
-    /// `exclude`: the paths are left out, whatever other items say.
-    Exclude,
+    /// `exclude`: matching paths are left out, whatever other items say.
+    pub(crate) is_excluded: bool,
 }
 
 impl<'v> GitSettings<'v> {
@@ -99,12 +73,10 @@ impl<'v> GitSettings<'v> {
             let item = |(index, item): (usize, &'v Value)| {
                 let path = format!("{path}.{key}[{index}]");
                 let item = object(item, &path)?;
-                let inclusion = match flag(item, "exclude", &path)? {
-                    true => PathInclusion::Exclude,
-                    false => PathInclusion::Include,
-                };
-                let path = text(item, "path", &path)?;
-                Ok(PathItem { path, inclusion })
+                Ok(PathItem {
+                    path: text(item, "path", &path)?,
+                    is_excluded: flag(item, "exclude", &path)?,
+                })
             };
             items.map(item).collect()
         };
@@ -153,8 +125,5 @@ pub(super) fn check(name: GeneratorKind, settings: &Value, path: &str) -> Result
         | GeneratorKind::ClusterDecisionResource
         | GeneratorKind::Plugin => plugin_values(settings, path).map(drop),
     }?;
-    if let Some(template) = settings.get("template").filter(|template| !template.is_null()) {
-        object(template, &format!("{path}.template"))?;
-    }
-    Ok(())
+    section(object(settings, path)?, "template", &format!("{path}.template")).map(drop)
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::KIND_ORDER;
 use crate::{ApplicationSet, Generator, GeneratorKind};
 
 /// The annotation in which kubectl keeps what it applied.
@@ -19,7 +18,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) fn positions(set: &ApplicationSet) -> Vec<usize> {
     let is_unrecognized = |index: usize, generator: &Generator| {
         let keys = || written(&set.object, index).into_iter().flat_map(Map::keys);
-        generator.kinds.is_empty() && (generator.selector.is_none() || keys().any(|key| !is_known(key)))
+        let has_selector = generator.raw.get("selector").is_some();
+        generator.kinds().next().is_none() && (!has_selector || keys().any(|key| !is_known(key)))
     };
     let generators = set.spec.generators.iter().enumerate();
     let found = generators.filter(|(index, generator)| is_unrecognized(*index, generator));
@@ -28,7 +28,8 @@ pub(super) fn positions(set: &ApplicationSet) -> Vec<usize> {
 
 /// The names, sorted, without duplicates.
 pub(super) fn names(set: &ApplicationSet, entries: &[usize]) -> Vec<String> {
-    let applied = set.annotations.get(LAST_APPLIED);
+    let annotations = set.object.pointer("/metadata/annotations");
+    let applied = annotations.and_then(|annotations| annotations.get(LAST_APPLIED)?.as_str());
     let applied: Option<Value> = applied.and_then(|text| serde_json::from_str(text).ok());
     let mut names = BTreeSet::new();
     for index in entries {
@@ -52,5 +53,5 @@ fn name(entry: Option<&Map<String, Value>>) -> Option<String> {
 }
 
 fn is_known(key: &str) -> bool {
-    key == "selector" || KIND_ORDER.map(GeneratorKind::as_str).contains(&key)
+    key == "selector" || GeneratorKind::ALL.map(GeneratorKind::as_str).contains(&key)
 }

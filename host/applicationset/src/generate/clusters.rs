@@ -13,9 +13,9 @@ use super::generator_run::GeneratorRun;
 use super::type_ambiguity::TypeAmbiguity;
 use super::values::CompiledValues;
 use super::{Error, git};
-use crate::decode::settings::{ClusterOutput, ClusterSettings};
+use crate::decode::settings::ClusterSettings;
 use crate::selector::{self, Selector};
-use crate::{ClusterInput, Params, TemplateEngine};
+use crate::{ClusterInput, Params, TemplateEngine, heap_size};
 
 /// Annotations of Secrets that are internal state of Argo CD or kubectl and not parameters.
 const HIDDEN: [&str; 5] = [
@@ -31,9 +31,6 @@ const SECRET_TYPE_LABEL: (&str, &str) = ("argocd.argoproj.io/secret-type", "clus
 
 /// The selector of a cluster generator. As upstream, another value for the label that marks
 /// cluster Secrets is ignored: every cluster Secret has that label.
-///
-/// # Errors
-/// The selector is invalid.
 pub(super) fn cluster_selector(settings: &ClusterSettings<'_>, path: &str) -> Result<Selector, Error> {
     let Some(selector) = settings.selector else {
         return Ok(Selector::default());
@@ -66,22 +63,21 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
     chosen.into_values().chain(own).collect()
 }
 
-/// Runs a cluster generator.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = ClusterSettings::read(settings, path)?;
     let selector = cluster_selector(&settings, path)?;
     let values = CompiledValues::new(run, settings.values, path)?;
     let mut made = Vec::new();
     for cluster in selected(&selector, run.inputs.clusters) {
-        if !run.may_see(cluster) {
+        if !run.record_denial(run.inputs.authorizer.check_cluster(cluster)) {
             continue;
         }
         let mut params = one(run.engine, cluster);
         values.append(run, &mut params)?;
-        run.charge_made(&params)?;
+        run.charge(heap_size::of_members(&params))?;
         made.push(params);
     }
-    if settings.output == ClusterOutput::PerCluster {
+    if !settings.is_flat_list {
         return Ok(made);
     }
     run.charge(0)?;

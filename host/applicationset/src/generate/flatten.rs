@@ -4,7 +4,7 @@
 //! `float64`.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -44,13 +44,8 @@ fn leaves(run: &GeneratorRun<'_>, key: String, value: &Value, params: &mut Param
 
 /// The string that [`flat`] would give for `key`.
 pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> {
-    if let Some(value) = params.get(key) {
-        match value {
-            Value::Object(_) | Value::Array(_) => {}
-            leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
-                return Some(format_go_value(leaf));
-            }
-        }
+    if let Some(leaf) = params.get(key).and_then(leaf) {
+        return Some(leaf);
     }
     key.match_indices('.').find_map(|(dot, _)| {
         let (outer, inner) = key.split_at_checked(dot)?;
@@ -58,24 +53,23 @@ pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> 
     })
 }
 
+fn leaf(value: &Value) -> Option<Cow<'_, str>> {
+    (!value.is_object() && !value.is_array()).then(|| format_go_value(value))
+}
+
 fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
     match value {
         Value::Object(members) => lookup(members, key),
         Value::Array(items) => {
-            let (index, rest) = match key.split_once('.') {
-                Some((index, rest)) => (index, Some(rest)),
-                None => (key, None),
-            };
+            let (index, rest) = key
+                .split_once('.')
+                .map_or((key, None), |(index, rest)| (index, Some(rest)));
             let position: usize = index.parse().ok()?;
             // `01` and `+1` are not valid indices.
             let item = items.get(position).filter(|_| position.to_string() == index)?;
-            match (item, rest) {
-                (Value::Object(_) | Value::Array(_), Some(rest)) => inside(item, rest),
-                (Value::Object(_) | Value::Array(_), None) => None,
-                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), None) => {
-                    Some(format_go_value(item))
-                }
-                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), Some(_)) => None,
+            match rest {
+                Some(rest) => inside(item, rest),
+                None => leaf(item),
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
@@ -100,31 +94,26 @@ fn print(text: &mut String, value: &Value) {
         Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
         Value::Number(number) => text.push_str(&float(number.as_f64().unwrap_or(f64::NAN))),
         Value::String(inner) => text.push_str(inner),
-        Value::Array(items) => {
-            text.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
-                print(text, item);
-            }
-            text.push(']');
-        }
+        Value::Array(items) => print_all(text, "[", items.iter().map(|item| ("", "", item))),
         Value::Object(members) => {
-            let mut members: Vec<(&String, &Value)> = members.iter().collect();
-            members.sort_unstable_by_key(|(key, _)| *key);
-            text.push_str("map[");
-            for (index, (key, value)) in members.into_iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
-                text.push_str(key);
-                text.push(':');
-                print(text, value);
-            }
-            text.push(']');
+            let members: BTreeMap<&String, &Value> = members.iter().collect();
+            let members = members.into_iter().map(|(key, value)| (key.as_str(), ":", value));
+            print_all(text, "map[", members);
         }
     }
+}
+
+fn print_all<'v>(text: &mut String, open: &str, items: impl Iterator<Item = (&'v str, &'v str, &'v Value)>) {
+    text.push_str(open);
+    for (index, (key, colon, value)) in items.enumerate() {
+        if index > 0 {
+            text.push(' ');
+        }
+        text.push_str(key);
+        text.push_str(colon);
+        print(text, value);
+    }
+    text.push(']');
 }
 
 /// Formats a `float64` as Go does: the fewest digits that identify it, with an exponent if that is
@@ -135,16 +124,8 @@ fn float(number: f64) -> String {
     }
     let shortest = format!("{number:e}");
     let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..EXPONENT).contains(&exponent) {
-        return format!("{number}");
+    match exponent.parse().unwrap_or(0) {
+        -4..=5 => format!("{number}"),
+        exponent => format!("{digits}e{exponent:+03}"),
     }
-    let mut text = digits.to_owned();
-    let sign = if exponent < 0 { '-' } else { '+' };
-    // Writing to a string cannot fail.
-    let _ = write!(text, "e{sign}{:02}", exponent.unsigned_abs());
-    text
 }
-
-/// The smallest exponent that is written.
-const EXPONENT: i32 = 6;

@@ -3,7 +3,7 @@
 //! Invariant: every set of parameters is charged to the budget.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -11,19 +11,16 @@ use serde_json::Value;
 
 use super::flatten;
 use super::type_ambiguity::{self, TypeAmbiguity};
-use super::{Error, GeneratedParams, clusters, git, invalid, list, matrix, merge, plugin_generator, template_error};
+use super::{Error, clusters, git, invalid, list, matrix, merge, plugin_generator, template_error};
 use crate::decode::entry::{GeneratorEntry, NestingLevel};
 use crate::decode::fields::child_path;
 use crate::inputs::InputError;
 use crate::selector::{AllowedValues, Selector};
 use crate::{
-    ClusterInput, Denial, GenerationBudget, Generator, GeneratorKind, GitTree, Inputs, Params, Spec, TemplateEngine,
-    heap_size, template, yaml,
+    Denial, GenerationBudget, Generator, GeneratorKind, GitTree, Inputs, Params, Spec, TemplateEngine, template, yaml,
 };
 
-/// Maximum number of reported denials.
 const MAX_DENIALS: usize = 100;
-/// Maximum number of trees kept open.
 const MAX_OPEN_TREES: usize = 64;
 
 /// Trees by repository and revision; `None` where reading was denied.
@@ -34,28 +31,26 @@ pub(super) struct GeneratorRun<'a> {
     pub(super) engine: TemplateEngine,
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) budget: &'a GenerationBudget,
-    denials: RefCell<Vec<Denial>>,
+    pub(super) denials: RefCell<Vec<Denial>>,
     /// Parameters that have, or may have, another type in Argo CD, and the first generator that
     /// makes them.
     ambiguity: RefCell<Option<(TypeAmbiguity, String)>>,
     trees: RefCell<Trees>,
 }
 
-/// An open tree.
 pub(super) struct OpenTree {
     pub(super) tree: Box<dyn GitTree>,
-    directories: RefCell<Option<Rc<Vec<String>>>>,
+    directories: OnceCell<Vec<String>>,
 }
 
 impl OpenTree {
     /// [`GitTree::directories`], read once.
-    pub(super) fn directories(&self, budget: &GenerationBudget) -> Result<Rc<Vec<String>>, InputError> {
-        if let Some(known) = &*self.directories.borrow() {
-            return Ok(Rc::clone(known));
+    pub(super) fn directories(&self, budget: &GenerationBudget) -> Result<&[String], InputError> {
+        if let Some(known) = self.directories.get() {
+            return Ok(known);
         }
-        let found = Rc::new(self.tree.directories(budget)?);
-        *self.directories.borrow_mut() = Some(Rc::clone(&found));
-        Ok(found)
+        let found = self.tree.directories(budget)?;
+        Ok(self.directories.get_or_init(|| found))
     }
 }
 
@@ -71,7 +66,6 @@ impl<'a> GeneratorRun<'a> {
         }
     }
 
-    /// Records that some of a generator's parameters may have another type in Argo CD.
     pub(super) fn record_type_ambiguity(&self, found: TypeAmbiguity, path: &str) {
         let mut ambiguity = self.ambiguity.borrow_mut();
         if ambiguity.as_ref().is_none_or(|(known, _)| *known < found) {
@@ -79,7 +73,6 @@ impl<'a> GeneratorRun<'a> {
         }
     }
 
-    /// Refuses ambiguous types if a template could observe them.
     pub(super) fn check_type_ambiguity(&self, spec: &Spec) -> Result<(), Error> {
         match &*self.ambiguity.borrow() {
             Some((ambiguity, path)) if type_ambiguity::is_observable(spec, *ambiguity) => Err(invalid(
@@ -91,13 +84,7 @@ impl<'a> GeneratorRun<'a> {
         }
     }
 
-    /// The denials recorded so far.
-    pub(super) fn denials(self) -> Vec<Denial> {
-        self.denials.into_inner()
-    }
-
-    /// Runs each kind of each entry.
-    pub(super) fn all(&self, spec: &Spec) -> Result<Vec<GeneratedParams>, Error> {
+    pub(super) fn all(&self, spec: &Spec) -> Result<Vec<Vec<Params>>, Error> {
         self.budget.charge_generators(count(&spec.generators))?;
         let mut made = Vec::new();
         for (index, generator) in spec.generators.iter().enumerate() {
@@ -111,7 +98,7 @@ impl<'a> GeneratorRun<'a> {
                 let path = child_path(&path, name.as_str());
                 let mut params = self.kind(name, settings, NestingLevel::Top, &path)?;
                 self.keep_selected(&mut params, selector.as_ref())?;
-                made.push(GeneratedParams { path, params });
+                made.push(params);
             }
         }
         Ok(made)
@@ -131,10 +118,8 @@ impl<'a> GeneratorRun<'a> {
         let name = match entry.kinds.as_slice() {
             [(name, _)] => *name,
             [] => {
-                return Err(invalid(
-                    path,
-                    "child generator generated no parameters: its kind is not known",
-                ));
+                let what = "child generator generated no parameters: its kind is not known";
+                return Err(invalid(path, what));
             }
             [..] => return Err(invalid(path, "found more than one generator in matrix.Generators")),
         };
@@ -194,11 +179,6 @@ impl<'a> GeneratorRun<'a> {
         Ok(self.budget.charge_bytes(bytes)?)
     }
 
-    /// As [`Self::charge`], for parameters that already exist.
-    pub(super) fn charge_made(&self, params: &Params) -> Result<(), Error> {
-        self.charge(heap_size::of_members(params))
-    }
-
     /// Parses YAML and charges its bytes while it parses; `wrong` makes the error for invalid
     /// YAML.
     pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
@@ -211,7 +191,7 @@ impl<'a> GeneratorRun<'a> {
     }
 
     /// Records a denial. Returns whether the read is allowed.
-    fn record_denial(&self, answer: Result<(), Denial>) -> bool {
+    pub(super) fn record_denial(&self, answer: Result<(), Denial>) -> bool {
         let Err(denial) = answer else {
             return true;
         };
@@ -223,16 +203,6 @@ impl<'a> GeneratorRun<'a> {
         false
     }
 
-    /// Whether the caller may see the cluster.
-    pub(super) fn may_see(&self, cluster: &ClusterInput) -> bool {
-        self.record_denial(self.inputs.authorizer.check_cluster(cluster))
-    }
-
-    /// Whether the caller may run a plugin's generator.
-    pub(super) fn may_run(&self, kind: GeneratorKind) -> bool {
-        self.record_denial(self.inputs.authorizer.check_plugin(kind))
-    }
-
     /// Opens the tree of a repository; `None` if the caller may not read it. The tree stays the
     /// same for the whole run, unless the run opens more than [`MAX_OPEN_TREES`] trees.
     pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<OpenTree>>, InputError> {
@@ -240,13 +210,12 @@ impl<'a> GeneratorRun<'a> {
         if let Some(known) = self.trees.borrow().get(&key) {
             return Ok(known.clone());
         }
-        let opened = if self.record_denial(self.inputs.authorizer.check_repository(url)) {
-            Some(Rc::new(OpenTree {
+        let opened = match self.record_denial(self.inputs.authorizer.check_repository(url)) {
+            true => Some(Rc::new(OpenTree {
                 tree: self.inputs.repositories.open(url, revision, self.budget)?,
-                directories: RefCell::default(),
-            }))
-        } else {
-            None
+                directories: OnceCell::new(),
+            })),
+            false => None,
         };
         let mut trees = self.trees.borrow_mut();
         if trees.len() >= MAX_OPEN_TREES {
@@ -265,11 +234,8 @@ fn count(generators: &[Generator]) -> u64 {
 
 fn count_entry(raw: &Value) -> u64 {
     let combined = [GeneratorKind::Matrix, GeneratorKind::Merge].map(GeneratorKind::as_str);
-    let kinds = raw
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| *key != "selector");
+    let members = raw.as_object().into_iter().flatten();
+    let kinds = members.filter(|(key, _)| *key != "selector");
     let one = |(key, settings): (&String, &Value)| {
         let children = settings.get("generators").filter(|_| combined.contains(&key.as_str()));
         let children = children.and_then(Value::as_array).into_iter().flatten();

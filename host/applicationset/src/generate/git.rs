@@ -3,15 +3,15 @@
 //!
 //! Security: a repository is opened only after the `InputAuthorizer` has allowed it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::generator_run::{GeneratorRun, OpenTree};
 use super::type_ambiguity::{self, TypeAmbiguity};
 use super::values::CompiledValues;
-use super::{Error, flatten, invalid};
-use crate::decode::settings::{GitSettings, PathInclusion, PathItem};
+use super::{Error, flatten, invalid, list};
+use crate::decode::settings::{GitSettings, PathItem};
 use crate::inputs::InputError;
-use crate::{Params, RepositoryFile, TemplateEngine, heap_size};
+use crate::{GenerationBudget, Params, RepositoryFile, TemplateEngine, heap_size};
 
 mod directory;
 mod pathspec;
@@ -19,7 +19,6 @@ mod pathspec;
 use directory::DirectoryPattern;
 use pathspec::Pathspec;
 
-/// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 4096;
 /// Maximum length of a Kubernetes name, in bytes.
 const MAX_NAME_BYTES: usize = 253;
@@ -35,17 +34,9 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         path,
         prefix: settings.prefix,
         values: CompiledValues::new(run, settings.values.clone(), path)?,
-        input: &|error| match run.budget.charge_bytes(0) {
-            // Paths are charged too, and a reader has no error of its own for that limit.
-            Err(exceeded) => Error::Exceeded(exceeded),
-            Ok(()) => Error::Input {
-                path: path.to_owned(),
-                error,
-            },
-        },
     };
-    let opened = run.tree(settings.url, settings.revision).map_err(generator.input)?;
-    match opened {
+    let opened = run.tree(settings.url, settings.revision);
+    match opened.map_err(|error| generator.input(error))? {
         None => Ok(Vec::new()),
         Some(opened) if settings.directories.is_empty() => generator.files(&opened, &settings),
         Some(opened) => generator.directories(&opened, &settings.directories),
@@ -57,33 +48,56 @@ struct GitGeneratorRun<'g, 'r> {
     path: &'g str,
     prefix: &'g str,
     values: CompiledValues<'g>,
-    input: &'g dyn Fn(InputError) -> Error,
+}
+
+struct Patterns<P> {
+    included: Vec<P>,
+    excluded: Vec<P>,
+}
+
+impl<P> Patterns<P> {
+    /// Whether a pattern includes a path and none excludes it. There can be many long patterns;
+    /// once time is up nothing matches, and the caller's next check returns the error.
+    fn take(&self, budget: &GenerationBudget, matches: impl Fn(&P) -> bool) -> bool {
+        let matches = |pattern: &P| budget.check_deadline().is_ok() && matches(pattern);
+        self.included.iter().any(matches) && !self.excluded.iter().any(matches)
+    }
 }
 
 impl GitGeneratorRun<'_, '_> {
+    fn input(&self, error: InputError) -> Error {
+        match self.run.budget.charge_bytes(0) {
+            // Paths are charged too, and a reader has no error of its own for that limit.
+            Err(exceeded) => Error::Exceeded(exceeded),
+            Ok(()) => Error::Input {
+                path: self.path.to_owned(),
+                error,
+            },
+        }
+    }
+
     fn directories(&self, opened: &OpenTree, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
         let patterns = self.compiled("directories", items, DirectoryPattern::new)?;
         let budget = self.run.budget;
-        let known = opened.directories(budget).map_err(self.input)?;
-        for submodule in opened.tree.submodules(budget).map_err(self.input)? {
+        let input = |error| self.input(error);
+        let known = opened.directories(budget).map_err(input)?;
+        for submodule in opened.tree.submodules(budget).map_err(input)? {
             budget.check_deadline()?;
-            let mut wanted = patterns
+            if patterns
+                .included
                 .iter()
-                .filter(|(_, inclusion)| *inclusion == PathInclusion::Include);
-            if wanted.any(|(pattern, _)| pattern.reaches_below(&submodule)) {
-                return Err((self.input)(InputError(format!(
+                .any(|pattern| pattern.reaches_below(&submodule))
+            {
+                return Err(input(InputError(format!(
                     "`{submodule}` is a submodule, which the gateway does not read, and Argo CD takes directories \
                      out of it: use patterns that do not reach into it"
                 ))));
             }
         }
         let mut chosen = Vec::new();
-        for directory in known.iter() {
+        for directory in known {
             budget.check_deadline()?;
-            // There can be many long patterns. Once time is up nothing matches here, and the
-            // checks above or below return the error.
-            let matches = |pattern: &DirectoryPattern| budget.check_deadline().is_ok() && pattern.matches(directory);
-            if is_taken(&patterns, matches) {
+            if patterns.take(budget, |pattern| pattern.matches(directory)) {
                 chosen.push(directory.as_str());
             }
         }
@@ -92,9 +106,7 @@ impl GitGeneratorRun<'_, '_> {
         chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut made = Vec::new();
         for directory in chosen {
-            let mut params = Params::new();
-            self.add_path(&mut params, directory, None);
-            self.finish((params, 0), &mut made)?;
+            made.push(self.finished(Params::new(), 0, (directory, None))?);
         }
         Ok(made)
     }
@@ -102,33 +114,27 @@ impl GitGeneratorRun<'_, '_> {
     fn files(&self, opened: &OpenTree, settings: &GitSettings<'_>) -> Result<Vec<Params>, Error> {
         let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
         let budget = self.run.budget;
-        let matches = |path: &str| {
-            // There can be many long patterns. Once time is up nothing matches here, and the check
-            // below returns the error.
-            let matches = |pattern: &Pathspec| budget.check_deadline().is_ok() && pattern.matches(path);
-            is_taken(&patterns, matches)
-        };
-        let files = opened.tree.files(&matches, budget).map_err(self.input)?;
+        let matches = |path: &str| patterns.take(budget, |pattern| pattern.matches(path));
+        let files = opened.tree.files(&matches, budget).map_err(|error| self.input(error))?;
         budget.check_deadline()?;
         let mut made = Vec::new();
         for file in files {
             let wrong = |what: &str| invalid(self.path, format!("file `{}` of `{}` {what}", file.path, settings.url));
             for object in self.objects(&file, wrong)? {
                 // The parsed values were charged while parsing; a flattened copy was not.
-                let (mut params, counted) = match self.run.engine {
+                let (params, charged) = match self.run.engine {
                     TemplateEngine::GoTemplate { .. } => {
                         type_ambiguity::check_reserved_keys(&object).map_err(|what| wrong(&what))?;
                         if type_ambiguity::has_ambiguous_values(&object, !self.values.is_empty()) {
                             self.run.record_type_ambiguity(TypeAmbiguity::Maps, self.path);
                         }
-                        let counted = heap_size::of_members(&object);
-                        (object, counted)
+                        let charged = heap_size::of_members(&object);
+                        (object, charged)
                     }
                     TemplateEngine::FastTemplate => (flatten::flat(self.run, &object)?, 0),
                 };
                 let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
-                self.add_path(&mut params, directory, Some(name));
-                self.finish((params, counted), &mut made)?;
+                made.push(self.finished(params, charged, (directory, Some(name)))?);
             }
         }
         Ok(made)
@@ -139,37 +145,31 @@ impl GitGeneratorRun<'_, '_> {
         key: &str,
         items: &[PathItem<'_>],
         compile: impl Fn(&str) -> Result<P, String>,
-    ) -> Result<Vec<(P, PathInclusion)>, Error> {
-        let items = items.iter().enumerate().map(|(index, item)| {
-            let compiled = if item.path.len() > MAX_PATTERN_BYTES {
-                let observed = item.path.len();
-                Err(format!("has {observed} bytes, at most {MAX_PATTERN_BYTES} are allowed"))
-            } else {
-                compile(item.path)
+    ) -> Result<Patterns<P>, Error> {
+        let (mut included, mut excluded) = (Vec::new(), Vec::new());
+        for (index, item) in items.iter().enumerate() {
+            let compiled = match item.path.len() {
+                observed if observed > MAX_PATTERN_BYTES => {
+                    Err(format!("has {observed} bytes, at most {MAX_PATTERN_BYTES} are allowed"))
+                }
+                _ => compile(item.path),
             };
-            let path = || format!("{}.{key}[{index}].path", self.path);
-            Ok((compiled.map_err(|what| invalid(&path(), what))?, item.inclusion))
-        });
-        items.collect()
+            let wrong = |what| invalid(&format!("{}.{key}[{index}].path", self.path), what);
+            let patterns = if item.is_excluded { &mut excluded } else { &mut included };
+            patterns.push(compiled.map_err(wrong)?);
+        }
+        Ok(Patterns { included, excluded })
     }
 
     /// The objects in a file: a single one, or a list. An empty file counts as one empty object.
-    fn objects(&self, file: &RepositoryFile, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
+    fn objects(&self, file: &RepositoryFile, wrong: impl Fn(&str) -> Error) -> Result<Vec<Params>, Error> {
         let text = std::str::from_utf8(&file.content).map_err(|_| wrong("is not UTF-8 text"))?;
-        let other = || wrong("is neither a mapping nor a list of mappings");
-        match self.run.yaml(text, &wrong)? {
-            Value::Null => Ok(vec![Map::new()]),
-            Value::Object(object) => Ok(vec![object]),
-            Value::Array(items) => {
-                let items = items.into_iter().map(|item| match item {
-                    Value::Null => Ok(Map::new()),
-                    Value::Object(object) => Ok(object),
-                    Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(other()),
-                });
-                items.collect()
-            }
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(other()),
-        }
+        let items = match self.run.yaml(text, &wrong)? {
+            Value::Array(items) => items,
+            single => vec![single],
+        };
+        let objects = items.into_iter().map(list::mapping).collect::<Option<_>>();
+        objects.ok_or_else(|| wrong("is neither a mapping nor a list of mappings"))
     }
 
     /// Adds `path` and the parameters derived from it, in the engine's form.
@@ -187,15 +187,10 @@ impl GitGeneratorRun<'_, '_> {
         match self.run.engine {
             TemplateEngine::GoTemplate { .. } => {
                 self.run.record_type_ambiguity(TypeAmbiguity::Lists, self.path);
-                let segments: Vec<&str> = segments.collect();
-                let mut members = Map::new();
-                members.insert("path".to_owned(), Value::String(directory.to_owned()));
-                members.insert("segments".to_owned(), json!(segments));
-                members.extend(
-                    parts
-                        .into_iter()
-                        .map(|(key, value)| (key.to_owned(), Value::String(value))),
-                );
+                let mut members = Params::new();
+                members.insert("path".to_owned(), directory.into());
+                members.insert("segments".to_owned(), segments.collect());
+                members.extend(parts.into_iter().map(|(key, value)| (key.to_owned(), value.into())));
                 let members = Value::Object(members);
                 let (key, value) = match self.prefix {
                     "" => ("path", members),
@@ -208,7 +203,7 @@ impl GitGeneratorRun<'_, '_> {
                     "" => "path".to_owned(),
                     prefix => format!("{prefix}.path"),
                 };
-                let mut put = |key: String, value: &str| params.insert(key, Value::String(value.to_owned()));
+                let mut put = |key: String, value: &str| params.insert(key, value.into());
                 for (key, value) in parts {
                     put(format!("{name}.{key}"), &value);
                 }
@@ -220,24 +215,21 @@ impl GitGeneratorRun<'_, '_> {
         }
     }
 
-    /// - `counted`: bytes of the parameters that were already charged.
-    fn finish(&self, (mut params, counted): (Params, u64), made: &mut Vec<Params>) -> Result<(), Error> {
+    /// The parameters with those of the path and the generator's `values`, charged to the budget.
+    ///
+    /// - `charged`: bytes of them that already were.
+    fn finished(
+        &self,
+        mut params: Params,
+        charged: u64,
+        (directory, file): (&str, Option<&str>),
+    ) -> Result<Params, Error> {
+        self.add_path(&mut params, directory, file);
         self.values.append(self.run, &mut params)?;
-        self.run
-            .charge(heap_size::of_members(&params).saturating_sub(counted))?;
-        made.push(params);
-        Ok(())
+        let bytes = heap_size::of_members(&params);
+        self.run.charge(bytes.saturating_sub(charged))?;
+        Ok(params)
     }
-}
-
-/// Whether a pattern includes the path and none excludes it.
-fn is_taken<P>(patterns: &[(P, PathInclusion)], matches: impl Fn(&P) -> bool) -> bool {
-    let any = |wanted: PathInclusion| {
-        patterns
-            .iter()
-            .any(|(pattern, inclusion)| *inclusion == wanted && matches(pattern))
-    };
-    any(PathInclusion::Include) && !any(PathInclusion::Exclude)
 }
 
 /// Turns a string into a valid name. Source: Argo CD, `SanitizeName`.

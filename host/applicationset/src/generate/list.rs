@@ -44,30 +44,30 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
 }
 
 fn elements(run: &GeneratorRun<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error> {
-    let wrong = || invalid(path, "is no list of mappings");
-    match run.yaml(text, |what| invalid(path, what))? {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(items) => {
-            let items = items.into_iter().map(|item| match item {
-                Value::Null => Ok(Params::new()),
-                Value::Object(members) => Ok(members),
-                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(wrong()),
-            });
-            items.collect()
-        }
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Err(wrong()),
+    let items = match run.yaml(text, |what| invalid(path, what))? {
+        Value::Null => Some(Vec::new()),
+        Value::Array(items) => items.into_iter().map(mapping).collect(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => None,
+    };
+    items.ok_or_else(|| invalid(path, "is no list of mappings"))
+}
+
+/// The parameters that an item of a list stands for; none for null.
+pub(super) fn mapping(item: Value) -> Option<Params> {
+    match item {
+        Value::Null => Some(Params::new()),
+        Value::Object(members) => Some(members),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
     }
 }
 
 /// The strings of an element; those of `values` become `values.<key>`.
 fn texts(element: &Map<String, Value>, path: &str) -> Result<Params, Error> {
     let mut params = Params::new();
-    let text = |key: &str, value: &Value| match value {
-        Value::String(text) => Ok(Value::String(text.clone())),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err(invalid(
-            &child_path(path, key),
-            "error parsing value as string: without `goTemplate`, values are texts",
-        )),
+    let text = |key: &str, value: &Value| -> Result<Value, Error> {
+        let what = "error parsing value as string: without `goTemplate`, values are texts";
+        let text = value.as_str().ok_or_else(|| invalid(&child_path(path, key), what))?;
+        Ok(Value::from(text))
     };
     for (key, value) in element {
         match value {

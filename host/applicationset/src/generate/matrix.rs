@@ -26,17 +26,15 @@ pub(super) fn parameters(
     let children = CombinationSettings::read(settings, path)?.generators;
     let [first, second] = children else {
         let what = if children.len() < 2 { "less" } else { "more" };
-        return Err(invalid(
-            path,
-            format!("found {what} than two generators, Matrix support only two"),
-        ));
+        let what = format!("found {what} than two generators, Matrix support only two");
+        return Err(invalid(path, what));
     };
     let child_at = |index: usize| format!("{path}.generators[{index}]");
     let ours = run.child(first, level, &child_at(0), None)?;
     let mut made = Vec::new();
     // A second child that uses no parameter generates the same each time.
     let mut fixed: Option<Vec<Params>> = None;
-    let is_fixed = !is_templated(second);
+    let is_fixed = !type_ambiguity::is_templated(second);
     for own in &ours {
         let generated;
         let theirs = match &fixed {
@@ -62,18 +60,6 @@ pub(super) fn parameters(
         }
     }
     Ok(made)
-}
-
-/// Whether any string or key contains `{{`.
-pub(super) fn is_templated(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains("{{"),
-        Value::Array(items) => items.iter().any(is_templated),
-        Value::Object(members) => members
-            .iter()
-            .any(|(key, value)| key.contains("{{") || is_templated(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }
 
 /// Merges `over` into `under`, objects member by member.
@@ -108,7 +94,6 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
     Ok(both)
 }
 
-/// The beginning of a string, for errors.
 pub(super) fn excerpt(text: &str) -> String {
     one_line(text, SHOWN_BYTES)
 }

@@ -25,19 +25,15 @@ pub(super) fn parameters(
 ) -> Result<Vec<Params>, Error> {
     let settings = CombinationSettings::read(settings, path)?;
     if settings.generators.len() < 2 {
-        return Err(invalid(
-            path,
-            "found less than two generators, Merge requires two or more",
-        ));
+        let what = "found less than two generators, Merge requires two or more";
+        return Err(invalid(path, what));
     }
     let children = settings.generators.iter().enumerate();
     let made = children.map(|(index, child)| run.child(child, level, &format!("{path}.generators[{index}]"), None));
     let mut made = made.collect::<Result<Vec<_>, _>>()?.into_iter();
     if settings.keys.is_empty() {
-        return Err(invalid(
-            path,
-            "no merge keys were specified, Merge requires at least one",
-        ));
+        let what = "no merge keys were specified, Merge requires at least one";
+        return Err(invalid(path, what));
     }
     let mut keys = settings.keys;
     keys.sort_unstable();

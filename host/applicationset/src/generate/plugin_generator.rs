@@ -10,9 +10,8 @@ use super::type_ambiguity::{self, TypeAmbiguity};
 use super::values::{self, CompiledValues};
 use super::{Error, flatten, invalid};
 use crate::decode::settings::plugin_values;
-use crate::{GeneratorKind, Params, TemplateEngine};
+use crate::{GeneratorKind, Params, TemplateEngine, heap_size};
 
-/// Runs a generator of `kind`.
 pub(super) fn parameters(
     run: &GeneratorRun<'_>,
     kind: GeneratorKind,
@@ -25,7 +24,7 @@ pub(super) fn parameters(
         GeneratorKind::ClusterDecisionResource => None,
         _ => Some(CompiledValues::new(run, literal.clone(), path)?),
     };
-    if !run.may_run(kind) {
+    if !run.record_denial(run.inputs.authorizer.check_plugin(kind)) {
         return Ok(Vec::new());
     }
     let made = run.inputs.plugin_generators.generate(kind, settings, run.budget);
@@ -54,7 +53,7 @@ pub(super) fn parameters(
                 values::add(run.engine, literal.collect(), &mut params);
             }
         }
-        run.charge_made(&params)?;
+        run.charge(heap_size::of_members(&params))?;
         all.push(params);
     }
     Ok(all)

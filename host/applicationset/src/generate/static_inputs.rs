@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::clusters::{cluster_selector, selected};
-use super::matrix::is_templated;
+use super::type_ambiguity::is_templated;
 use super::{Error, invalid};
 use crate::decode::entry::{GeneratorEntry, NestingLevel};
 use crate::decode::fields::child_path;
@@ -49,43 +49,41 @@ pub fn static_inputs(spec: &Spec) -> Result<StaticInputs, Error> {
     let mut found = StaticInputs::default();
     for (index, generator) in spec.generators.iter().enumerate() {
         let path = format!("spec.generators[{index}]");
-        found.add(&generator.raw, NestingLevel::Top, &path, StringForm::Literal)?;
+        found.add(&generator.raw, NestingLevel::Top, &path, false)?;
     }
     found.repositories.sort_unstable();
     found.repositories.dedup();
     Ok(found)
 }
 
-/// Whether strings are rendered with another generator's parameters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StringForm {
-    Literal,
-    Templates,
-}
-
 impl StaticInputs {
-    fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, form: StringForm) -> Result<(), Error> {
+    /// - `is_rendered`: whether strings are rendered with another generator's parameters.
+    fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, is_rendered: bool) -> Result<(), Error> {
         for (name, settings) in GeneratorEntry::open(raw, path)?.kinds {
             let path = child_path(path, name.as_str());
             match name {
                 GeneratorKind::List => {}
-                GeneratorKind::Git => self.add_repository(GitSettings::read(settings, &path)?.url, form),
-                GeneratorKind::Clusters => self.add_clusters(&ClusterSettings::read(settings, &path)?, path, form)?,
+                GeneratorKind::Git => match GitSettings::read(settings, &path)?.url {
+                    url if is_rendered && url.contains("{{") => self.is_incomplete = true,
+                    url => self.repositories.push(url.to_owned()),
+                },
+                GeneratorKind::Clusters => {
+                    let settings = ClusterSettings::read(settings, &path)?;
+                    if is_rendered && settings.selector.is_some_and(is_templated) {
+                        self.is_incomplete = true;
+                        continue;
+                    }
+                    let selector = cluster_selector(&settings, &path)?;
+                    self.clusters.push(ClusterSelection { path, selector });
+                }
                 GeneratorKind::Matrix | GeneratorKind::Merge => {
                     let Some(level) = level.child_level() else {
                         return Err(invalid(&path, "matrix and merge can be nested only once"));
                     };
-                    for (index, child) in CombinationSettings::read(settings, &path)?
-                        .generators
-                        .iter()
-                        .enumerate()
-                    {
-                        let form = if name == GeneratorKind::Matrix && index > 0 {
-                            StringForm::Templates
-                        } else {
-                            form
-                        };
-                        self.add(child, level, &format!("{path}.generators[{index}]"), form)?;
+                    let children = CombinationSettings::read(settings, &path)?.generators;
+                    for (index, child) in children.iter().enumerate() {
+                        let is_rendered = is_rendered || name == GeneratorKind::Matrix && index > 0;
+                        self.add(child, level, &format!("{path}.generators[{index}]"), is_rendered)?;
                     }
                 }
                 GeneratorKind::ScmProvider
@@ -98,24 +96,6 @@ impl StaticInputs {
                 }
             }
         }
-        Ok(())
-    }
-
-    fn add_repository(&mut self, url: &str, form: StringForm) {
-        if form == StringForm::Templates && url.contains("{{") {
-            self.is_incomplete = true;
-        } else {
-            self.repositories.push(url.to_owned());
-        }
-    }
-
-    fn add_clusters(&mut self, settings: &ClusterSettings<'_>, path: String, form: StringForm) -> Result<(), Error> {
-        if form == StringForm::Templates && settings.selector.is_some_and(is_templated) {
-            self.is_incomplete = true;
-            return Ok(());
-        }
-        let selector = cluster_selector(settings, &path)?;
-        self.clusters.push(ClusterSelection { path, selector });
         Ok(())
     }
 }

@@ -47,11 +47,7 @@ impl World {
     fn made(&self, spec: Value) -> Result<Vec<Value>, Error> {
         let inputs = self.inputs();
         let made = parameters(&Self::set(spec).spec, &inputs, &GenerationBudget::new(self.limits))?;
-        Ok(made
-            .into_iter()
-            .flat_map(|made| made.params)
-            .map(Value::Object)
-            .collect())
+        Ok(made.into_iter().flatten().map(Value::Object).collect())
     }
 
     /// What one generator makes with `{{ key }}` only.

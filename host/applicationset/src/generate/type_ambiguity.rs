@@ -10,35 +10,31 @@
 use serde_json::{Map, Value};
 
 use crate::template::{ParamsOrigin, params_origin};
-use crate::{MissingKey, Params, Spec, TemplateEngine};
+use crate::{Generator, MissingKey, Params, Spec, TemplateEngine};
 
 /// Keys that identify which generator made a set of parameters.
 const RESERVED_KEYS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
 
 /// Refuses such keys in parameters that were written by hand and not made by a generator.
 pub(super) fn check_reserved_keys(params: &Params) -> Result<(), String> {
-    let mut open: Vec<&Map<String, Value>> = vec![params];
-    while let Some(members) = open.pop() {
-        if let Some(key) = RESERVED_KEYS.into_iter().find(|key| members.contains_key(*key)) {
-            return Err(format!(
-                "has the key `{key}`, by which parameters of another generator are known: call it otherwise"
-            ));
-        }
-        for value in members.values() {
-            push_objects(value, &mut open);
-        }
-    }
-    Ok(())
+    let Some(key) = reserved_key(params) else {
+        return Ok(());
+    };
+    Err(format!(
+        "has the key `{key}`, by which parameters of another generator are known: call it otherwise"
+    ))
 }
 
-fn push_objects<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
-    let mut left = vec![value];
-    while let Some(value) = left.pop() {
-        match value {
-            Value::Object(members) => open.push(members),
-            Value::Array(items) => left.extend(items),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
+fn reserved_key(members: &Map<String, Value>) -> Option<&'static str> {
+    let own = RESERVED_KEYS.into_iter().find(|key| members.contains_key(*key));
+    own.or_else(|| members.values().find_map(nested_reserved_key))
+}
+
+fn nested_reserved_key(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Object(members) => reserved_key(members),
+        Value::Array(items) => items.iter().find_map(nested_reserved_key),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
 }
 
@@ -46,12 +42,8 @@ fn push_objects<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
 ///
 /// - `has_values`: whether the generator's own `values` replace the file's.
 pub(super) fn has_ambiguous_values(object: &Params, has_values: bool) -> bool {
-    let texts = |value: &Value| {
-        value
-            .as_object()
-            .is_some_and(|values| values.values().all(Value::is_string))
-    };
-    !has_values && object.get("values").is_some_and(texts)
+    let values = object.get("values").and_then(Value::as_object);
+    !has_values && values.is_some_and(|values| values.values().all(Value::is_string))
 }
 
 /// Whether, once two sets of parameters are combined, their `values` or `metadata` no longer tell
@@ -86,15 +78,15 @@ pub(super) fn is_observable(spec: &Spec, ambiguity: TypeAmbiguity) -> bool {
     let is_map = ambiguity == TypeAmbiguity::Maps;
     let is_revealing = |text: &str| text.contains("{{") && reveals_type(text, ambiguity);
     let settings = || {
-        let kinds = spec.generators.iter().flat_map(|generator| &generator.kinds);
-        kinds.map(|kind| &kind.settings)
+        let kinds = spec.generators.iter().flat_map(Generator::kinds);
+        kinds.map(|(_, settings)| settings)
     };
     let texts = settings().chain([&spec.template]);
     (is_map && missing_key == MissingKey::Zero)
         || texts.into_iter().any(|value| any_text(value, &is_revealing))
         || spec.template_patch.as_deref().is_some_and(is_revealing)
         // SECURITY: a string that is rendered twice may become any string.
-        || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
+        || settings().any(|settings| depth(settings) > 1 && is_templated(settings))
 }
 
 /// Functions whose result depends on the types of lists and maps.
@@ -131,6 +123,7 @@ fn is_plain_format(rest: &str) -> bool {
     !format.contains(['T', '#', '\\'])
 }
 
+/// Whether any string or key is `wanted`.
 fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
     match value {
         Value::String(text) => wanted(text),
@@ -142,16 +135,16 @@ fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
     }
 }
 
+pub(super) fn is_templated(value: &Value) -> bool {
+    any_text(value, &|text| text.contains("{{"))
+}
+
 /// How deeply generators with children are nested.
 fn depth(settings: &Value) -> usize {
     let children = settings.get("generators").and_then(Value::as_array);
     let Some(children) = children else { return 0 };
-    let children_depths = children
-        .iter()
-        .filter_map(Value::as_object)
-        .flat_map(Map::values)
-        .map(depth);
-    children_depths.max().unwrap_or_default().saturating_add(1)
+    let settings = children.iter().filter_map(Value::as_object).flat_map(Map::values);
+    settings.map(depth).max().unwrap_or_default().saturating_add(1)
 }
 
 #[cfg(test)]

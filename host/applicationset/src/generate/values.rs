@@ -19,22 +19,19 @@ pub(super) struct CompiledValues<'v> {
 }
 
 impl<'v> CompiledValues<'v> {
-    /// Parses them; `path` is that of the generator.
+    /// - `path`: that of the generator.
     pub(super) fn new(run: &GeneratorRun<'_>, values: settings::ValueTemplates<'v>, path: &str) -> Result<Self, Error> {
         let path = child_path(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
             // Names and projects depend on parameters.
             let compiled = CompiledTemplate::for_authorization(run.engine, &Value::String(text.to_owned()));
-            Ok((
-                key,
-                compiled.map_err(|error| template_error(&child_path(&path, key), error))?,
-            ))
+            let compiled = compiled.map_err(|error| template_error(&child_path(&path, key), error))?;
+            Ok((key, compiled))
         };
         let entries = values.into_iter().map(entry).collect::<Result<_, Error>>()?;
         Ok(Self { entries, path })
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

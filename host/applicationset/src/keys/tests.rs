@@ -163,8 +163,9 @@ fn patches_are_judged_as_they_are_rendered() {
 
 #[test]
 fn no_two_fields_are_alike() {
-    let all: BTreeSet<String> = FIELD_NAMES.iter().map(|known| folded(known)).collect();
-    assert_eq!(all.len(), FIELD_NAMES.len());
+    let all: BTreeSet<String> = FIELD_NAMES.split_whitespace().map(folded).collect();
+    assert_eq!(all.len(), 207);
+    assert_eq!(all.len(), FIELD_NAMES.split_whitespace().count());
 }
 
 /// One field of a message: its JSON name, empty if its type's fields are inlined; its type;
@@ -221,7 +222,8 @@ fn every_field_of_the_api_is_known() {
             continue;
         }
         for (name, of, is_map) in messages.get(&message).into_iter().flatten() {
-            let is_known = name.is_empty() || FIELD_NAMES.contains(&name.as_str()) || name == "azuredevops";
+            let is_known =
+                name.is_empty() || FIELD_NAMES.split_whitespace().any(|known| known == name) || name == "azuredevops";
             assert!(is_known, "{message}.{name}");
             let is_any = *is_map || of == "JSON" || of == "RawExtension";
             let is_nested = name == "matrix" || name == "merge";

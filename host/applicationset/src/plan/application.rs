@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::ignore::IgnoreRules;
-use super::{Action, Owner, PlannedChange, equivalence, may_delete, with_owner_reference};
+use super::{Action, Owner, PlannedChange, finalizers_of, may_delete, metadata_map, with_owner_reference};
 use crate::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
-use tollgate_state::write::equivalence::is_zero_value;
+use tollgate_state::write::equivalence::{fields_equal, is_zero_value};
 
 /// Annotations that the controllers keep for themselves.
 ///
@@ -31,7 +31,6 @@ fn may_update(sync: ApplicationsSync) -> bool {
     }
 }
 
-/// Plans the changes of single Applications.
 pub(super) struct Planner<'a> {
     pub(super) set: &'a ApplicationSet,
     pub(super) owner: Owner,
@@ -47,25 +46,18 @@ impl Planner<'_> {
     }
 
     pub(super) fn create(&self, name: String, generated: Value) -> PlannedChange {
-        PlannedChange {
-            name: self.named(name),
-            action: Action::Create,
-            before: None,
-            after: Some(with_owner_reference(with_defaults(generated), &self.owner)),
-            held_back: None,
-            generated: None,
-        }
+        let after = with_owner_reference(with_defaults(generated), &self.owner);
+        PlannedChange::new(self.named(name), Action::Create, None, Some(after))
     }
 
     pub(super) fn delete(&self, name: String, before: Value) -> PlannedChange {
-        let allowed = may_delete(self.set.sync());
+        let (action, held_back) = match may_delete(self.set.sync()) {
+            true => (Action::Delete, None),
+            false => (Action::Keep, Some(Action::Delete)),
+        };
         PlannedChange {
-            name: self.named(name),
-            action: if allowed { Action::Delete } else { Action::Keep },
-            before: Some(before),
-            after: None,
-            held_back: (!allowed).then_some(Action::Delete),
-            generated: None,
+            held_back,
+            ..PlannedChange::new(self.named(name), action, Some(before), None)
         }
     }
 
@@ -81,7 +73,7 @@ impl Planner<'_> {
         // In all other cases the result equals what was generated.
         let may_differ = held_back.is_some() || self.rules.applies_to(&name);
         let stays = after.as_ref().unwrap_or(&before);
-        let differs = may_differ && !equivalence::generated(stays, &generated);
+        let differs = may_differ && !contains_generated(stays, &generated);
         PlannedChange {
             name: self.named(name),
             action,
@@ -96,18 +88,17 @@ impl Planner<'_> {
     /// changes nothing.
     fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
         // Most Applications of a set do not change, so nothing is copied for them.
-        if !equivalence::specs(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some()
-        {
+        if !specs_equal(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some() {
             let after = self.rules.apply(name, before, self.merged(before, generated));
-            return (!equivalence::application(before, &after, &self.owner)).then_some(after);
+            return (!is_unchanged(before, &after, &self.owner)).then_some(after);
         }
         let is_same = ["annotations", "labels"].iter().all(|part| {
             let kept = Value::Object(self.kept(before, generated, part));
-            equivalence::metadata(part, before, Some(&kept))
+            metadata_equal(part, before, Some(&kept))
         });
         let finalizers = Value::Array(finalizers(before, generated));
         let is_same = is_same
-            && equivalence::metadata("finalizers", before, Some(&finalizers))
+            && metadata_equal("finalizers", before, Some(&finalizers))
             && self.owner.has_exact_reference(before);
         (!is_same).then(|| self.merged(before, generated))
     }
@@ -125,16 +116,13 @@ impl Planner<'_> {
         }
     }
 
-    /// The stored object with everything the set generates.
     fn merged(&self, before: &Value, generated: &Value) -> Value {
         let mut after = before.clone();
         let Some(members) = after.as_object_mut() else {
             return with_defaults(generated.clone());
         };
-        members.insert(
-            "spec".to_owned(),
-            generated.get("spec").cloned().unwrap_or_else(|| json!({})),
-        );
+        let spec = generated.get("spec").cloned().unwrap_or_else(|| json!({}));
+        members.insert("spec".to_owned(), spec);
         if let Some(operation) = generated.get("operation").filter(|operation| !operation.is_null()) {
             members.insert("operation".to_owned(), operation.clone());
         }
@@ -145,11 +133,8 @@ impl Planner<'_> {
                 put_or_remove(metadata, key, (!members.is_empty()).then_some(Value::Object(members)));
             }
             let finalizers = finalizers(before, generated);
-            put_or_remove(
-                metadata,
-                "finalizers",
-                (!finalizers.is_empty()).then_some(Value::Array(finalizers)),
-            );
+            let finalizers = (!finalizers.is_empty()).then_some(Value::Array(finalizers));
+            put_or_remove(metadata, "finalizers", finalizers);
         }
         with_owner_reference(with_defaults(after), &self.owner)
     }
@@ -164,11 +149,7 @@ pub(super) fn put_or_remove(members: &mut Map<String, Value>, key: &str, value: 
 
 /// The generated members, with the stored values of the keys that are kept.
 fn kept<'a>(before: &Value, generated: &Value, part: &str, keys: impl Iterator<Item = &'a str>) -> Map<String, Value> {
-    let of = |object: &Value| {
-        let members = object.get("metadata").and_then(|metadata| metadata.get(part));
-        members.and_then(Value::as_object).cloned().unwrap_or_default()
-    };
-    let (stored, mut members) = (of(before), of(generated));
+    let (stored, mut members) = (metadata_map(before, part), metadata_map(generated, part));
     for key in keys {
         if let Some(value) = stored.get(key) {
             members.insert(key.to_owned(), value.clone());
@@ -178,15 +159,11 @@ fn kept<'a>(before: &Value, generated: &Value, part: &str, keys: impl Iterator<I
 }
 
 fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {
-    let of = |object: &Value| {
-        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-        listed.cloned().unwrap_or_default()
-    };
-    let mut all = of(generated);
-    for finalizer in of(before) {
+    let mut all = finalizers_of(generated).to_vec();
+    for finalizer in finalizers_of(before) {
         let text = finalizer.as_str().unwrap_or_default();
-        if KEPT_FINALIZERS.iter().any(|kept| text.starts_with(kept)) && !all.contains(&finalizer) {
-            all.push(finalizer);
+        if KEPT_FINALIZERS.iter().any(|kept| text.starts_with(kept)) && !all.contains(finalizer) {
+            all.push(finalizer.clone());
         }
     }
     all
@@ -198,18 +175,41 @@ fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {
 fn with_defaults(mut application: Value) -> Value {
     if let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) {
         // The checks refuse a project that is not a string.
-        let unset = spec
-            .get("project")
-            .is_none_or(|project| project.is_null() || project == "");
-        if unset {
+        let project = spec.get("project");
+        if project.is_none_or(|project| project.is_null() || project == "") {
             spec.insert("project".to_owned(), "default".into());
         }
-        if spec
-            .get("syncPolicy")
-            .is_some_and(|policy| is_zero_value("syncPolicy", policy))
-        {
+        let policy = spec.get("syncPolicy");
+        if policy.is_some_and(|policy| is_zero_value("syncPolicy", policy)) {
             spec.remove("syncPolicy");
         }
     }
     application
+}
+
+/// Whether storing `after` in place of `before` changes nothing.
+fn is_unchanged(before: &Value, after: &Value, owner: &Owner) -> bool {
+    let part = |key: &str| after.get("metadata").and_then(|metadata| metadata.get(key));
+    let parts = ["labels", "annotations", "finalizers"];
+    specs_equal(before, after)
+        && before.get("operation") == after.get("operation")
+        && parts.iter().all(|key| metadata_equal(key, before, part(key)))
+        && owner.has_exact_reference(before)
+}
+
+/// Whether the stored object contains everything that is generated and checked: the spec is equal
+/// and no operation is started.
+fn contains_generated(stored: &Value, generated: &Value) -> bool {
+    let operation = generated.get("operation").filter(|operation| !operation.is_null());
+    let starts = operation.is_some_and(|operation| stored.get("operation") != Some(operation));
+    !starts && specs_equal(stored, generated)
+}
+
+fn specs_equal(before: &Value, after: &Value) -> bool {
+    fields_equal("spec", before.get("spec"), after.get("spec"))
+}
+
+fn metadata_equal(key: &str, before: &Value, after: Option<&Value>) -> bool {
+    let before = before.get("metadata").and_then(|metadata| metadata.get(key));
+    fields_equal(key, before, after)
 }

@@ -8,9 +8,8 @@ use serde_json::Value;
 use similar::{Algorithm, TextDiff};
 
 use super::{Action, PlannedChange};
-use tollgate_state::{ObjectName, write};
+use tollgate_state::write;
 
-/// Lines of context around a change.
 const CONTEXT: usize = 3;
 
 /// Members of `metadata` that users write.
@@ -32,39 +31,26 @@ const SHOWN: [(&str, Option<&[&str]>); 5] = [
     ("spec", None),
 ];
 
-/// The diff of a change; empty if nothing changes.
 pub(super) fn unified(change: &PlannedChange) -> String {
-    let text = |object: Option<&Value>| object.map(shown).unwrap_or_default();
+    let name = format!("{}/{}", change.name.namespace, change.name.name);
     let (before, after) = match change.action {
         Action::Keep => return String::new(),
-        Action::Create => return one_sided_diff('+', &change.name, &text(change.after.as_ref())),
-        Action::Update => (text(change.before.as_ref()), text(change.after.as_ref())),
-        Action::Delete => return one_sided_diff('-', &change.name, &text(change.before.as_ref())),
+        Action::Create => (None, change.after.as_ref()),
+        Action::Update => (change.before.as_ref(), change.after.as_ref()),
+        Action::Delete => (change.before.as_ref(), None),
     };
-    let name = format!("{}/{}", change.name.namespace, change.name.name);
+    let side = |object: Option<&Value>| match object {
+        Some(object) => (name.as_str(), shown(object)),
+        None => ("/dev/null", String::new()),
+    };
+    let ((before_name, before), (after_name, after)) = (side(before), side(after));
     let diff = TextDiff::configure()
         .algorithm(Algorithm::Myers)
         .diff_lines(before.as_str(), after.as_str());
     diff.unified_diff()
         .context_radius(CONTEXT)
-        .header(&name, &name)
+        .header(before_name, after_name)
         .to_string()
-}
-
-/// All lines of a created or deleted object, each with `sign`.
-fn one_sided_diff(sign: char, name: &ObjectName, text: &str) -> String {
-    let name = format!("{}/{}", name.namespace, name.name);
-    let lines = text.bytes().filter(|byte| *byte == b'\n').count();
-    let mut diff = match sign {
-        '+' => format!("--- /dev/null\n+++ {name}\n@@ -0,0 +1,{lines} @@\n"),
-        _ => format!("--- {name}\n+++ /dev/null\n@@ -1,{lines} +0,0 @@\n"),
-    };
-    diff.reserve(text.len().saturating_add(lines));
-    for line in text.split_inclusive('\n') {
-        diff.push(sign);
-        diff.push_str(line);
-    }
-    diff
 }
 
 fn shown(object: &Value) -> String {

@@ -14,7 +14,6 @@ use super::PlanProblem;
 use tollgate_state::write::equivalence::is_zero_significant;
 use tollgate_state::write::{merge, merge_patch};
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IgnoreRule {
     /// Name of the Application; empty for all Applications.
@@ -23,7 +22,6 @@ struct IgnoreRule {
     pointers: Vec<Vec<String>>,
 }
 
-/// The rules of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IgnoreRules(Vec<IgnoreRule>);
 
@@ -60,19 +58,22 @@ impl IgnoreRules {
         (Self(rules), problems)
     }
 
-    /// Whether any rule applies to this Application.
+    fn rules_of(&self, name: &str) -> impl Iterator<Item = &IgnoreRule> {
+        let rules = self.0.iter();
+        rules.filter(move |rule| rule.name.is_empty() || rule.name == name)
+    }
+
     pub(super) fn applies_to(&self, name: &str) -> bool {
-        self.0.iter().any(|rule| rule.name.is_empty() || rule.name == name)
+        self.rules_of(name).next().is_some()
     }
 
     /// `after`, with ignored fields as they are in `before`.
     pub(super) fn apply(&self, name: &str, before: &Value, after: Value) -> Value {
-        let rules = || self.0.iter().filter(|rule| rule.name.is_empty() || rule.name == name);
         if !self.applies_to(name) {
             return after;
         }
         let (mut stored, mut wanted) = (before.clone(), after);
-        for path in rules().flat_map(|rule| &rule.pointers) {
+        for path in self.rules_of(name).flat_map(|rule| &rule.pointers) {
             remove(&mut stored, path);
             remove(&mut wanted, path);
         }

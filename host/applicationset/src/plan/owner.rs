@@ -19,20 +19,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner for the stored `set` of this name.
+    /// The owner for the `set` of this name; null if that is not stored yet.
     pub fn of(name: &str, set: &Value) -> Self {
         let uid = set.pointer("/metadata/uid").and_then(Value::as_str);
         Self {
             name: name.to_owned(),
             uid: uid.filter(|uid| !uid.is_empty()).map(str::to_owned),
-        }
-    }
-
-    /// The owner for a set that is not stored yet.
-    pub(super) fn not_stored(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            uid: None,
         }
     }
 
@@ -54,11 +46,10 @@ impl Owner {
             .any(|reference| self.matches_uid(reference))
     }
 
-    /// Whether an Application has another owner too.
-    pub(super) fn has_others(&self, application: &Value) -> bool {
-        references(application)
-            .iter()
-            .any(|reference| !self.matches_reference(reference))
+    /// The references of an Application to other owners.
+    pub(super) fn others<'a>(&self, application: &'a Value) -> impl Iterator<Item = &'a Value> {
+        let all = references(application).iter();
+        all.filter(|reference| !self.matches_reference(reference))
     }
 
     fn matches_uid(&self, reference: &Value) -> bool {
@@ -116,22 +107,14 @@ pub fn with_owner_reference(application: Value, owner: &Owner) -> Value {
     if owner.has_exact_reference(&application) {
         return application;
     }
-    let mut all: Vec<Value> = references(&application)
-        .iter()
-        .filter(|reference| !owner.matches_reference(reference))
-        .cloned()
-        .collect();
+    let mut all: Vec<Value> = owner.others(&application).cloned().collect();
     all.push(owner.reference());
     with_references(application, all)
 }
 
 /// The Application without a reference to the set.
 pub fn without_owner_reference(application: &Value, owner: &Owner) -> Value {
-    let others = references(application)
-        .iter()
-        .filter(|reference| !owner.matches_reference(reference));
-    let others = others.cloned().collect();
-    with_references(application.clone(), others)
+    with_references(application.clone(), owner.others(application).cloned().collect())
 }
 
 fn with_references(mut application: Value, references: Vec<Value>) -> Value {

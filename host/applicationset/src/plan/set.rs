@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, put_or_remove};
+use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map, put_or_remove};
 use crate::transient_annotations;
 use tollgate_state::write::equivalence::EquivalenceRules;
 
@@ -69,15 +69,13 @@ pub fn upserted(stored: &Value, sent: &Value) -> Value {
     let Some(members) = object.as_object_mut() else {
         return sent.clone();
     };
-    members.insert(
-        "spec".to_owned(),
-        sent.get("spec").cloned().unwrap_or_else(|| json!({})),
-    );
+    let spec = sent.get("spec").cloned().unwrap_or_else(|| json!({}));
+    members.insert("spec".to_owned(), spec);
     let metadata = members.entry("metadata").or_insert_with(|| json!({}));
     if let Some(metadata) = metadata.as_object_mut() {
         for key in ["labels", "annotations"] {
-            let mut all = texts(stored, key);
-            all.extend(transient_annotations::without_transient(texts(sent, key)));
+            let mut all = metadata_map(stored, key);
+            all.extend(transient_annotations::without_transient(metadata_map(sent, key)));
             put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
         }
         let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
@@ -98,18 +96,15 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     let is_sent = version.is_some_and(|version| !version.is_empty());
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
-        let mut annotations = transient_annotations::without_transient(texts(sent, "annotations"));
-        annotations.extend(transient_annotations::only_transient(texts(stored, "annotations")));
+        let mut annotations = transient_annotations::without_transient(metadata_map(sent, "annotations"));
+        annotations.extend(transient_annotations::only_transient(metadata_map(
+            stored,
+            "annotations",
+        )));
         put_annotations(metadata, annotations);
-        for key in SERVER_SET_METADATA {
+        let version = (!is_sent).then_some("resourceVersion");
+        for key in SERVER_SET_METADATA.into_iter().chain(version) {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
-        }
-        if !is_sent {
-            put_or_remove(
-                metadata,
-                "resourceVersion",
-                stored.pointer("/metadata/resourceVersion").cloned(),
-            );
         }
     }
     object
@@ -121,11 +116,6 @@ fn put_annotations(metadata: &mut Map<String, Value>, annotations: Map<String, V
     put_or_remove(metadata, "annotations", annotations);
 }
 
-fn texts(object: &Value, key: &str) -> Map<String, Value> {
-    let members = object.get("metadata").and_then(|metadata| metadata.get(key));
-    members.and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
 /// Whether two sets have equal spec, labels, annotations and finalizers. The gateway's own
 /// annotation and those of controllers are ignored. A field that is absent on one side equals an
 /// empty one on the other.
@@ -133,18 +123,14 @@ fn texts(object: &Value, key: &str) -> Map<String, Value> {
 /// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
 pub fn is_equivalent(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
-        let mut all = transient_annotations::without_transient(texts(object, "annotations"));
+        let mut all = transient_annotations::without_transient(metadata_map(object, "annotations"));
         all.remove(PROJECTS_ANNOTATION);
         all
     };
-    let finalizers = |object: &Value| {
-        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-        listed.cloned().unwrap_or_default()
-    };
     SPEC.fields_equal("spec", stored.get("spec"), sent.get("spec"))
-        && texts(stored, "labels") == texts(sent, "labels")
+        && metadata_map(stored, "labels") == metadata_map(sent, "labels")
         && annotations(stored) == annotations(sent)
-        && finalizers(stored) == finalizers(sent)
+        && finalizers_of(stored) == finalizers_of(sent)
 }
 
 /// The change of the set itself, including the annotation with the projects of its Applications.
@@ -155,18 +141,15 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
     };
     if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("namespace".to_owned(), set.name.namespace.as_str().into());
-        let annotations = metadata.remove("annotations");
-        let mut annotations = match annotations {
+        let mut annotations = match metadata.remove("annotations") {
             Some(Value::Object(annotations)) => annotations,
             Some(_) | None => Map::new(),
         };
         put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
-        if !annotations.is_empty() {
-            metadata.insert("annotations".to_owned(), Value::Object(annotations));
-        }
+        put_annotations(metadata, annotations);
     }
     let is_kept = before.as_ref().is_some_and(|before| {
-        let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS_ANNOTATION).cloned();
+        let annotation = |object: &Value| metadata_map(object, "annotations").get(PROJECTS_ANNOTATION).cloned();
         is_equivalent(before, &after) && annotation(before) == annotation(&after)
     });
     let action = match (&before, is_kept) {
@@ -174,14 +157,8 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
         (Some(_), true) => Action::Keep,
         (Some(_), false) => Action::Update,
     };
-    PlannedChange {
-        name: set.name.clone(),
-        action,
-        before,
-        after: (action != Action::Keep).then_some(after),
-        held_back: None,
-        generated: None,
-    }
+    let after = (action != Action::Keep).then_some(after);
+    PlannedChange::new(set.name.clone(), action, before, after)
 }
 
 /// A new object must not carry fields that the store set on another one.
@@ -199,10 +176,8 @@ fn new_object(sent: &Value) -> Value {
         {
             metadata.remove(key);
         }
-        put_annotations(
-            metadata,
-            transient_annotations::without_transient(texts(sent, "annotations")),
-        );
+        let annotations = metadata_map(sent, "annotations");
+        put_annotations(metadata, transient_annotations::without_transient(annotations));
     }
     object
 }

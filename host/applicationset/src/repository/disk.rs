@@ -60,7 +60,6 @@ impl FetchDirectory {
     }
 }
 
-/// Removes folders whose process has ended.
 fn clear_left(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -76,7 +75,7 @@ fn clear_left(parent: &Path) {
     }
 }
 
-/// The disk space used in the folder, and its limit.
+/// The disk space used in the folder, and its limit, in bytes.
 #[derive(Debug)]
 pub(super) struct DiskQuota {
     used: AtomicU64,
@@ -91,71 +90,45 @@ impl DiskQuota {
         })
     }
 
-    /// Whether more bytes are used than allowed.
     pub(super) fn is_exceeded(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.allowed
     }
 }
 
-/// Reserved disk space, released when it is dropped.
+/// The folder of a fetch, removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct DiskReservation {
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
     quota: Arc<DiskQuota>,
-    bytes: u64,
+    /// The disk space it uses.
+    pub(super) bytes: u64,
 }
 
-impl DiskReservation {
-    pub(super) fn none(quota: &Arc<DiskQuota>) -> Self {
-        Self {
+impl Folder {
+    pub(super) fn make(parent: &Path, quota: &Arc<DiskQuota>) -> Result<Self, Error> {
+        let folder = tempfile::tempdir_in(parent).map_err(|error| disk_error(&error))?;
+        Ok(Self {
+            path: folder.keep(),
             quota: Arc::clone(quota),
             bytes: 0,
-        }
+        })
     }
 
-    /// Replaces the number of bytes counted so far.
-    pub(super) fn set(&mut self, bytes: u64) {
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
         self.quota.used.fetch_add(bytes, Ordering::Relaxed);
         self.quota.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for DiskReservation {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-/// The folder of a fetch, removed when it is dropped unless it is kept.
-#[derive(Debug)]
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    pub(super) fn make(parent: &Path) -> Result<Self, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let path = parent.join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
-        fs::create_dir(&path).map_err(|error| disk_error(&error))?;
-        Ok(Self(path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(super) fn keep(mut self) -> PathBuf {
-        std::mem::take(&mut self.0)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            let _ = fs::remove_dir_all(&self.0);
+        if let Err(error) = fs::remove_dir_all(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "what was fetched of a repository cannot be removed");
         }
+        self.set_bytes(0);
     }
 }
 
@@ -172,7 +145,6 @@ pub(super) fn bytes_below(folder: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// Converts an error of the file system, without its path.
 pub(super) fn disk_error(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull,
@@ -199,7 +171,7 @@ pub(super) fn library_disk_error(text: &str) -> Error {
 mod tests {
     use std::fs;
 
-    use super::{DiskQuota, DiskReservation, FetchDirectory, PREFIX, disk_error, library_disk_error};
+    use super::{DiskQuota, FetchDirectory, Folder, PREFIX, disk_error, library_disk_error};
     use crate::repository::Error;
 
     #[test]
@@ -225,15 +197,18 @@ mod tests {
     #[test]
     fn parts_are_counted_and_given_back() {
         let quota = DiskQuota::new(10);
-        let (mut one, mut other) = (DiskReservation::none(&quota), DiskReservation::none(&quota));
-        one.set(6);
-        other.set(4);
+        let parent = tempfile::tempdir().unwrap();
+        let make = || Folder::make(parent.path(), &quota).unwrap();
+        let (mut one, mut other) = (make(), make());
+        one.set_bytes(6);
+        other.set_bytes(4);
         assert!(!quota.is_exceeded());
-        other.set(5);
+        other.set_bytes(5);
         assert!(quota.is_exceeded());
+        let path = one.path.clone();
         drop(one);
-        assert!(!quota.is_exceeded());
-        assert_eq!(other.bytes(), 5);
+        assert!(!quota.is_exceeded() && !path.exists());
+        assert_eq!(other.bytes, 5);
     }
 
     #[test]

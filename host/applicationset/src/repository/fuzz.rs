@@ -10,22 +10,15 @@ use super::fetch::{greeting, references};
 use super::listing::choose;
 use super::location::Location;
 use super::spelling::{canonical, key, spellings};
+use crate::fuzz::target;
 use tollgate_core::glob::normalize_repository;
 use tollgate_fuzz::{Target, first_line, inputs, strings, text};
 
 pub(crate) mod objects;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target {
-        name: "repository_url",
-        run: repository_url,
-        seeds: urls,
-    },
-    Target {
-        name: "git_listing",
-        run: git_listing,
-        seeds: listings,
-    },
+    target("repository_url", repository_url, urls),
+    target("git_listing", git_listing, listings),
 ];
 
 fn urls() -> Vec<Vec<u8>> {

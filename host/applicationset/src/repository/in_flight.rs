@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::cache::Checkout;
+use super::location::Location;
 use super::permission::AllowedRepository;
 use super::{Error, MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
 
@@ -25,50 +26,28 @@ impl FetchKey {
     pub(super) fn new(permitted: &AllowedRepository, revision: &str) -> Self {
         Self {
             repository: permitted.fingerprint(),
-            host: permitted.location().host(),
+            host: match &permitted.location {
+                Location::Remote(url) => url.origin().ascii_serialization(),
+                Location::Local(_) => String::new(),
+            },
             revision: revision.to_owned(),
         }
     }
 }
 
-/// One fetch, and its outcome.
 #[derive(Debug)]
 pub(super) struct InFlightFetch {
-    started_at: Instant,
-    outcome: OnceLock<Result<Arc<Checkout>, Error>>,
+    pub(super) started_at: Instant,
+    pub(super) outcome: OnceLock<Result<Arc<Checkout>, Error>>,
 }
 
-impl InFlightFetch {
-    pub(super) fn started_at(&self) -> Instant {
-        self.started_at
-    }
-
-    pub(super) fn outcome(&self) -> Option<&Result<Arc<Checkout>, Error>> {
-        self.outcome.get()
-    }
-}
-
-/// All fetches in progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlightFetches {
-    by_key: HashMap<FetchKey, Arc<InFlightFetch>>,
-    started_count: u64,
+    pub(super) by_key: HashMap<FetchKey, Arc<InFlightFetch>>,
+    pub(super) started_count: u64,
 }
 
 impl InFlightFetches {
-    pub(super) fn of(&self, key: &FetchKey) -> Option<Arc<InFlightFetch>> {
-        self.by_key.get(key).cloned()
-    }
-
-    pub(super) fn running(&self) -> usize {
-        self.by_key.len()
-    }
-
-    pub(super) fn started_count(&self) -> u64 {
-        self.started_count
-    }
-
-    /// Whether one more may start.
     pub(super) fn has_capacity(&self, key: &FetchKey) -> bool {
         let same = |of: fn(&FetchKey, &FetchKey) -> bool| self.by_key.keys().filter(|other| of(other, key)).count();
         self.by_key.len() < MAX_FETCHES
@@ -77,13 +56,12 @@ impl InFlightFetches {
     }
 
     pub(super) fn begin(&mut self, key: &FetchKey) -> Arc<InFlightFetch> {
-        let in_flight_fetch = Arc::new(InFlightFetch {
+        self.started_count = self.started_count.saturating_add(1);
+        let fetch = self.by_key.entry(key.clone()).insert_entry(Arc::new(InFlightFetch {
             started_at: Instant::now(),
             outcome: OnceLock::new(),
-        });
-        self.by_key.insert(key.clone(), Arc::clone(&in_flight_fetch));
-        self.started_count = self.started_count.saturating_add(1);
-        in_flight_fetch
+        }));
+        Arc::clone(fetch.get())
     }
 
     pub(super) fn end(&mut self, key: &FetchKey, outcome: Result<Arc<Checkout>, Error>) {
@@ -142,6 +120,6 @@ mod tests {
         let error = super::Error::Disk { reason: String::new() };
         in_flight.end(&fetch_key(0, 0, 0), Err(error));
         assert!(in_flight.has_capacity(&fetch_key(99, 99, 0)));
-        assert_eq!(in_flight.running(), MAX_FETCHES - 1);
+        assert_eq!(in_flight.by_key.len(), MAX_FETCHES - 1);
     }
 }

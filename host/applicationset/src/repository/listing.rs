@@ -4,6 +4,8 @@
 //!
 //! Invariant: an ambiguous revision is an error.
 
+use std::collections::BTreeSet;
+
 use gix::ObjectId;
 use gix::bstr::{BString, ByteSlice};
 use gix::protocol::handshake::Ref;
@@ -11,25 +13,7 @@ use gix::protocol::ls_refs::RefPrefixes;
 
 use crate::template::{highest, is_range};
 
-/// Prefix of tags.
 pub(super) const TAGS: &str = "refs/tags/";
-
-/// The object to fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FetchTarget {
-    /// A commit, according to the list.
-    Commit(ObjectId),
-    /// An object of unknown type.
-    Object(ObjectId),
-}
-
-impl FetchTarget {
-    pub(super) fn id(self) -> ObjectId {
-        match self {
-            Self::Commit(id) | Self::Object(id) => id,
-        }
-    }
-}
 
 /// The names under which a revision is looked up, in order.
 ///
@@ -39,14 +23,10 @@ pub(super) fn names(revision: &str) -> Vec<String> {
     if revision == "HEAD" || revision.starts_with("refs/") {
         return vec![revision.to_owned()];
     }
-    let mut names: Vec<String> = ["refs/heads/", "refs/tags/"]
-        .iter()
+    // The last two are Argo CD's short names: `pull/1/head`, `remotes/origin/main`.
+    ["refs/heads/", TAGS, "refs/", "refs/remotes/"]
         .map(|prefix| format!("{prefix}{revision}"))
-        .collect();
-    // Argo CD's short names: `pull/1/head`, `remotes/origin/main`.
-    names.push(format!("refs/{revision}"));
-    names.push(format!("refs/remotes/{revision}"));
-    names
+        .into()
 }
 
 /// Whether the revision may be an abbreviated commit id.
@@ -70,55 +50,39 @@ pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
     Some(prefixes)
 }
 
-/// Resolves a revision by the list.
+/// Resolves a revision by the list, to a commit or tag.
 ///
 /// # Errors
 /// What to do, as the end of a sentence.
-pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<FetchTarget, &'static str> {
-    let known = refs.iter().filter_map(named);
-    let tags = known.filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
+pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<ObjectId, &'static str> {
+    // A tag counts as the commit it points to.
+    let commits = || {
+        let unpacked = refs.iter().map(Ref::unpack);
+        unpacked.filter_map(|(name, object, peeled)| Some((name, peeled.or(object)?.to_owned())))
+    };
+    let tags = commits().filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
     let revision = highest(revision, tags).unwrap_or(revision);
-    for name in names(revision) {
-        let found = refs
-            .iter()
-            .filter_map(named)
-            .find(|(known, _)| *known == name.as_bytes());
-        if let Some((_, id)) = found {
-            return Ok(FetchTarget::Commit(id));
+    for wanted in names(revision) {
+        if let Some((_, id)) = commits().find(|(name, _)| *name == wanted.as_str()) {
+            return Ok(id);
         }
     }
     if !is_short_commit(revision) {
         return Err("");
     }
     let wanted = revision.to_lowercase();
-    let begins = |id: &ObjectId| id.to_hex().to_string().starts_with(&wanted);
-    let mut fitting: Vec<ObjectId> = refs.iter().filter_map(named).map(|(_, id)| id).filter(begins).collect();
-    fitting.sort_unstable();
-    fitting.dedup();
-    match fitting.as_slice() {
-        [id] => Ok(FetchTarget::Commit(*id)),
-        [] => Err("; of commits that no branch or tag is at, give all 40 characters"),
-        _ => Err("; several begin so, give all 40 characters"),
-    }
-}
-
-/// A name in the list and the commit it points to.
-fn named(entry: &Ref) -> Option<(&[u8], ObjectId)> {
-    match entry {
-        Ref::Peeled {
-            full_ref_name, object, ..
-        }
-        | Ref::Direct { full_ref_name, object }
-        | Ref::Symbolic {
-            full_ref_name, object, ..
-        } => Some((full_ref_name.as_bytes(), *object)),
-        Ref::Unborn { .. } => None,
+    let ids = commits().map(|(_, id)| id);
+    let fitting: BTreeSet<ObjectId> = ids.filter(|id| id.to_string().starts_with(&wanted)).collect();
+    match fitting.first() {
+        Some(id) if fitting.len() == 1 => Ok(*id),
+        None => Err("; of commits that no branch or tag is at, give all 40 characters"),
+        Some(_) => Err("; several begin so, give all 40 characters"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FetchTarget, choose, is_short_commit, names};
+    use super::{choose, is_short_commit, names};
     use gix::ObjectId;
     use gix::protocol::handshake::Ref;
 
@@ -171,11 +135,7 @@ mod tests {
             ("ccccccc", C),
             ("CCCCCCC3", C),
         ] {
-            assert_eq!(
-                choose(&refs(), revision),
-                Ok(FetchTarget::Commit(id(hex))),
-                "{revision}"
-            );
+            assert_eq!(choose(&refs(), revision), Ok(id(hex)), "{revision}");
         }
     }
 
@@ -193,10 +153,10 @@ mod tests {
             direct("refs/tags/v1.10.0", C),
             direct("refs/tags/v2.0.0", A),
         ];
-        assert_eq!(choose(&refs, "1.x"), Ok(FetchTarget::Commit(id(C))));
-        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(FetchTarget::Commit(id(A))));
+        assert_eq!(choose(&refs, "1.x"), Ok(id(C)));
+        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(id(A)));
         // Without a tag in the range, the name is that of a branch.
-        assert_eq!(choose(&[branch()], "1.x"), Ok(FetchTarget::Commit(id(A))));
+        assert_eq!(choose(&[branch()], "1.x"), Ok(id(A)));
         assert_eq!(choose(&refs, "3.x"), Err(""));
     }
 

@@ -14,26 +14,21 @@ use super::permission::{AllowedRepository, local_permitted};
 use super::tree::{CommitTree, open_options};
 use crate::template::{highest, is_range};
 
-/// Opens a repository and resolves the revision in it.
 pub(super) fn open(
     permitted: &AllowedRepository,
     (path, patterns): (&Path, &[String]),
     revision: &str,
 ) -> Result<CommitTree, Error> {
-    let url = permitted.url();
-    let absent = || Error::Absent { url: url.to_owned() };
+    let url = &permitted.url;
+    let absent = || Error::Absent { url: url.clone() };
     let real = real(path).ok_or_else(absent)?;
     // A link below a listed path can lead elsewhere.
     let listed = real == path || local_permitted(patterns, &real.to_string_lossy());
     if !listed {
-        return Err(Error::NotListed { url: url.to_owned() });
+        return Err(Error::NotListed { url: url.clone() });
     }
     let repository = open_options().open(real).map_err(|_| absent())?.to_thread_local();
-    let commit = commit(&repository, revision).map_err(|hint| Error::Revision {
-        url: url.to_owned(),
-        revision: revision.to_owned(),
-        hint,
-    })?;
+    let commit = commit(&repository, revision).map_err(|hint| Error::revision(url, revision, hint))?;
     CommitTree::new(repository, commit, url)
 }
 
@@ -72,7 +67,6 @@ fn commit(repository: &gix::Repository, revision: &str) -> Result<ObjectId, &'st
     }
 }
 
-/// The tag that a range selects.
 fn tag_within(repository: &gix::Repository, range: &str) -> Option<String> {
     let references = repository.references().ok()?;
     let tags = references.prefixed(TAGS).ok()?;

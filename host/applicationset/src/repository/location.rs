@@ -10,7 +10,6 @@ use url::{Host, Url};
 
 use super::Error;
 
-/// Where a repository can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// `https://`, or `http://` on this machine.
@@ -22,55 +21,42 @@ pub(super) enum Location {
 impl Location {
     /// Parses a URL as git does.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
-        let refused = |reason| Error::Url {
+        read(text.trim()).map_err(|reason| Error::Url {
             url: shown(text),
             reason,
-        };
-        let trimmed = text.trim();
-        if trimmed.is_empty() {
-            return Err(refused("the URL is empty"));
-        }
-        if trimmed.len() > MAX_URL_BYTES {
-            return Err(refused("the URL has more than 2048 bytes"));
-        }
-        if trimmed.chars().any(|c| c.is_control() || c == '\\') {
-            return Err(refused("the URL has a backslash or a control character"));
-        }
-        if let Some(path) = trimmed.strip_prefix("file://").or_else(|| {
-            let local = trimmed.starts_with('/') && !trimmed.starts_with("//");
-            local.then_some(trimmed)
-        }) {
-            return local(path).map_err(refused);
-        }
-        match trimmed.split_once("://") {
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") => {
-                remote(trimmed).map_err(refused)
-            }
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("ssh") => Err(refused(NO_SSH)),
-            Some(_) => Err(refused("only `https://` is read")),
-            None if trimmed.contains(':') => Err(refused(NO_SSH)),
-            None => Err(refused("it is no URL; begin with `https://`")),
-        }
-    }
-
-    /// Host and port; empty for a local path.
-    pub(super) fn host(&self) -> String {
-        match self {
-            Self::Remote(url) => format!(
-                "{}:{}",
-                url.host_str().unwrap_or_default(),
-                url.port_or_known_default().unwrap_or_default()
-            ),
-            Self::Local(_) => String::new(),
-        }
+        })
     }
 }
 
-/// Maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
 const NO_SSH: &str =
     "the gateway does not read by ssh, which would start a program; use the repository's `https://` URL";
+
+fn read(text: &str) -> Result<Location, &'static str> {
+    if text.is_empty() {
+        return Err("the URL is empty");
+    }
+    if text.len() > MAX_URL_BYTES {
+        return Err("the URL has more than 2048 bytes");
+    }
+    if text.contains(|c: char| c.is_control() || c == '\\') {
+        return Err("the URL has a backslash or a control character");
+    }
+    let is_path = text.starts_with('/') && !text.starts_with("//");
+    if let Some(path) = text.strip_prefix("file://").or(is_path.then_some(text)) {
+        return local(path);
+    }
+    match text.split_once("://") {
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") => {
+            remote(text)
+        }
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("ssh") => Err(NO_SSH),
+        Some(_) => Err("only `https://` is read"),
+        None if text.contains(':') => Err(NO_SSH),
+        None => Err("it is no URL; begin with `https://`"),
+    }
+}
 
 fn local(path: &str) -> Result<Location, &'static str> {
     if !path.starts_with('/') {
@@ -105,10 +91,10 @@ fn remote(text: &str) -> Result<Location, &'static str> {
     if url.path().to_ascii_lowercase().contains("%2f") {
         return Err("the path has an encoded `/`");
     }
-    match url.scheme() {
-        "http" if !is_loopback(&url) => Err("`http://` is read of this machine only; use `https://`"),
-        _ => Ok(Location::Remote(url)),
+    if url.scheme() == "http" && !is_loopback(&url) {
+        return Err("`http://` is read of this machine only; use `https://`");
     }
+    Ok(Location::Remote(url))
 }
 
 fn is_loopback(url: &Url) -> bool {

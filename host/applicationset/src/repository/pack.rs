@@ -18,7 +18,6 @@ use gix::zlib::stream::inflate;
 use super::fetch_context::FetchContext;
 use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
-/// Size of the pack header, in bytes.
 const HEADER_BYTES: usize = 12;
 
 /// Maximum size of a delta's two sizes, in bytes.
@@ -41,7 +40,6 @@ struct PackObject {
     segment: Option<usize>,
 }
 
-/// The totals so far.
 #[derive(Debug, Default)]
 struct PackTotals {
     /// Sorted by offset, because a pack is read in order.
@@ -76,7 +74,7 @@ pub(super) fn unpack_memory(pack: &mut impl BufRead, context: &FetchContext) -> 
     let mut start = [0; HEADER_BYTES];
     pack.read_exact(&mut start).map_err(broken)?;
     let (_, objects) = header::decode(&start).map_err(|error| context.root_cause(&error))?;
-    bounded(context, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
+    Error::check_bound(&context.url, "objects", objects, MAX_OBJECTS)?;
     let mut totals = PackTotals::default();
     let mut state = Decompress::new();
     let mut offset = count(HEADER_BYTES);
@@ -104,46 +102,35 @@ impl PackTotals {
     ) -> Result<(), Error> {
         self.compressed = self.compressed.max(inflated.compressed);
         let size = entry.decompressed_size;
-        let node = match entry.header {
-            Header::Commit | Header::Tree | Header::Blob | Header::Tag => PackObject {
-                offset,
-                path: size,
-                depth: 0,
-                segment: None,
-            },
+        let (path, depth, segment) = match entry.header {
+            Header::Commit | Header::Tree | Header::Blob | Header::Tag => (size, 0, None),
             Header::OfsDelta { base_distance } => {
                 let base = Header::verified_base_pack_offset(offset, base_distance);
                 let base = base.and_then(|base| self.at(base));
                 let base = base.ok_or_else(|| context.protocol_error("a delta of its pack has no base"))?;
-                let result = self.result(size, inflated, context)?;
-                PackObject {
-                    offset,
-                    path: base.path.saturating_add(result),
-                    depth: base.depth.saturating_add(1),
-                    segment: base.segment,
-                }
+                let path = base.path.saturating_add(self.result(size, inflated, context)?);
+                (path, base.depth.saturating_add(1), base.segment)
             }
             Header::RefDelta { .. } => {
                 let result = self.result(size, inflated, context)?;
                 self.segments.push(0);
-                PackObject {
-                    offset,
-                    path: result,
-                    depth: 1,
-                    segment: Some(self.segments.len().saturating_sub(1)),
-                }
+                (result, 1, Some(self.segments.len().saturating_sub(1)))
             }
         };
-        let bounds = (u64::from(node.depth), u64::from(MAX_DELTA_DEPTH));
-        bounded(context, "deltas upon each other", bounds)?;
-        let longest = match node.segment {
+        Error::check_bound(&context.url, "deltas upon each other", depth, MAX_DELTA_DEPTH)?;
+        let longest = match segment {
             None => Some(&mut self.path),
             Some(number) => self.segments.get_mut(number),
         };
         if let Some(longest) = longest {
-            *longest = node.path.max(*longest);
+            *longest = path.max(*longest);
         }
-        self.nodes.push(node);
+        self.nodes.push(PackObject {
+            offset,
+            path,
+            depth,
+            segment,
+        });
         Ok(())
     }
 
@@ -200,36 +187,17 @@ fn inflate(pack: &mut impl BufRead, state: &mut Decompress, size: u64) -> io::Re
 ///
 /// Source: gitformat-pack(5), "Size encoding".
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0_u64;
-    for (index, byte) in bytes.iter().enumerate() {
-        let shift = u32::try_from(index).ok()?.checked_mul(7)?;
-        let bits = u64::from(byte & 0x7f);
-        let shifted = bits.checked_shl(shift)?;
-        if shifted >> shift != bits {
-            return None;
-        }
-        value |= shifted;
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(index.checked_add(1)?..)?));
-        }
-    }
-    None
+    // Seven bits each; more do not fit into the number.
+    const MAX_BYTES: usize = 10;
+    let last = bytes.iter().take(MAX_BYTES).position(|byte| byte & 0x80 == 0)?;
+    let (digits, rest) = bytes.split_at_checked(last.saturating_add(1))?;
+    let mut digits = digits.iter().rev().map(|byte| u64::from(byte & 0x7f));
+    let value = digits.try_fold(0_u64, |value, digit| value.checked_mul(0x80)?.checked_add(digit))?;
+    Some((value, rest))
 }
 
 fn object_bounded(context: &FetchContext, size: u64) -> Result<(), Error> {
-    bounded(context, "bytes of one object, unpacked,", (size, MAX_UNPACKED_BYTES))
-}
-
-fn bounded(context: &FetchContext, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
-    if observed <= allowed {
-        return Ok(());
-    }
-    Err(Error::TooLarge {
-        url: context.url().to_owned(),
-        what,
-        observed,
-        allowed,
-    })
+    Error::check_bound(&context.url, "bytes of one object, unpacked,", size, MAX_UNPACKED_BYTES)
 }
 
 fn count(number: usize) -> u64 {

@@ -7,6 +7,7 @@
 //! Security: credentials of one host are never used at another. A local path needs a pattern that
 //! is a path itself, so that `*` does not open the gateway's own disk.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use secrecy::ExposeSecret;
@@ -24,10 +25,12 @@ pub struct AllowedRepository {
     rbac_object: String,
     alternative_objects: Vec<String>,
     urls: Vec<String>,
-    url: String,
-    location: Location,
-    secret: Option<Arc<Repository>>,
-    allows_special_address: bool,
+    /// As requested, without a user.
+    pub(super) url: String,
+    pub(super) location: Location,
+    pub(super) secret: Option<Arc<Repository>>,
+    /// Whether the host is a special address, or `localhost`, that an entry names.
+    pub(super) allows_special_address: bool,
 }
 
 impl AllowedRepository {
@@ -52,71 +55,42 @@ impl AllowedRepository {
         &self.urls
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    pub(super) fn location(&self) -> &Location {
-        &self.location
-    }
-
-    pub(super) fn secret(&self) -> Option<&Repository> {
-        self.secret.as_deref()
-    }
-
-    /// Whether the host is a special address, or `localhost`, that an entry names.
-    pub(super) fn allows_special_address(&self) -> bool {
-        self.allows_special_address
-    }
-
     /// A key that differs for different credentials: content that a withdrawn Secret gave access
     /// to is not shown without it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let mut part = |text: &str| {
-            hash.update(text.len().to_le_bytes());
-            hash.update(text);
-        };
-        part(&self.url);
+        let mut parts = vec![self.url.as_str()];
         if let Some(secret) = &self.secret {
-            part(&secret.secret);
+            parts.push(&secret.secret);
             match &secret.auth {
-                RepositoryAuth::Anonymous => part("anonymous"),
-                RepositoryAuth::Unusable { reason } => part(reason),
-                RepositoryAuth::Bearer(token) => {
-                    part("bearer");
-                    part(token.expose_secret());
-                }
+                RepositoryAuth::Anonymous => parts.push("anonymous"),
+                RepositoryAuth::Unusable { reason } => parts.push(reason),
+                RepositoryAuth::Bearer(token) => parts.extend(["bearer", token.expose_secret()]),
                 RepositoryAuth::Basic { username, password } => {
-                    part("basic");
-                    part(username.expose_secret());
-                    part(password.expose_secret());
+                    parts.extend(["basic", username.expose_secret(), password.expose_secret()]);
                 }
             }
-            part(match secret.verification {
+            parts.push(match secret.verification {
                 TlsVerification::On => "verified",
                 TlsVerification::Off => "insecure",
             });
             if let Some((chain, key)) = &secret.client_certificate {
-                part(chain.expose_secret());
-                part(key.expose_secret());
+                parts.extend([chain.expose_secret(), key.expose_secret()]);
             }
+        }
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
         }
         hash.finalize().into()
     }
 }
 
-/// Decides whether and how the gateway may read `url` for a set of `project` (empty if that is
-/// templated).
-///
-/// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
-///
-/// # Errors
-/// [`Error::Url`], [`Error::NotListed`], [`Error::Address`]; each says what to do.
+/// See [`super::allowed_repository`].
 ///
 /// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no project) and
 /// `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/` and never within a host.
-pub fn allowed_repository(
+pub(super) fn allowed_repository(
     resources: &Resources,
     patterns: &[String],
     (project, url): (&str, &str),
@@ -124,8 +98,9 @@ pub fn allowed_repository(
     let location = Location::parse(url)?;
     // SECURITY: not shortened, because rules and the cache depend on it.
     let shown = without_user(url);
-    let Location::Remote(parsed) = &location else {
-        return local(location, patterns, shown);
+    let parsed = match &location {
+        Location::Remote(parsed) => parsed,
+        Location::Local(path) => return local(&location, path, patterns, shown),
     };
     // SECURITY: another spelling must not bypass a pattern with `!`.
     let spellings = spelling::spellings(&location);
@@ -143,33 +118,22 @@ pub fn allowed_repository(
         let hint = "; list that host by name under `applicationSets.repositories` if it is meant";
         return Err(Error::Address { url: shown, what, hint });
     }
-    let rbac_object = match &declared {
-        Some(secret) if secret.project.is_empty() => secret.url.clone(),
-        Some(secret) => format!("{}/{}", secret.project, secret.url),
-        None => shown.clone(),
-    };
-    let declared_project = declared
-        .as_ref()
-        .map(|secret| &secret.project)
-        .filter(|project| !project.is_empty())
-        .cloned();
+    let prefix = declared.as_deref().map_or_else(String::new, project_prefix);
+    let declared_url = declared.as_ref().map_or(&shown, |secret| &secret.url);
+    let rbac_object = format!("{prefix}{declared_url}");
     let secret = match declared {
-        Some(secret) if !has_no_credentials(&secret) => Some(secret),
-        Some(secret) => {
-            Some(credentials(resources, parsed).map_or(secret.clone(), |creds| with_credentials(&secret, &creds)))
+        Some(secret) if has_no_credentials(&secret) => {
+            let creds = credentials(resources, parsed);
+            Some(creds.map_or_else(|| Arc::clone(&secret), |creds| with_credentials(&secret, &creds)))
         }
+        Some(secret) => Some(secret),
         None => credentials(resources, parsed),
     };
-    let prefix = match &declared_project {
-        Some(project) => format!("{project}/"),
-        None => String::new(),
-    };
-    let equal = equal(resources, project, url);
-    let alternative_objects = spellings
+    let spelled = spellings
         .iter()
         .chain([&shown])
         .map(|spelling| format!("{prefix}{spelling}"));
-    let alternative_objects = others(&rbac_object, equal.into_iter().chain(alternative_objects));
+    let alternative_objects = others(&rbac_object, equal(resources, project, url).chain(spelled));
     Ok(AllowedRepository {
         rbac_object,
         alternative_objects,
@@ -182,20 +146,24 @@ pub fn allowed_repository(
     })
 }
 
-fn local(location: Location, patterns: &[String], shown: String) -> Result<AllowedRepository, Error> {
-    let Location::Local(path) = &location else {
-        return Err(Error::NotListed { url: shown });
-    };
-    let text = path.to_string_lossy();
-    if !local_permitted(patterns, &text) {
+/// What the RBAC object of a Secret has in front of the URL.
+fn project_prefix(secret: &Repository) -> String {
+    match secret.project.as_str() {
+        "" => String::new(),
+        project => format!("{project}/"),
+    }
+}
+
+fn local(location: &Location, path: &Path, patterns: &[String], shown: String) -> Result<AllowedRepository, Error> {
+    if !local_permitted(patterns, &path.to_string_lossy()) {
         return Err(Error::NotListed { url: shown });
     }
     Ok(AllowedRepository {
         rbac_object: shown.clone(),
-        alternative_objects: others(&shown, spelling::spellings(&location)),
-        urls: urls(&shown, &location),
+        alternative_objects: others(&shown, spelling::spellings(location)),
+        urls: urls(&shown, location),
         url: shown,
-        location,
+        location: location.clone(),
         secret: None,
         allows_special_address: false,
     })
@@ -257,40 +225,30 @@ fn urls(shown: &str, location: &Location) -> Vec<String> {
 
 /// The RBAC objects of Secrets for this repository, both the project's and those of no project,
 /// whatever the spelling of their URLs.
-fn equal(resources: &Resources, project: &str, url: &str) -> Vec<String> {
+fn equal(resources: &Resources, project: &str, url: &str) -> impl Iterator<Item = String> {
     let (wanted, key) = (normalize_repository(url), spelling::key(url));
-    let all = resources.repositories.values();
-    let usable = all.filter(|secret| secret.kind == RepositoryKind::Repository);
-    let usable = usable.filter(|secret| secret.project.is_empty() || secret.project == project);
-    let equal = usable.filter(|secret| {
+    let equal = usable(resources, project).filter(move |secret| {
         let same = key.is_some() && spelling::key(&secret.url) == key;
         same || normalize_repository(&secret.url) == wanted
     });
-    let objects = equal.map(|secret| match secret.project.as_str() {
-        "" => secret.url.clone(),
-        project => format!("{project}/{}", secret.url),
-    });
-    objects.collect()
+    equal.map(|secret| format!("{}{}", project_prefix(secret), secret.url))
 }
 
+/// The Secrets of repositories that are the project's or of no project.
+fn usable<'r>(resources: &'r Resources, project: &str) -> impl Iterator<Item = &'r Arc<Repository>> {
+    let all = resources.repositories.values();
+    let usable = all.filter(|secret| secret.kind == RepositoryKind::Repository);
+    usable.filter(move |secret| secret.project.is_empty() || secret.project == project)
+}
+
+/// The project's own Secret of the repository, else the first one of no project.
 fn declared(resources: &Resources, project: &str, url: &str) -> Option<Arc<Repository>> {
     let wanted = normalize_repository(url);
-    let mut shared = None;
-    for secret in resources.repositories.values() {
-        if secret.kind != RepositoryKind::Repository || normalize_repository(&secret.url) != wanted {
-            continue;
-        }
-        if !secret.project.is_empty() && secret.project == project {
-            return Some(Arc::clone(secret));
-        }
-        if secret.project.is_empty() && shared.is_none() {
-            shared = Some(Arc::clone(secret));
-        }
-    }
-    shared
+    let fitting = || usable(resources, project).filter(|secret| normalize_repository(&secret.url) == wanted);
+    let own = fitting().find(|secret| !secret.project.is_empty());
+    own.or_else(|| fitting().next()).cloned()
 }
 
-/// Whether the Secret contains no credentials.
 fn has_no_credentials(secret: &Repository) -> bool {
     matches!(secret.auth, RepositoryAuth::Anonymous) && secret.client_certificate.is_none()
 }
@@ -331,17 +289,13 @@ fn has_host(entry: &str, url: &Url) -> bool {
         return false;
     };
     let authority = rest.split('/').next().unwrap_or_default();
-    let (host, port) = (url.host_str().unwrap_or_default(), url.port());
-    let written = match port {
+    let host = url.host_str().unwrap_or_default();
+    let written = match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
-    scheme.eq_ignore_ascii_case(url.scheme()) && (authority.eq_ignore_ascii_case(&written) || any_port(authority, host))
-}
-
-/// `127.0.0.1:*`.
-fn any_port(authority: &str, host: &str) -> bool {
-    authority
-        .strip_suffix(":*")
-        .is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+    // `127.0.0.1:*`.
+    let any_port = format!("{host}:*");
+    let is_host = authority.eq_ignore_ascii_case(&written) || authority.eq_ignore_ascii_case(&any_port);
+    is_host && scheme.eq_ignore_ascii_case(url.scheme())
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::cache::{Cache, Checkout};
@@ -24,8 +25,8 @@ use crate::{Exceeded, GenerationBudget, GitTree, Repositories};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
-/// How often a waiting request checks whether its client still waits. The fetch itself goes on
-/// without it.
+/// How often a waiting request checks whether its client still waits, without which the fetch
+/// itself goes on, and a fetch whether there is memory to unpack it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The repositories of all requests: what was fetched, and what is being fetched. There is one
@@ -38,23 +39,19 @@ pub struct RepositoryStore {
 /// What the store shares with the threads of its fetches.
 pub(super) struct StoreInner {
     pub(super) limits: GitLimits,
-    /// How long a commit is kept that nobody requests.
     unused_ttl: Duration,
-    /// Private to this user.
     pub(super) fetch_directory: FetchDirectory,
-    /// The disk space in it.
     pub(super) quota: Arc<DiskQuota>,
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
+    /// A permit for each byte of memory that fetches may use for unpacking.
+    unpacking: Semaphore,
 }
 
-/// The current state, behind a lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) cache: Cache,
     pub(super) in_flight: InFlightFetches,
-    /// Memory that fetches use for unpacking, in bytes.
-    unpacking: u64,
 }
 
 impl StoreInner {
@@ -62,69 +59,42 @@ impl StoreInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wake(&self) {
-        self.changed.notify_all();
-    }
-
     /// Removes a cached commit to free disk space. Returns whether there was one.
     pub(super) fn evict(&self) -> bool {
+        // Dropped outside the lock.
         let evicted = self.state().cache.evict();
         evicted.is_some()
     }
 
     /// Removes all cached commits that nobody reads. Returns whether there were any.
     pub(super) fn evict_all(&self) -> bool {
-        std::iter::repeat_with(|| self.evict())
-            .take_while(|evicted| *evicted)
-            .count()
-            > 0
-    }
-
-    /// Waits until there is memory to unpack `needed` bytes at once.
-    pub(super) fn reserve_unpacking(
-        &self,
-        needed: u64,
-        context: &FetchContext,
-    ) -> Result<UnpackReservation<'_>, Error> {
-        if needed > MAX_UNPACKING_BYTES {
-            return Err(Error::TooLarge {
-                url: context.url().to_owned(),
-                what: "bytes to unpack it in",
-                observed: needed,
-                allowed: MAX_UNPACKING_BYTES,
-            });
+        let mut evicted = false;
+        while self.evict() {
+            evicted = true;
         }
-        let mut state = self.state();
-        while state.unpacking.saturating_add(needed) > MAX_UNPACKING_BYTES {
-            if context.is_over() || Instant::now() >= context.deadline() {
-                return Err(context.timeout_error());
-            }
-            state = self.wait(state, context.deadline());
-        }
-        state.unpacking = state.unpacking.saturating_add(needed);
-        Ok(UnpackReservation { shared: self, needed })
+        evicted
     }
 
     /// Waits for a change, for at most one [`POLL_INTERVAL`].
-    pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.changed.wait_timeout(state, left.min(POLL_INTERVAL));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
-}
 
-/// Memory that a fetch uses for unpacking, released when it is dropped.
-pub(super) struct UnpackReservation<'s> {
-    shared: &'s StoreInner,
-    needed: u64,
-}
-
-impl Drop for UnpackReservation<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.unpacking = state.unpacking.saturating_sub(self.needed);
-        drop(state);
-        self.shared.wake();
+    /// Waits until there is memory to unpack `needed` bytes at once.
+    pub(super) fn reserve_unpacking(&self, needed: u64, context: &FetchContext) -> Result<SemaphorePermit<'_>, Error> {
+        Error::check_bound(&context.url, "bytes to unpack it in", needed, MAX_UNPACKING_BYTES)?;
+        let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+        loop {
+            if let Ok(reserved) = self.unpacking.try_acquire_many(needed) {
+                return Ok(reserved);
+            }
+            if context.is_over() {
+                return Err(context.timeout_error());
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 }
 
@@ -151,8 +121,8 @@ impl RepositoryStore {
     /// - `patterns`: `applicationSets.repositories`.
     ///
     /// # Errors
-    /// [`Error::Disk`], [`Error::DiskFull`]: the folder cannot be written to.
-    pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, Error> {
+    /// The folder cannot be written to.
+    pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, InputError> {
         Self::with_cache(limits, &GitCache::default(), patterns)
     }
 
@@ -160,7 +130,7 @@ impl RepositoryStore {
     ///
     /// # Errors
     /// As [`RepositoryStore::new`].
-    pub fn with_cache(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, Error> {
+    pub fn with_cache(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, InputError> {
         let parent = cache.directory.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             patterns: patterns.to_vec(),
@@ -171,6 +141,7 @@ impl RepositoryStore {
                 quota: DiskQuota::new(cache.bytes),
                 state: Mutex::default(),
                 changed: Condvar::new(),
+                unpacking: Semaphore::new(usize::try_from(MAX_UNPACKING_BYTES).unwrap_or(Semaphore::MAX_PERMITS)),
             }),
         })
     }
@@ -186,19 +157,6 @@ impl RepositoryStore {
         }
     }
 
-    /// Decides whether the gateway may read `url` for a set of `project`, without contacting the
-    /// repository. See [`allowed_repository`].
-    ///
-    /// # Errors
-    /// As [`allowed_repository`].
-    pub fn allowed_repository(
-        &self,
-        resources: &Resources,
-        (project, url): (&str, &str),
-    ) -> Result<AllowedRepository, Error> {
-        allowed_repository(resources, &self.patterns, (project, url))
-    }
-
     /// The private folder of fetched repositories.
     pub fn folder(&self) -> &Path {
         self.shared.fetch_directory.path()
@@ -206,7 +164,7 @@ impl RepositoryStore {
 
     /// Number of fetches started since the process started.
     pub fn fetches(&self) -> u64 {
-        self.shared.state().in_flight.started_count()
+        self.shared.state().in_flight.started_count
     }
 
     fn open(
@@ -221,19 +179,13 @@ impl RepositoryStore {
         };
         // The revision is cached, and repeated in messages.
         if revision.len() > MAX_PATH_BYTES {
-            return Err(Error::Revision {
-                url: permitted.url().to_owned(),
-                revision: sanitized(revision),
-                hint: "; it is longer than any name",
-            });
+            let hint = "; it is longer than any name";
+            return Err(Error::revision(&permitted.url, &sanitized(revision), hint));
         }
-        match permitted.location() {
-            Location::Local(path) => local::open(permitted, (path, &self.patterns), revision),
-            Location::Remote(_) => {
-                let checkout = self.fetched(permitted, revision, budget)?;
-                checkout.tree(permitted.url())
-            }
+        if let Location::Local(path) = &permitted.location {
+            return local::open(permitted, (path, &self.patterns), revision);
         }
+        CommitTree::of(self.fetched(permitted, revision, budget)?, &permitted.url)
     }
 
     /// The checkout of a revision; waits for a fetch if necessary.
@@ -244,16 +196,14 @@ impl RepositoryStore {
         budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
         let key = FetchKey::new(permitted, revision);
-        let now = Instant::now();
-        let old = self.shared.state().cache.expire(now, self.shared.unused_ttl);
+        let old = self.shared.state().cache.expire(self.shared.unused_ttl);
         drop(old);
-        let max_age = (now, self.shared.limits.revision_ttl);
-        if let Some(known) = self.shared.state().cache.lookup(&key, max_age) {
+        if let Some(known) = self.shared.state().cache.lookup(&key, self.shared.limits.revision_ttl) {
             return known;
         }
         let waited = budget.release_while(|| self.waited(permitted, key, budget));
         waited.unwrap_or_else(|_| {
-            let url = permitted.url().to_owned();
+            let url = permitted.url.clone();
             let allowed = budget.limits().time;
             Err(Error::Time { url, allowed })
         })
@@ -268,50 +218,42 @@ impl RepositoryStore {
         budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
-        loop {
-            check_not_cancelled(permitted.url(), budget)?;
-            let now = Instant::now();
+        let fetch = loop {
+            check_not_cancelled(&permitted.url, budget)?;
             // Another request's fetch may have ended meanwhile.
-            if let Some(known) = state.cache.lookup(&key, (now, self.shared.limits.revision_ttl)) {
+            if let Some(known) = state.cache.lookup(&key, self.shared.limits.revision_ttl) {
                 return known;
             }
-            if let Some(in_flight_fetch) = state.in_flight.of(&key) {
-                return self.join(state, (&in_flight_fetch, permitted.url()), budget);
+            if let Some(fetch) = state.in_flight.by_key.get(&key) {
+                break Arc::clone(fetch);
             }
             if state.in_flight.has_capacity(&key) {
-                let in_flight_fetch = state.in_flight.begin(&key);
+                let fetch = state.in_flight.begin(&key);
                 // Ending a fetch takes the lock, and the fetch may end at once.
                 drop(state);
-                fetch::begin(&self.shared, (key, permitted.clone()), &in_flight_fetch);
-                return self.join(self.shared.state(), (&in_flight_fetch, permitted.url()), budget);
+                fetch::begin(&self.shared, (key, permitted.clone()), &fetch);
+                state = self.shared.state();
+                break fetch;
             }
-            if now >= budget.deadline() {
-                let running = state.in_flight.running();
-                let url = permitted.url().to_owned();
+            if Instant::now() >= budget.deadline() {
+                let running = state.in_flight.by_key.len();
+                let url = permitted.url.clone();
                 return Err(Error::Busy { url, running });
             }
             state = self.shared.wait(state, budget.deadline());
-        }
-    }
-
-    fn join<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, State>,
-        (in_flight_fetch, url): (&super::in_flight::InFlightFetch, &str),
-        budget: &GenerationBudget,
-    ) -> Result<Arc<Checkout>, Error> {
+        };
         // A fetch ends by itself. The wait lasts a little longer, so that the caller gets the
         // fetch's own, more precise error.
-        let gives_up = in_flight_fetch.started_at() + self.shared.limits.time + fetch::GRACE;
+        let gives_up = fetch.started_at + self.shared.limits.time + fetch::GRACE;
         let until = gives_up.min(budget.deadline());
         loop {
-            if let Some(outcome) = in_flight_fetch.outcome() {
+            if let Some(outcome) = fetch.outcome.get() {
                 return outcome.clone();
             }
-            check_not_cancelled(url, budget)?;
+            check_not_cancelled(&permitted.url, budget)?;
             if Instant::now() >= until {
                 let allowed = self.shared.limits.time.min(budget.limits().time);
-                let url = url.to_owned();
+                let url = permitted.url.clone();
                 return Err(Error::Time { url, allowed });
             }
             state = self.shared.wait(state, until);
@@ -337,7 +279,7 @@ impl fmt::Debug for RepositoryReader<'_> {
 
 impl Repositories for RepositoryReader<'_> {
     fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
-        let permitted = self.store.allowed_repository(self.resources, (self.project, url))?;
+        let permitted = allowed_repository(self.resources, &self.store.patterns, (self.project, url))?;
         Ok(Box::new(self.store.open(&permitted, revision, budget)?))
     }
 }
@@ -380,7 +322,7 @@ mod tests {
                 .state()
                 .in_flight
                 .end(&fetch_key(), Err(Error::Absent { url }));
-            store.shared.wake();
+            store.shared.changed.notify_all();
         };
         (store, end as fn(&RepositoryStore))
     }
@@ -432,7 +374,7 @@ mod tests {
 
     /// Waits until another request has joined the fetch.
     fn until_joined(store: &RepositoryStore) {
-        while Arc::strong_count(&store.shared.state().in_flight.of(&fetch_key()).unwrap()) < 3 {
+        while Arc::strong_count(&store.shared.state().in_flight.by_key[&fetch_key()]) < 2 {
             std::thread::yield_now();
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::location::{Location, shown};
-use super::{AllowedRepository, Error, address, allowed_repository};
+use super::permission::allowed_repository;
+use super::{AllowedRepository, Error, address};
 use tollgate_core::diagnostic::Location as Place;
 use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
@@ -47,7 +48,7 @@ fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -
 }
 
 fn token(permitted: &AllowedRepository) -> &str {
-    match permitted.secret().map(|secret| &secret.auth) {
+    match permitted.secret.as_ref().map(|secret| &secret.auth) {
         Some(RepositoryAuth::Bearer(token)) => token.expose_secret(),
         _ => "",
     }

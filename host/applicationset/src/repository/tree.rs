@@ -9,7 +9,9 @@
 //!
 //! Security: a link never leads out of the tree or into a listing, and no path contains `..`.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,11 +28,8 @@ use crate::inputs::InputError;
 use crate::{GenerationBudget, GitTree, RepositoryFile};
 
 mod links;
-mod read_counter;
 #[cfg(test)]
 mod tests;
-
-use read_counter::ReadCounter;
 
 /// Memory that a path takes in addition to its characters, in bytes.
 const PATH_BYTES: u64 = 48;
@@ -41,7 +40,6 @@ pub(super) fn open_options() -> gix::open::Options {
     gix::open::Options::isolated().config_overrides([format!("gitoxide.objects.allocLimit={MAX_OBJECT_BYTES}")])
 }
 
-/// The tree of one commit.
 pub(super) struct CommitTree {
     // Dropped before what holds its folder.
     repository: gix::Repository,
@@ -58,7 +56,6 @@ impl fmt::Debug for CommitTree {
     }
 }
 
-/// An entry of a directory.
 struct TreeEntry {
     name: String,
     kind: EntryKind,
@@ -83,12 +80,13 @@ impl CommitTree {
         })
     }
 
-    /// Holds the checkout's folder while the tree is in use.
-    pub(super) fn keeping(self, checkout: Arc<Checkout>) -> Self {
-        Self {
+    /// The tree of a checkout, whose folder stays while the tree is in use.
+    pub(super) fn of(checkout: Arc<Checkout>, url: &str) -> Result<Self, Error> {
+        let tree = Self::new(checkout.repository.to_thread_local(), checkout.commit, url)?;
+        Ok(Self {
             checkout: Some(checkout),
-            ..self
-        }
+            ..tree
+        })
     }
 
     fn wrong(&self, path: &str, what: &'static str) -> Error {
@@ -99,22 +97,20 @@ impl CommitTree {
         }
     }
 
-    fn too_large(&self, what: &'static str, (observed, allowed): (u64, u64)) -> Error {
-        Error::TooLarge {
-            url: self.url.clone(),
-            what,
-            observed,
-            allowed,
-        }
+    fn check_bound(
+        &self,
+        what: &'static str,
+        observed: impl TryInto<u64>,
+        allowed: impl TryInto<u64>,
+    ) -> Result<(), Error> {
+        Error::check_bound(&self.url, what, observed, allowed)
     }
 
     /// The entries of a directory, sorted by name.
     fn entries(&self, id: ObjectId, path: &str, counter: &mut ReadCounter<'_>) -> Result<Vec<TreeEntry>, Error> {
         let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
         counter.bytes = counter.bytes.saturating_add(count(data.len()));
-        if counter.bytes > MAX_LISTED_BYTES {
-            return Err(self.too_large("bytes of directories", (counter.bytes, MAX_LISTED_BYTES)));
-        }
+        self.check_bound("bytes of directories", counter.bytes, MAX_LISTED_BYTES)?;
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, self.repository.object_hash()) {
             let entry = entry.map_err(|_| self.wrong(path, "is a directory that cannot be read"))?;
@@ -128,9 +124,7 @@ impl CommitTree {
                 id: entry.oid.to_owned(),
             });
             counter.entries = counter.entries.saturating_add(1);
-            if counter.entries > MAX_ENTRIES {
-                return Err(self.too_large("entries", (count(counter.entries), count(MAX_ENTRIES))));
-            }
+            self.check_bound("entries", counter.entries, MAX_ENTRIES)?;
         }
         // Git sorts `a-b` before what is in `a`; a walk visits `a` first.
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -144,20 +138,18 @@ impl CommitTree {
         let Some(header) = header else {
             return Err(self.wrong(path, "is larger than what is fetched, or missing"));
         };
-        if header.size() > allowed {
-            return Err(self.too_large("bytes", (header.size(), allowed)));
-        }
+        self.check_bound("bytes", header.size(), allowed)?;
         let object = self.repository.find_object(id);
         let object = object.map_err(|_| self.wrong(path, "cannot be read"))?;
         Ok(object.detach().data)
     }
 
-    /// Visits every entry, each directory before its content. `visit` says whether to enter a
-    /// directory.
+    /// Visits every entry, each directory before its content.
     fn walk(
         &self,
         counter: &mut ReadCounter<'_>,
-        visit: &mut dyn FnMut(&str, &TreeEntry) -> Result<Descend, InputError>,
+        hidden: HiddenDirectories,
+        visit: &mut dyn FnMut(&str, &TreeEntry) -> Result<(), InputError>,
     ) -> Result<(), InputError> {
         let mut open = vec![(String::new(), self.entries(self.root, "", counter)?.into_iter())];
         while let Some((parent, entries)) = open.last_mut() {
@@ -165,52 +157,75 @@ impl CommitTree {
                 open.pop();
                 continue;
             };
-            counter.step()?;
+            counter.check_deadline()?;
             let path = joined(parent, &entry.name);
-            if path.len() > MAX_PATH_BYTES {
-                return Err(self
-                    .too_large("bytes of a path", (count(path.len()), count(MAX_PATH_BYTES)))
-                    .into());
+            self.check_bound("bytes of a path", path.len(), MAX_PATH_BYTES)?;
+            let is_directory = matches!(entry.kind, EntryKind::Tree | EntryKind::Commit);
+            if hidden == HiddenDirectories::Skipped && is_directory && entry.name.starts_with('.') {
+                continue;
             }
-            let into = visit(&path, &entry)?;
-            if into == Descend::Yes && entry.kind == EntryKind::Tree {
-                if open.len() >= MAX_DEPTH {
-                    let observed = count(open.len()).saturating_add(1);
-                    return Err(self
-                        .too_large("directories within each other", (observed, count(MAX_DEPTH)))
-                        .into());
-                }
-                counter.check_deadline()?;
+            visit(&path, &entry)?;
+            if entry.kind == EntryKind::Tree {
+                let depth = open.len().saturating_add(1);
+                self.check_bound("directories within each other", depth, MAX_DEPTH)?;
                 let inner = self.entries(entry.id, &path, counter)?;
                 open.push((path, inner.into_iter()));
             }
         }
         Ok(())
     }
+
+    /// The paths of directories that are not hidden and of these kinds.
+    fn directories_of(&self, kinds: &[EntryKind], mut counter: ReadCounter<'_>) -> Result<Vec<String>, InputError> {
+        let mut found = Vec::new();
+        let budget = counter.budget;
+        self.walk(&mut counter, HiddenDirectories::Skipped, &mut |path, entry| {
+            if kinds.contains(&entry.kind) {
+                charge_path(budget, path)?;
+                found.push(path.to_owned());
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
 }
 
-/// Whether to visit the content of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Descend {
-    Yes,
-    No,
+/// What happens to directories whose name begins with `.`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HiddenDirectories {
+    Visited,
+    Skipped,
+}
+
+/// What one query has read so far.
+struct ReadCounter<'b> {
+    budget: &'b GenerationBudget,
+    /// Directory entries; those read twice count twice.
+    entries: usize,
+    /// Size of the directories, in bytes.
+    bytes: u64,
+    /// Directories that links lead through.
+    link_directories: HashMap<ObjectId, Rc<[TreeEntry]>>,
+}
+
+impl<'b> ReadCounter<'b> {
+    fn new(budget: &'b GenerationBudget) -> Self {
+        Self {
+            budget,
+            entries: 0,
+            bytes: 0,
+            link_directories: HashMap::new(),
+        }
+    }
+
+    fn check_deadline(&self) -> Result<(), InputError> {
+        Ok(self.budget.check_deadline()?)
+    }
 }
 
 impl GitTree for CommitTree {
     fn directories(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
-        let mut found = Vec::new();
-        self.walk(&mut ReadCounter::new(budget), &mut |path, entry| {
-            match entry.kind {
-                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
-                EntryKind::Tree | EntryKind::Commit => {
-                    charge_path(budget, path)?;
-                    found.push(path.to_owned());
-                }
-                EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
-            }
-            Ok(Descend::Yes)
-        })?;
-        Ok(found)
+        self.directories_of(&[EntryKind::Tree, EntryKind::Commit], ReadCounter::new(budget))
     }
 
     fn submodules(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
@@ -221,19 +236,7 @@ impl GitTree for CommitTree {
         if !root.iter().any(|entry| entry.name == ".gitmodules") {
             return Ok(Vec::new());
         }
-        let mut found = Vec::new();
-        self.walk(&mut counter, &mut |path, entry| {
-            match entry.kind {
-                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
-                EntryKind::Commit => {
-                    charge_path(budget, path)?;
-                    found.push(path.to_owned());
-                }
-                EntryKind::Tree | EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
-            }
-            Ok(Descend::Yes)
-        })?;
-        Ok(found)
+        self.directories_of(&[EntryKind::Commit], counter)
     }
 
     fn files(
@@ -244,25 +247,22 @@ impl GitTree for CommitTree {
         // Links are followed after everything is listed; until then they have no content.
         let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
         let mut counter = ReadCounter::new(budget);
-        self.walk(&mut counter, &mut |path, entry| {
+        self.walk(&mut counter, HiddenDirectories::Visited, &mut |path, entry| {
             let id = match entry.kind {
-                EntryKind::Tree => return Ok(Descend::Yes),
+                EntryKind::Tree => return Ok(()),
                 // Argo CD lists it but cannot read it.
                 EntryKind::Commit if matches(path) => {
                     return Err(self.wrong(path, "is a submodule, and no file").into());
                 }
-                EntryKind::Commit => return Ok(Descend::Yes),
-                _ if !matches(path) => return Ok(Descend::Yes),
+                EntryKind::Commit => return Ok(()),
+                _ if !matches(path) => return Ok(()),
                 EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
                 EntryKind::Link => None,
             };
-            if found.len() >= MAX_FILES {
-                let bounds = (count(MAX_FILES).saturating_add(1), count(MAX_FILES));
-                return Err(self.too_large("matching files", bounds).into());
-            }
+            self.check_bound("matching files", found.len().saturating_add(1), MAX_FILES)?;
             charge_path(budget, path)?;
             found.push((path.to_owned(), id));
-            Ok(Descend::Yes)
+            Ok(())
         })?;
         found.sort_unstable();
         let mut files = Vec::with_capacity(found.len());
@@ -275,11 +275,7 @@ impl GitTree for CommitTree {
             };
             let content = self.object(id, (&path, MAX_FILE_BYTES))?;
             bytes = bytes.saturating_add(count(content.len()));
-            if bytes > MAX_FILE_BYTES {
-                return Err(self
-                    .too_large("bytes of matching files", (bytes, MAX_FILE_BYTES))
-                    .into());
-            }
+            self.check_bound("bytes of matching files", bytes, MAX_FILE_BYTES)?;
             files.push(RepositoryFile {
                 path,
                 content: Bytes::from(content),
@@ -289,12 +285,8 @@ impl GitTree for CommitTree {
     }
 }
 
-/// Charges a kept path to the budget.
 fn charge_path(budget: &GenerationBudget, path: &str) -> Result<(), InputError> {
-    let bytes = count(path.len()).saturating_add(PATH_BYTES);
-    budget
-        .charge_bytes(bytes)
-        .map_err(|exceeded| InputError(exceeded.to_string()))
+    Ok(budget.charge_bytes(count(path.len()).saturating_add(PATH_BYTES))?)
 }
 
 fn joined(parent: &str, name: &str) -> String {

@@ -5,16 +5,18 @@
 //! Security: redirects to another host or repository are refused. The library never sees a
 //! credential, and credentials only go to the repository's host.
 
-use std::io::{self, BufRead, Cursor, Read, Write};
+use std::cell::RefCell;
+use std::io::{self, BufRead, Read, Write};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes};
 use gix::protocol::transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Client, Method, Response};
 use secrecy::ExposeSecret;
 use tokio::runtime::{Builder, Runtime};
@@ -26,10 +28,11 @@ use super::Error;
 use super::address::{ForbiddenAddress, Resolver};
 use super::error::sanitized;
 use super::fetch_context::{FetchContext, with_causes};
-use super::location::Location;
 use super::permission::AllowedRepository;
 use tollgate_core::glob::normalize_repository;
 use tollgate_state::{RepositoryAuth, TlsVerification};
+
+pub(super) const AGENT: &str = concat!("git/tollgate-", env!("CARGO_PKG_VERSION"));
 
 /// Maximum size of a request's body, in bytes; the library only writes a few lines.
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
@@ -37,21 +40,18 @@ const MAX_REQUEST_BYTES: usize = 64 * 1024;
 /// Maximum number of redirects to other spellings of the same repository.
 const MAX_REDIRECTS: usize = 3;
 
-/// Timeout for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// A client for one repository and one fetch.
 pub(super) struct GitHttpClient {
-    sender: Arc<RequestSender>,
+    sender: Rc<RequestSender>,
     base: Option<String>,
 }
 
-/// Sends requests.
 struct RequestSender {
     runtime: Option<Runtime>,
     client: Client,
-    context: Arc<FetchContext>,
-    authorization: Option<HeaderValue>,
+    context: Rc<FetchContext>,
 }
 
 impl Drop for RequestSender {
@@ -64,11 +64,7 @@ impl Drop for RequestSender {
 }
 
 impl GitHttpClient {
-    /// Creates a client, and the URL it starts at.
-    pub(super) fn new(permitted: &AllowedRepository, context: &Arc<FetchContext>) -> Result<(Self, Url), Error> {
-        let Location::Remote(url) = permitted.location() else {
-            return Err(context.protocol_error("it is not remote"));
-        };
+    pub(super) fn new(permitted: &AllowedRepository, context: &Rc<FetchContext>) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
@@ -76,7 +72,7 @@ impl GitHttpClient {
             .enable_all()
             .build();
         let runtime = runtime.map_err(|error| super::disk::disk_error(&error))?;
-        let (interrupt, deadline) = (context.interrupt_handle(), context.deadline());
+        let (interrupt, deadline) = (Arc::clone(&context.interrupt), context.deadline);
         runtime.spawn(async move {
             tokio::time::sleep_until(deadline).await;
             interrupt.store(true, Ordering::Relaxed);
@@ -84,26 +80,27 @@ impl GitHttpClient {
         let sender = RequestSender {
             runtime: Some(runtime),
             client: client(permitted)?,
-            context: Arc::clone(context),
-            authorization: authorization(permitted)?,
+            context: Rc::clone(context),
         };
-        let http_client = Self {
-            sender: Arc::new(sender),
+        Ok(Self {
+            sender: Rc::new(sender),
             base: None,
-        };
-        Ok((http_client, url.clone()))
+        })
     }
 
-    fn call(&mut self, (method, url): (Method, &str), headers: HeaderMap) -> io::Result<Arc<Mutex<HttpCall>>> {
-        let url = Url::parse(url).map_err(io::Error::other)?;
-        Ok(Arc::new(Mutex::new(HttpCall {
-            sender: Arc::clone(&self.sender),
+    fn call(
+        &self,
+        method: Method,
+        url: &str,
+        headers: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> gix::Result<Rc<RefCell<HttpCall>>> {
+        Ok(Rc::new(RefCell::new(HttpCall {
+            sender: Rc::clone(&self.sender),
             method,
-            url,
-            headers,
+            url: Url::parse(url).map_err(gix::Error::from_error)?,
+            headers: fields(headers),
             body: Vec::new(),
             answer: None,
-            chunk: Bytes::new(),
         })))
     }
 }
@@ -116,14 +113,30 @@ fn client(permitted: &AllowedRepository) -> Result<Client, Error> {
         .http1_only()
         .connect_timeout(CONNECT_TIME)
         .dns_resolver(Resolver {
-            allows_special: permitted.allows_special_address(),
+            allows_special: permitted.allows_special_address,
         })
-        .user_agent(concat!("git/tollgate-", env!("CARGO_PKG_VERSION")));
+        .user_agent(AGENT);
     let unusable = |reason: &str| Error::Credential {
-        url: permitted.url().to_owned(),
+        url: permitted.url.clone(),
         reason: reason.to_owned(),
     };
-    if let Some(secret) = permitted.secret() {
+    if let Some(secret) = &permitted.secret {
+        let authorization = match &secret.auth {
+            RepositoryAuth::Anonymous => None,
+            RepositoryAuth::Unusable { reason } => return Err(unusable(reason)),
+            RepositoryAuth::Bearer(token) => Some(Zeroizing::new(format!("Bearer {}", token.expose_secret()))),
+            RepositoryAuth::Basic { username, password } => {
+                let pair = Zeroizing::new(format!("{}:{}", username.expose_secret(), password.expose_secret()));
+                let encoded = Zeroizing::new(STANDARD.encode(pair.as_bytes()));
+                Some(Zeroizing::new(format!("Basic {}", encoded.as_str())))
+            }
+        };
+        if let Some(text) = authorization {
+            let value = HeaderValue::from_str(&text);
+            let mut value = value.map_err(|_| unusable("its credentials have characters no header can carry"))?;
+            value.set_sensitive(true);
+            builder = builder.default_headers(HeaderMap::from_iter([(AUTHORIZATION, value)]));
+        }
         if secret.verification == TlsVerification::Off {
             builder = builder.tls_danger_accept_invalid_certs(true);
         }
@@ -136,47 +149,21 @@ fn client(permitted: &AllowedRepository) -> Result<Client, Error> {
     builder.build().map_err(|_| unusable("its TLS settings are not usable"))
 }
 
-fn authorization(permitted: &AllowedRepository) -> Result<Option<HeaderValue>, Error> {
-    let text = match permitted.secret().map(|secret| &secret.auth) {
-        None | Some(RepositoryAuth::Anonymous) => return Ok(None),
-        Some(RepositoryAuth::Unusable { reason }) => {
-            return Err(Error::Credential {
-                url: permitted.url().to_owned(),
-                reason: reason.clone(),
-            });
-        }
-        Some(RepositoryAuth::Bearer(token)) => Zeroizing::new(format!("Bearer {}", token.expose_secret())),
-        Some(RepositoryAuth::Basic { username, password }) => {
-            let pair = Zeroizing::new(format!("{}:{}", username.expose_secret(), password.expose_secret()));
-            let encoded = Zeroizing::new(STANDARD.encode(pair.as_bytes()));
-            Zeroizing::new(format!("Basic {}", encoded.as_str()))
-        }
-    };
-    let mut value = HeaderValue::from_str(&text).map_err(|_| Error::Credential {
-        url: permitted.url().to_owned(),
-        reason: "its credentials have characters no header can carry".to_owned(),
-    })?;
-    value.set_sensitive(true);
-    Ok(Some(value))
-}
-
 impl RequestSender {
     /// Runs on the calling thread until the work is done or time is over.
     fn wait<T>(&self, work: impl Future<Output = reqwest::Result<T>>) -> io::Result<T> {
         let Some(runtime) = &self.runtime else {
             return Err(io::Error::other("closed"));
         };
-        let deadline = self.context.deadline();
-        match runtime.block_on(async { timeout_at(deadline, work).await }) {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.context.record_as_io(self.broken(error))),
-            Err(_) => Err(self.context.record_as_io(self.context.timeout_error())),
+        match runtime.block_on(async { timeout_at(self.context.deadline, work).await }) {
+            Ok(done) => done.map_err(|error| self.context.record(self.broken(error))),
+            Err(_) => Err(self.context.record(self.context.timeout_error())),
         }
     }
 
     fn broken(&self, error: reqwest::Error) -> Error {
         let error = error.without_url();
-        let url = self.context.url().to_owned();
+        let url = self.context.url.clone();
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(current) = cause {
             if let Some(ForbiddenAddress(what)) = current.downcast_ref::<ForbiddenAddress>() {
@@ -192,54 +179,45 @@ impl RequestSender {
     }
 
     fn send(&self, call: &mut HttpCall) -> io::Result<Response> {
-        let mut headers = call.headers.clone();
-        if let Some(authorization) = &self.authorization {
-            headers.insert(AUTHORIZATION, authorization.clone());
-        }
-        let body = std::mem::take(&mut call.body);
         let mut redirects = 0;
         loop {
             let request = self.client.request(call.method.clone(), call.url.clone());
-            let request = request.headers(headers.clone()).body(body.clone());
+            let request = request
+                .headers(call.headers.clone())
+                .body(std::mem::take(&mut call.body));
             let answer = self.wait(request.send())?;
-            let status = answer.status();
-            if status.is_redirection() && call.method == Method::GET && redirects < MAX_REDIRECTS {
-                redirects += 1;
-                call.url = self.next(&call.url, &answer)?;
-                continue;
-            }
-            let (url, status) = (self.context.url().to_owned(), status.as_u16());
-            let error = match status {
+            let url = self.context.url.clone();
+            let error = match answer.status().as_u16() {
                 200..=299 => return Ok(answer),
-                300..=399 => Error::Redirect { url },
-                401 | 403 => Error::Refused { url, status },
-                _ => Error::Status { url, status },
+                300..=399 => match same_repository(&call.url, &answer) {
+                    // Only a `GET` has no body to send again.
+                    Some(next) if call.method == Method::GET && redirects < MAX_REDIRECTS => {
+                        redirects += 1;
+                        call.url = next;
+                        continue;
+                    }
+                    Some(_) | None => Error::Redirect { url },
+                },
+                status @ (401 | 403) => Error::Refused { url, status },
+                status => Error::Status { url, status },
             };
-            return Err(self.context.record_as_io(error));
+            return Err(self.context.record(error));
         }
     }
+}
 
-    /// The target of a redirect, if it is the same repository in another spelling: with or without
-    /// `.git`, or with a slash more or less. The caller's right and the credentials are for that
-    /// repository only.
-    fn next(&self, from: &Url, answer: &Response) -> io::Result<Url> {
-        let text = answer.headers().get(LOCATION).and_then(|text| text.to_str().ok());
-        let to = text.and_then(|text| from.join(text).ok());
-        let same = |to: &Url| {
-            from.origin() == to.origin()
-                && to.username().is_empty()
-                && to.password().is_none()
-                && from.query() == to.query()
-                && spelling(from).is_some()
-                && spelling(from) == spelling(to)
-        };
-        match to.filter(same) {
-            Some(to) => Ok(to),
-            None => Err(self.context.record_as_io(Error::Redirect {
-                url: self.context.url().to_owned(),
-            })),
-        }
-    }
+/// The target of a redirect, if it is the same repository in another spelling: with or without
+/// `.git`, or with a slash more or less. The caller's right and the credentials are for that
+/// repository only.
+fn same_repository(from: &Url, answer: &Response) -> Option<Url> {
+    let text = answer.headers().get(LOCATION)?.to_str().ok()?;
+    let to = from.join(text).ok()?;
+    let is_same = from.origin() == to.origin()
+        && to.username().is_empty()
+        && to.password().is_none()
+        && from.query() == to.query()
+        && spelling(from)? == spelling(&to)?;
+    is_same.then_some(to)
 }
 
 /// A canonical form of the URLs of git's `info/refs`.
@@ -252,94 +230,57 @@ const REFS: &str = "/info/refs";
 
 /// A request that is sent when its answer is first read.
 struct HttpCall {
-    sender: Arc<RequestSender>,
+    sender: Rc<RequestSender>,
     method: Method,
     url: Url,
     headers: HeaderMap,
     body: Vec<u8>,
     answer: Option<Response>,
-    chunk: Bytes,
 }
 
 impl HttpCall {
     fn answer(&mut self) -> io::Result<&mut Response> {
-        if self.answer.is_none() {
-            let sender = Arc::clone(&self.sender);
-            self.answer = Some(sender.send(self)?);
-        }
-        self.answer.as_mut().ok_or_else(|| io::Error::other("no answer"))
+        let answer = match self.answer.take() {
+            Some(answer) => answer,
+            None => Rc::clone(&self.sender).send(self)?,
+        };
+        Ok(self.answer.insert(answer))
     }
 
-    /// The header fields that the library reads, one per line.
-    fn header_lines(&mut self) -> io::Result<Vec<u8>> {
-        let kind = self.answer()?.headers().get(reqwest::header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        Ok(format!("content-type: {kind}\n").into_bytes())
+    /// The only header field that the library reads, as a line; empty the second time.
+    fn content_type(&mut self) -> io::Result<Bytes> {
+        let kind = self.answer()?.headers_mut().remove(CONTENT_TYPE);
+        let line = kind.and_then(|kind| Some(format!("content-type: {}\n", kind.to_str().ok()?)));
+        Ok(line.unwrap_or_default().into())
     }
 
-    /// Fills `chunk` unless the answer has ended.
-    fn fill(&mut self) -> io::Result<()> {
-        let sender = Arc::clone(&self.sender);
-        while self.chunk.is_empty() {
+    /// The next part of the body; empty at its end.
+    fn chunk(&mut self) -> io::Result<Bytes> {
+        let sender = Rc::clone(&self.sender);
+        loop {
             if sender.context.is_over() {
-                return Err(sender.context.record_as_io(sender.context.timeout_error()));
+                return Err(sender.context.record(sender.context.timeout_error()));
             }
-            let answer = self.answer()?;
-            let Some(chunk) = sender.wait(answer.chunk())? else {
-                return Ok(());
+            let Some(chunk) = sender.wait(self.answer()?.chunk())? else {
+                return Ok(Bytes::new());
             };
             sender.context.charge_received(chunk.len())?;
-            self.chunk = chunk;
-        }
-        Ok(())
-    }
-}
-
-fn lock_call(call: &Mutex<HttpCall>) -> MutexGuard<'_, HttpCall> {
-    call.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Header fields of an answer as text.
-pub(super) struct HeaderLines {
-    call: Arc<Mutex<HttpCall>>,
-    text: Option<Cursor<Vec<u8>>>,
-}
-
-impl HeaderLines {
-    fn text(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
-        if self.text.is_none() {
-            let lines = lock_call(&self.call).header_lines()?;
-            self.text = Some(Cursor::new(lines));
-        }
-        self.text.as_mut().ok_or_else(|| io::Error::other("no header"))
-    }
-}
-
-impl Read for HeaderLines {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.text()?.read(into)
-    }
-}
-
-impl BufRead for HeaderLines {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.text()?.fill_buf()
-    }
-
-    fn consume(&mut self, amount: usize) {
-        if let Some(text) = &mut self.text {
-            text.consume(amount);
+            if !chunk.is_empty() {
+                return Ok(chunk);
+            }
         }
     }
 }
 
-/// The body of an answer.
-pub(super) struct AnswerBody {
-    call: Arc<Mutex<HttpCall>>,
-    chunk: Bytes,
+/// The header lines or the body of an answer.
+pub(super) struct AnswerReader {
+    call: Rc<RefCell<HttpCall>>,
+    /// Returns the next part; empty at the end.
+    next: fn(&mut HttpCall) -> io::Result<Bytes>,
+    part: Bytes,
 }
 
-impl Read for AnswerBody {
+impl Read for AnswerReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(into)?;
         self.consume(read);
@@ -347,31 +288,29 @@ impl Read for AnswerBody {
     }
 }
 
-impl BufRead for AnswerBody {
+impl BufRead for AnswerReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.chunk.is_empty() {
-            let mut call = lock_call(&self.call);
-            call.fill()?;
-            self.chunk = std::mem::take(&mut call.chunk);
+        if self.part.is_empty() {
+            self.part = (self.next)(&mut self.call.borrow_mut())?;
         }
-        Ok(&self.chunk)
+        Ok(&self.part)
     }
 
     fn consume(&mut self, amount: usize) {
-        self.chunk.advance(amount.min(self.chunk.len()));
+        self.part.advance(amount.min(self.part.len()));
     }
 }
 
 /// The body of a request, collected before it is sent.
-pub(super) struct RequestBody(Arc<Mutex<HttpCall>>);
+pub(super) struct RequestBody(Rc<RefCell<HttpCall>>);
 
 impl Write for RequestBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut call = lock_call(&self.0);
-        if call.body.len().saturating_add(bytes.len()) > MAX_REQUEST_BYTES {
+        let body = &mut self.0.borrow_mut().body;
+        if body.len().saturating_add(bytes.len()) > MAX_REQUEST_BYTES {
             return Err(io::Error::other("the request is too long"));
         }
-        call.body.extend_from_slice(bytes);
+        body.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -381,8 +320,8 @@ impl Write for RequestBody {
 }
 
 impl Http for GitHttpClient {
-    type Headers = HeaderLines;
-    type ResponseBody = AnswerBody;
+    type Headers = AnswerReader;
+    type ResponseBody = AnswerReader;
     type PostBody = RequestBody;
 
     fn get(
@@ -390,18 +329,17 @@ impl Http for GitHttpClient {
         url: &str,
         base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> gix::Result<GetResponse<HeaderLines, AnswerBody>> {
-        let call = self
-            .call((Method::GET, url), fields(headers))
-            .map_err(gix::Error::from_error)?;
-        {
-            let mut call = lock_call(&call);
-            call.answer().map_err(gix::Error::from_error)?;
-            let base = call.url.as_str().rsplit_once(REFS).map(|(base, _)| base.to_owned());
-            self.base = base.filter(|base| base != base_url.trim_end_matches('/'));
-        }
-        let (headers, body) = response_readers(&call);
-        Ok(GetResponse { headers, body })
+    ) -> gix::Result<GetResponse<AnswerReader, AnswerReader>> {
+        let call = self.call(Method::GET, url, headers)?;
+        call.borrow_mut().answer().map_err(gix::Error::from_error)?;
+        let base = call
+            .borrow()
+            .url
+            .as_str()
+            .rsplit_once(REFS)
+            .map(|(base, _)| base.to_owned());
+        self.base = base.filter(|base| base != base_url.trim_end_matches('/'));
+        Ok(answer_readers(call).into())
     }
 
     fn post(
@@ -410,16 +348,8 @@ impl Http for GitHttpClient {
         _base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
         _body: PostBodyDataKind,
-    ) -> gix::Result<PostResponse<HeaderLines, AnswerBody, RequestBody>> {
-        let call = self
-            .call((Method::POST, url), fields(headers))
-            .map_err(gix::Error::from_error)?;
-        let (headers, body) = response_readers(&call);
-        Ok(PostResponse {
-            post_body: RequestBody(call),
-            headers,
-            body,
-        })
+    ) -> gix::Result<PostResponse<AnswerReader, AnswerReader, RequestBody>> {
+        Ok(answer_readers(self.call(Method::POST, url, headers)?))
     }
 
     fn configure(&mut self, _config: &dyn std::any::Any) -> gix::Result {
@@ -431,32 +361,25 @@ impl Http for GitHttpClient {
     }
 }
 
-fn response_readers(call: &Arc<Mutex<HttpCall>>) -> (HeaderLines, AnswerBody) {
-    let headers = HeaderLines {
-        call: Arc::clone(call),
-        text: None,
+fn answer_readers(call: Rc<RefCell<HttpCall>>) -> PostResponse<AnswerReader, AnswerReader, RequestBody> {
+    let reader = |next| AnswerReader {
+        call: Rc::clone(&call),
+        next,
+        part: Bytes::new(),
     };
-    let body = AnswerBody {
-        call: Arc::clone(call),
-        chunk: Bytes::new(),
-    };
-    (headers, body)
+    PostResponse {
+        headers: reader(HttpCall::content_type),
+        body: reader(HttpCall::chunk),
+        post_body: RequestBody(call),
+    }
 }
 
 /// Parses the library's header lines, which never contain credentials.
 fn fields(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
-    let mut fields = HeaderMap::new();
-    for line in lines {
-        let Some((name, value)) = line.as_ref().split_once(':') else {
-            continue;
-        };
-        let name = HeaderName::from_bytes(name.as_bytes());
-        let value = HeaderValue::from_str(value.trim());
-        if let (Ok(name), Ok(value)) = (name, value)
-            && name != AUTHORIZATION
-        {
-            fields.insert(name, value);
-        }
-    }
-    fields
+    let parse = |line: &str| -> Option<(HeaderName, HeaderValue)> {
+        let (name, value) = line.split_once(':')?;
+        Some((name.parse().ok()?, value.trim().parse().ok()?))
+    };
+    let parsed = lines.into_iter().filter_map(|line| parse(line.as_ref()));
+    parsed.filter(|(name, _)| name != AUTHORIZATION).collect()
 }

@@ -58,16 +58,16 @@ pub enum Nondeterminism {
 pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
     let mut found = Vec::new();
     for (index, generator) in spec.generators.iter().enumerate() {
-        for typed in &generator.kinds {
-            let own = typed.settings.get("template");
+        for (kind, settings) in generator.kinds() {
+            let own = settings.get("template");
             functions(spec, own, &mut found);
             let is_project = is_templated(own, &spec.template);
             if !is_project && !is_name_templated(spec, own) {
                 continue;
             }
-            let path = format!("spec.generators[{index}].{}", typed.kind.as_str());
+            let path = format!("spec.generators[{index}].{}", kind.as_str());
             let mut read = Vec::new();
-            inputs(spec.engine, (typed.kind, &typed.settings), (0, path), &mut read);
+            inputs(spec.engine, (kind, settings), (0, path), &mut read);
             // A name may depend on what others write, but not on a clock.
             read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters { .. }));
             for one in read {

@@ -20,9 +20,10 @@ use crate::applicationsets::request::Error;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
+use tollgate_applicationset::InputError;
 use tollgate_applicationset::budget;
 use tollgate_applicationset::generate::generate;
-use tollgate_applicationset::repository::{self, RepositoryStore};
+use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, Inputs};
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
@@ -103,7 +104,7 @@ pub(super) struct GenerationContext<'a> {
 }
 
 impl ApplicationSetsFrontState {
-    pub(crate) fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
+    pub(crate) fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, InputError> {
         let per_person = |concurrency| {
             let per_person = PersonLimitSpec {
                 concurrency: Some(concurrency),

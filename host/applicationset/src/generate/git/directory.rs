@@ -8,27 +8,24 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DirectoryPattern(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
-    /// The character itself.
     One(char),
     /// `?`.
     Any,
     /// `*`.
     Star,
     /// `[…]`: ranges of characters, and whether they are excluded.
-    Class { ranges: Vec<(char, char)>, negated: bool },
+    Class {
+        ranges: Vec<(char, char)>,
+        negated: bool,
+    },
 }
 
 impl DirectoryPattern {
-    /// Parses a pattern.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` has a syntax error in pattern");
         let mut symbols = text.chars().peekable();
@@ -47,7 +44,6 @@ impl DirectoryPattern {
         Ok(Self(tokens))
     }
 
-    /// Whether it matches all of `path`.
     pub(super) fn matches(&self, path: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = path;

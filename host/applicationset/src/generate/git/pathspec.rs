@@ -17,8 +17,6 @@ pub(super) struct Pathspec {
 }
 
 impl Pathspec {
-    /// Parses a pattern.
-    ///
     /// # Errors
     /// It leaves the repository, or uses the syntax of a pathspec with other rules.
     pub(super) fn new(text: &str) -> Result<Self, String> {
@@ -51,7 +49,6 @@ impl Pathspec {
         })
     }
 
-    /// Whether it matches the file at `path`.
     pub(super) fn matches(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.text);
         let literal = below.is_some_and(|rest| {

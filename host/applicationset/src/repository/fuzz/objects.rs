@@ -18,7 +18,7 @@ use gix::{ObjectId, ThreadSafeRepository};
 use tokio::time::Instant;
 
 use crate::GitTree as _;
-use crate::fuzz::budget;
+use crate::fuzz::{budget, target};
 use crate::repository::MAX_PATH_BYTES;
 use crate::repository::fetch::write;
 use crate::repository::fetch_context::FetchContext;
@@ -26,18 +26,7 @@ use crate::repository::pack::unpack_memory;
 use crate::repository::tree::{CommitTree, open_options};
 use tollgate_fuzz::{Target, inputs};
 
-pub(crate) const TARGETS: &[Target] = &[
-    Target {
-        name: "git_pack",
-        run: git_pack,
-        seeds: packs,
-    },
-    Target {
-        name: "git_tree",
-        run: git_tree,
-        seeds: trees,
-    },
-];
+pub(crate) const TARGETS: &[Target] = &[target("git_pack", git_pack, packs), target("git_tree", git_tree, trees)];
 
 /// Maximum memory that unpacking a pack may take here, in bytes. Larger packs would test time, not
 /// the parser.

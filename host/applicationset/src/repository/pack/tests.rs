@@ -208,8 +208,7 @@ fn nothing_is_read_when_time_is_over() {
     let mut pack = Pack::default();
     pack.blob(b"x");
     let over = context();
-    over.interrupt_handle()
-        .store(true, std::sync::atomic::Ordering::Relaxed);
+    over.interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
     let error = unpack_memory(&mut pack.finish().as_slice(), &over).unwrap_err();
     assert!(matches!(error, Error::Time { .. }), "{error}");
 }

@@ -10,8 +10,7 @@ use std::rc::Rc;
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 
-use super::read_counter::ReadCounter;
-use super::{CommitTree, TreeEntry, count};
+use super::{CommitTree, ReadCounter, TreeEntry, count};
 use crate::inputs::InputError;
 use crate::repository::{MAX_LINKS, MAX_PATH_BYTES};
 
@@ -41,7 +40,7 @@ impl CommitTree {
         let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
         let mut directories: Vec<ObjectId> = Vec::new();
         while let Some(part) = rest.pop() {
-            counter.step()?;
+            counter.check_deadline()?;
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -167,9 +166,6 @@ fn name_of(set: Option<&Value>) -> ObjectName {
 fn set_of(object: Value) -> ApplicationSet {
     ApplicationSet {
         name: name_of(Some(&object)),
-        uid: None,
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
         spec: Spec {
             generators: Vec::new(),
             template: object.pointer("/spec/template").cloned().unwrap_or_default(),

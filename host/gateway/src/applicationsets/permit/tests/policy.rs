@@ -1,5 +1,7 @@
 //! The bundle narrows and never widens, and its input fits the schema.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
