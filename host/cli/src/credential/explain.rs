@@ -65,7 +65,7 @@ struct MintFailure {
 #[derive(tabled::Tabled)]
 #[tabled(rename_all = "UPPERCASE")]
 struct Row {
-    method: &'static str,
+    method: String,
     host: String,
     path: String,
     status: String,
@@ -231,7 +231,7 @@ impl Row {
     fn of(record: &EgressRecord) -> Self {
         let status = record.status.map(|status| status.to_string());
         Self {
-            method: record.method,
+            method: record.method.clone(),
             host: record.host.clone(),
             path: record.path.clone(),
             status: status.or_else(|| record.error.clone()).unwrap_or_default(),
