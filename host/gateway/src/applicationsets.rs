@@ -79,7 +79,7 @@ enum ReadScope {
 }
 
 impl Front for ApplicationSetRoute<'_> {
-    /// Runs the stages for REST; [`RequestContext::serve_call`] runs those for gRPC.
+    /// Runs the stages for REST; [`grpc::Call`] has its own for gRPC.
     async fn serve(
         &self,
         context: RequestContext<'_>,

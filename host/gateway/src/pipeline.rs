@@ -202,18 +202,18 @@ impl Gateway {
         if let (Route::AuthorizeProxyUser, Some(front_state)) = (&route, &self.kubernetes_state) {
             return front_state.answer_gateway((head, body), snapshot, record).await;
         }
-        let (call, head) = match route {
+        let (route, head) = match route {
             Route::Grpc(transport) => {
                 let opened = self.open_call((head, body), transport, (snapshot, record)).await?;
                 match opened {
                     Opened::Answered(response) => return Ok(response),
                     Opened::Call(call, head, content) => {
                         body = content;
-                        (Some(call), *head)
+                        (Route::Call(call), *head)
                     }
                 }
             }
-            _ => (None, head),
+            route => (route, head),
         };
         if route == Route::Unknown && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::WrongPrefix);
@@ -248,11 +248,9 @@ impl Gateway {
                 let _held = self.persons.acquire(principal.limit_key())?;
                 self.own_decision(id, &principal)
             }
-            Route::Grpc(_) => match call {
-                Some(call) => context.serve_call(call, request.1).await,
-                None => Err(Rejection::NotFound),
-            },
-            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+            Route::Call(call) => call.serve(context, request).await,
+            Route::Grpc(_)
+            | Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
                 Err(Rejection::NotFound)
             }
         }
@@ -335,6 +333,7 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
         Route::Project(route) => route.safety(method),
         Route::Decision(_)
         | Route::Grpc(_)
+        | Route::Call(_)
         | Route::Kubernetes(_)
         | Route::AuthorizeProxyUser
         | Route::AssertionKeys

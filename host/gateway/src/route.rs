@@ -5,7 +5,7 @@
 //! checked.
 
 use crate::applications::route::ApplicationPath;
-use crate::applicationsets::grpc::Transport;
+use crate::applicationsets::grpc::{Call, Transport};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::clusters::route::ClusterRoute;
 use crate::kubernetes::route::KubernetesPath;
@@ -30,7 +30,7 @@ const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
 
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route<'a> {
+pub(crate) enum Route<'a> {
     /// A call of an extension.
     Extension(ExtensionPath<'a>),
     /// A request about clusters.
@@ -43,6 +43,8 @@ pub enum Route<'a> {
     Platform(PlatformRoute),
     /// A call of gRPC or gRPC-Web.
     Grpc(Transport),
+    /// A call of gRPC or gRPC-Web whose head was read.
+    Call(Call),
     /// AppProjects.
     Project(ProjectRoute<'a>),
     /// ApplicationSets.
@@ -61,7 +63,7 @@ pub enum Route<'a> {
 ///
 /// # Errors
 /// [`Error`] for a target that two parsers could read differently.
-pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
+pub(crate) fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
     if let Some(transport) = Transport::of(method, uri.path(), headers) {
         return Ok(Route::Grpc(transport));

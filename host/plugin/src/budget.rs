@@ -14,19 +14,18 @@ use super::wasi::Wasi;
 
 /// What one call of a guest may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub(super) struct Budget {
     /// Wall time, waiting for a free slot included.
-    pub time: Duration,
-    /// Bytes of all the guest's memories together.
-    pub memory_bytes: usize,
-    /// Calls of host functions.
-    pub host_calls: u32,
-    /// Bytes of log lines; more is dropped.
-    pub log_bytes: usize,
+    pub(super) time: Duration,
+    /// Of all the guest's memories together.
+    pub(super) memory_bytes: usize,
+    pub(super) host_calls: u32,
+    /// Of log lines; more is dropped.
+    pub(super) log_bytes: usize,
     /// Bytes the guest may hand to the host in one go.
-    pub data_bytes: usize,
+    pub(super) data_bytes: usize,
     /// CPU time of the guest's own code, if less than the wall time.
-    pub cpu_time: Duration,
+    pub(super) cpu_time: Duration,
 }
 
 impl Default for Budget {
@@ -66,7 +65,6 @@ impl Budget {
     }
 }
 
-/// Which limit stopped a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExceededLimit {
     Time,
@@ -75,7 +73,6 @@ pub(super) enum ExceededLimit {
 }
 
 /// The host's data of one call, kept in the wasmtime store.
-#[derive(Debug)]
 pub(super) struct HostState {
     pub(super) exceeded: Option<ExceededLimit>,
     pub(super) log: Arc<PluginLog>,
@@ -123,12 +120,10 @@ impl HostState {
         self.provider
     }
 
-    /// When the call must be over.
     pub(super) fn deadline(&self) -> tokio::time::Instant {
         tokio::time::Instant::from_std(self.deadline)
     }
 
-    /// Counts one host call.
     pub(super) fn count_host_call(&mut self) -> wasmtime::Result<()> {
         match self.host_calls_left.checked_sub(1) {
             Some(left) => {
@@ -184,7 +179,6 @@ pub(super) const MAX_TABLES: usize = 16;
 /// Memories of one component.
 pub(super) const MAX_MEMORIES: usize = 4;
 
-/// A store for one call of one guest.
 pub(super) fn store(
     engine: &Engine,
     budget: Budget,

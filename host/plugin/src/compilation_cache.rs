@@ -6,10 +6,10 @@
 //! covers every file, and no file is mapped that could change after the check: the bytes that were
 //! hashed are the bytes that are loaded.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::hash::{Hash as _, Hasher};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -51,7 +51,6 @@ pub enum CodeOrigin {
     Cached,
 }
 
-/// The compilation cache: a private folder of compiled guests.
 #[derive(Debug)]
 pub(super) struct CompilationCache {
     folder: PathBuf,
@@ -59,7 +58,6 @@ pub(super) struct CompilationCache {
 }
 
 impl CompilationCache {
-    /// Opens the folder, or makes it.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let io = |source| Error::Io {
             path: folder.to_owned(),
@@ -143,12 +141,7 @@ impl CompilationCache {
             let mac = self
                 .mac(&name(engine, sha256), &code)
                 .ok_or_else(|| std::io::Error::other("no key"))?;
-            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
-            file.write_all(&mac.finalize().into_bytes())?;
-            file.write_all(&code)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)?;
-            Ok(())
+            write_file(&path, &[&mac.finalize().into_bytes(), &code])
         });
         if let Err(error) = written {
             tracing::warn!(file = %path.display(), %error, "a compiled plugin cannot be kept");
@@ -165,7 +158,6 @@ impl CompilationCache {
     }
 }
 
-/// The component of `wasm`, from the cache where possible.
 pub(super) fn component(
     engine: &Engine,
     cache: Option<&CompilationCache>,
@@ -184,7 +176,6 @@ pub(super) fn component(
 
 /// File with the key of the hashes.
 const KEY_FILE: &str = "key";
-/// Bytes of that key.
 const KEY_BYTES: usize = 32;
 
 /// The folder's key; made when missing or of the wrong length.
@@ -203,19 +194,20 @@ fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
     }
     let mut key = zeroize::Zeroizing::new(vec![0; KEY_BYTES]);
     SystemRandom::new().fill(&mut key).map_err(|_| Error::Random)?;
-    let temporary = folder.join(format!(".key-{}", std::process::id()));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)
-        .map_err(io)?;
-    file.write_all(&key)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&temporary, &path))
-        .map_err(io)?;
+    write_file(&path, &[&key]).map_err(io)?;
     Ok(key)
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+fn write_file(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// `<digest>-<engine>.cwasm`. Another version or setting of the engine has another file.
@@ -245,16 +237,8 @@ impl Hasher for Sha256Hasher {
 }
 
 /// Lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// SHA-256 of a guest, lower-case hex.

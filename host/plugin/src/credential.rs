@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroize as _;
 
 pub use metrics::{Metrics, duration_histogram};
@@ -194,7 +194,17 @@ impl Credential {
     /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
     #[must_use]
     pub fn authenticates_like(&self, other: &Self) -> bool {
-        same_token(self, other) && same_certificate(self, other) && same_headers(self, other) && same_basic(self, other)
+        fn headers(of: &Credential) -> impl Iterator<Item = (&HeaderName, &str)> {
+            of.headers.iter().map(|(name, value)| (name, value.expose_secret()))
+        }
+        fn basic(of: &Credential) -> Option<(&str, &str)> {
+            let BasicAuth { username, password } = of.basic.as_ref()?;
+            Some((username, password.expose_secret()))
+        }
+        self.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
+            && same_certificate(self, other)
+            && headers(self).eq(headers(other))
+            && basic(self) == basic(other)
     }
 }
 
@@ -279,10 +289,11 @@ impl MintError {
 }
 
 /// Why a mint runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MintReason {
     /// There is no usable credential.
+    #[default]
     Initial,
     /// The current credential expires soon.
     Refresh,
@@ -335,38 +346,13 @@ pub fn is_unauthorized(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED
 }
 
-fn same_token(one: &Credential, other: &Credential) -> bool {
-    one.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
-}
-
 /// Whether both show the same certificate in a handshake, or none.
 pub fn same_certificate(one: &Credential, other: &Credential) -> bool {
-    match (&one.certificate, &other.certificate) {
-        (None, None) => true,
-        (Some(one), Some(other)) => {
-            one.chain_pem == other.chain_pem && one.key_pem.expose_secret() == other.key_pem.expose_secret()
-        }
-        (None, Some(_)) | (Some(_), None) => false,
+    fn certificate(of: &Credential) -> Option<(&str, &str)> {
+        let ClientCertificate { chain_pem, key_pem } = of.certificate.as_ref()?;
+        Some((chain_pem, key_pem.expose_secret()))
     }
-}
-
-fn same_headers(one: &Credential, other: &Credential) -> bool {
-    one.headers.len() == other.headers.len()
-        && one
-            .headers
-            .iter()
-            .zip(&other.headers)
-            .all(|(one, other)| one.0 == other.0 && one.1.expose_secret() == other.1.expose_secret())
-}
-
-fn same_basic(one: &Credential, other: &Credential) -> bool {
-    match (&one.basic, &other.basic) {
-        (None, None) => true,
-        (Some(one), Some(other)) => {
-            one.username == other.username && one.password.expose_secret() == other.password.expose_secret()
-        }
-        (None, Some(_)) | (Some(_), None) => false,
-    }
+    certificate(one) == certificate(other)
 }
 
 #[cfg(test)]

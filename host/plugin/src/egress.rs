@@ -1,7 +1,7 @@
-//! Sends one HTTPS [`Request`] for a plugin and returns one [`Response`], or an [`Error`] that
-//! names the rule or the stage that failed. [`EgressAllowList`] is the operator's allow-list.
+//! Sends one HTTPS `Request` for a plugin and returns one `Response`, or an `Error` that
+//! names the rule or the stage that failed. `EgressAllowList` is the operator's allow-list.
 //!
-//! Only [`EgressAllowList::allow`] makes a [`Target`], and [`EgressClient::send`] takes nothing
+//! Only `EgressAllowList::allow` makes a `Target`, and `EgressClient::send` takes nothing
 //! else, so a request that skipped the allow-list does not compile.
 //!
 //! Each request has its own connection. Mints are rare, because tokens are cached. So plugins,
@@ -24,15 +24,16 @@ mod request;
 mod target;
 mod tls;
 
-pub use address::AddressScope;
-pub use allow_list::EgressAllowList;
-pub use body::{MAX_RESPONSE_BODY_BYTES, Response};
+pub(crate) use address::address_of;
+pub(crate) use allow_list::EgressAllowList;
+pub(crate) use body::Response;
 pub use client::EgressClient;
-pub use entry::{AllowedHost, EntryError, HostPortPattern};
-pub use error::{Denied, DenyCode, EgressStage, Error};
-pub use network::{Network, Stream, SystemNetwork};
-pub use request::{MAX_REQUEST_BODY_BYTES, Method, Request};
-pub use target::Target;
+pub(crate) use entry::{EntryError, HostPortPattern};
+pub(crate) use error::Error;
+pub(crate) use network::RecordedAnswers;
+pub use network::{Network, Stream};
+pub(crate) use request::Request;
+pub(crate) use target::Target;
 
 #[cfg(test)]
 mod tests;

@@ -123,7 +123,6 @@ fn on_demand() -> wasmtime::Result<Engine> {
     Engine::new(&config)
 }
 
-/// Settings that both engines share.
 fn config() -> Config {
     let mut config = Config::new();
     config.wasm_component_model(true);

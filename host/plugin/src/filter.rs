@@ -4,15 +4,18 @@
 //! Security: only the fields that the manifest names enter guest memory.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::fmt;
 
 use http::{HeaderMap, HeaderName, StatusCode};
+use wasmtime::Store;
 
-use super::bindings::exports::tollgate::plugin::headers::GuestIndices;
+use super::bindings::exports::tollgate::plugin::headers::{Guest as Exports, GuestIndices};
 use super::bindings::tollgate::plugin::header_types as wit;
+use super::budget::{Budget, HostState};
 use super::compilation_cache::CodeOrigin;
 use super::edits;
 use super::error::{CallError, InvalidOutput};
+use super::guest::Guest;
 use super::manifest::{ContextPart, Direction, Manifest};
 use super::plan::HeaderPlan;
 use super::sandbox::Sandbox;
@@ -39,80 +42,38 @@ pub struct FilterContext<'a> {
     pub cluster: Option<&'a str>,
 }
 
-/// A message for the guest.
-enum Message {
-    Request(wit::Request),
-    Response(wit::Response),
-}
-
-/// The guest's decision about a message.
 type Verdict = Result<Vec<wit::Edit>, wit::Refusal>;
 
 /// A loaded plugin of the world `header-filter`.
-#[derive(Debug)]
-pub struct HeaderFilter {
-    manifest: Manifest,
-    label: Arc<str>,
+pub type HeaderFilter = Guest<FilterParts>;
+
+/// What a header filter has beside its code.
+pub struct FilterParts {
+    exports: GuestIndices,
     extensions: Vec<String>,
     config: String,
     request_plan: HeaderPlan,
     response_plan: HeaderPlan,
-    origin: CodeOrigin,
-    guest: Guest,
 }
 
-/// The guest's code and the indices of its exports.
-struct Guest {
-    sandbox: Sandbox,
-    exports: GuestIndices,
-}
-
-impl std::fmt::Debug for Guest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.sandbox.fmt(f)
+impl fmt::Debug for FilterParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilterParts").finish_non_exhaustive()
     }
 }
 
-impl Guest {
-    /// Asks for the static plans.
-    async fn plan(&self, config: &str) -> Result<Result<wit::Plans, String>, CallError> {
-        let sandbox = &self.sandbox;
-        let budget = sandbox.budget().for_load();
-        let work = async {
-            let mut store = sandbox.store(budget, None);
-            let entered = sandbox.instantiate(&mut store).await;
-            let plans = match entered.and_then(|instance| self.exports.load(&mut store, &instance)) {
-                Ok(guest) => guest.call_plan(&mut store, config).await,
-                Err(error) => Err(error),
-            };
-            plans.map_err(|error| sandbox.classify(&error, store.data(), budget))
-        };
-        sandbox.run_with_limits(budget, work).await
-    }
-
-    /// Asks what to do with a message.
-    async fn filter(&self, config: &str, message: &Message) -> Result<Verdict, CallError> {
-        let sandbox = &self.sandbox;
-        let budget = sandbox.budget();
-        let work = async {
-            let mut store = sandbox.store(budget, None);
-            let entered = sandbox.instantiate(&mut store).await;
-            let guest = entered.and_then(|instance| self.exports.load(&mut store, &instance));
-            let verdict = match (guest, message) {
-                (Ok(guest), Message::Request(request)) => guest.call_filter_request(&mut store, config, request).await,
-                (Ok(guest), Message::Response(response)) => {
-                    guest.call_filter_response(&mut store, config, response).await
-                }
-                (Err(error), _) => Err(error),
-            };
-            verdict.map_err(|error| sandbox.classify(&error, store.data(), budget))
-        };
-        sandbox.run_with_limits(budget, work).await
-    }
+/// Runs one export in a fresh instance.
+async fn call<T>(
+    (sandbox, exports): (&Sandbox, &GuestIndices),
+    budget: Budget,
+    export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<T>,
+) -> Result<T, CallError> {
+    let load = |store: &mut Store<HostState>, instance: &_| exports.load(store, instance);
+    let (answer, _) = sandbox.call((budget, None), load, export).await?;
+    Ok(answer)
 }
 
 impl HeaderFilter {
-    /// Asks the guest for its plans and checks them.
     pub(super) async fn start(
         (manifest, origin): (Manifest, CodeOrigin),
         sandbox: Sandbox,
@@ -120,9 +81,12 @@ impl HeaderFilter {
         extensions: Vec<String>,
     ) -> Result<Self, StartError> {
         let exports = GuestIndices::new(sandbox.instance_pre()).map_err(StartError::World)?;
-        let guest = Guest { sandbox, exports };
-        let plans = guest
-            .plan(&config)
+        let plans = call(
+            (&sandbox, &exports),
+            sandbox.budget().for_load(),
+            async |guest, store| guest.call_plan(store, &config).await,
+        );
+        let plans = plans
             .await?
             .map_err(|text| StartError::Config(tollgate_core::diagnostic::one_line(&text, 512)))?;
         let invalid_output = |output| {
@@ -131,74 +95,49 @@ impl HeaderFilter {
                 output,
             })
         };
-        let request_plan = edits::check_plan(plans.request).map_err(invalid_output)?;
-        let response_plan = edits::check_plan(plans.response).map_err(invalid_output)?;
-        let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
-        Ok(Self {
-            manifest,
-            label,
+        let parts = FilterParts {
+            exports,
             extensions,
+            request_plan: edits::check_plan(plans.request).map_err(invalid_output)?,
+            response_plan: edits::check_plan(plans.response).map_err(invalid_output)?,
             config,
-            request_plan,
-            response_plan,
-            origin,
-            guest,
-        })
-    }
-
-    /// Plugin name.
-    pub fn name(&self) -> &str {
-        &self.manifest.name
-    }
-
-    /// `name@sha256:digest`, for decision records.
-    pub fn label(&self) -> &Arc<str> {
-        &self.label
+        };
+        Ok(Self::new((manifest, origin), sandbox, parts))
     }
 
     /// SHA-256 of the component, lower-case hex.
     pub fn digest(&self) -> &str {
-        &self.manifest.sha256
-    }
-
-    /// What the plugin says about itself.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.manifest().sha256
     }
 
     /// Extensions it is applied to; empty for all.
     pub fn extensions(&self) -> &[String] {
-        &self.extensions
-    }
-
-    /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> CodeOrigin {
-        self.origin
+        &self.world.extensions
     }
 
     /// Whether it is applied to `extension`.
     pub fn applies_to(&self, extension: &str) -> bool {
-        self.extensions.is_empty() || self.extensions.iter().any(|name| name == extension)
+        self.world.extensions.is_empty() || self.world.extensions.iter().any(|name| name == extension)
     }
 
     /// What to do with every request.
     pub fn request_plan(&self) -> &HeaderPlan {
-        &self.request_plan
+        &self.world.request_plan
     }
 
     /// What to do with every response.
     pub fn response_plan(&self) -> &HeaderPlan {
-        &self.response_plan
+        &self.world.response_plan
     }
 
     /// Whether [`Self::filter_request`] must be called for each request.
     pub fn filters_requests(&self) -> bool {
-        self.manifest.filters.contains(&Direction::Request)
+        self.manifest().filters.contains(&Direction::Request)
     }
 
     /// Whether [`Self::filter_response`] must be called for each response.
     pub fn filters_responses(&self) -> bool {
-        self.manifest.filters.contains(&Direction::Response)
+        self.manifest().filters.contains(&Direction::Response)
     }
 
     /// Lets the guest edit a request. On an error, `headers` are unchanged.
@@ -208,13 +147,14 @@ impl HeaderFilter {
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
     pub async fn filter_request(&self, context: &FilterContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let fields = selected_fields(&self.manifest.request_fields, headers);
-        let message = Message::Request(wit::Request {
+        let fields = selected_fields(&self.manifest().request_fields, headers);
+        let request = wit::Request {
             context: self.context(context),
             fields,
-        });
-        let verdict = self.guest.filter(&self.config, &message).await?;
-        self.apply_verdict(verdict, headers)
+        };
+        let verdict =
+            self.call(async |guest, store| guest.call_filter_request(store, &self.world.config, &request).await);
+        self.apply_verdict(verdict.await?, headers)
     }
 
     /// Lets the guest edit a response head. On an error, `headers` are unchanged.
@@ -229,19 +169,26 @@ impl HeaderFilter {
         status: StatusCode,
         headers: &mut HeaderMap,
     ) -> Result<(), CallError> {
-        let fields = selected_fields(&self.manifest.response_fields, headers);
-        let context = self.context(context);
-        let message = Message::Response(wit::Response {
-            context,
+        let fields = selected_fields(&self.manifest().response_fields, headers);
+        let response = wit::Response {
+            context: self.context(context),
             status: status.as_u16(),
             fields,
-        });
-        let verdict = self.guest.filter(&self.config, &message).await?;
-        self.apply_verdict(verdict, headers)
+        };
+        let verdict =
+            self.call(async |guest, store| guest.call_filter_response(store, &self.world.config, &response).await);
+        self.apply_verdict(verdict.await?, headers)
+    }
+
+    async fn call(
+        &self,
+        export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<Verdict>,
+    ) -> Result<Verdict, CallError> {
+        call((&self.sandbox, &self.world.exports), self.sandbox.budget(), export).await
     }
 
     fn apply_verdict(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let plugin = || self.manifest.name.clone();
+        let plugin = || self.manifest().name.clone();
         let invalid_output = |output: InvalidOutput| CallError::InvalidOutput {
             plugin: plugin(),
             output,
@@ -262,7 +209,6 @@ impl HeaderFilter {
         }
     }
 
-    /// The parts of the context the manifest asks for.
     fn context(&self, context: &FilterContext<'_>) -> wit::Context {
         let FilterContext {
             extension,
@@ -274,7 +220,7 @@ impl HeaderFilter {
             project,
             cluster,
         } = *context;
-        let parts: &BTreeSet<ContextPart> = &self.manifest.context;
+        let parts: &BTreeSet<ContextPart> = &self.manifest().context;
         let requested = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
         wit::Context {
             extension: extension.to_owned(),
@@ -293,7 +239,6 @@ impl HeaderFilter {
     }
 }
 
-/// Why a plugin does not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]

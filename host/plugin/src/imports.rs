@@ -23,7 +23,6 @@ const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 /// Random bytes of one call.
 const MAX_RANDOM_BYTES: u32 = 4096;
 
-/// The imports that one guest may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GrantedImports(u8);
 
@@ -83,7 +82,7 @@ impl clock::Host for HostState {
         self.count_host_call()?;
         let now = self
             .provider_if_any()
-            .map_or_else(jiff::Timestamp::now, |call| call.services.clock.now());
+            .map_or_else(jiff::Timestamp::now, |call| call.services.environment.clock.now());
         Ok(u64::try_from(now.as_millisecond()).unwrap_or(0))
     }
 }

@@ -10,7 +10,7 @@ use wasmtime::{Config, Engine};
 
 use super::compilation_cache;
 use super::load::MAX_COMPONENT_BYTES;
-use super::provider::ProviderPermissions;
+use super::provider::HostTemplate;
 use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::Import;
@@ -123,7 +123,12 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 impl ProviderSummary {
-    pub(super) fn new(permissions: &ProviderPermissions) -> Self {
+    /// `None` for a header filter.
+    pub(super) fn new(manifest: &Manifest) -> Option<Self> {
+        if manifest.world == World::HeaderFilter {
+            return None;
+        }
+        let permissions = &manifest.provider;
         let all = texts(&permissions.hosts);
         let summary = |name: String, hosts: Option<Vec<String>>, cluster| EgressScopeSummary {
             name,
@@ -132,32 +137,17 @@ impl ProviderSummary {
             public: false,
             public_fields: Vec::new(),
         };
-        let secrets = permissions.secrets.iter().map(|permission| EgressScopeSummary {
-            public: permission.public,
-            public_fields: texts(&permission.public_fields),
-            ..summary(
-                permission.name.clone(),
-                permission.hosts.as_deref().map(texts),
-                permission.cluster,
-            )
+        let hosts = |hosts: &Option<Vec<HostTemplate>>| hosts.as_deref().map(texts);
+        let secrets = permissions.secrets.iter().map(|it| EgressScopeSummary {
+            public: it.public,
+            public_fields: texts(&it.public_fields),
+            ..summary(it.name.clone(), hosts(&it.hosts), it.cluster)
         });
         let audiences = permissions.audiences.iter();
-        let audiences = audiences.map(|permission| {
-            summary(
-                permission.audience.to_string(),
-                permission.hosts.as_deref().map(texts),
-                permission.cluster,
-            )
-        });
+        let audiences = audiences.map(|it| summary(it.audience.to_string(), hosts(&it.hosts), it.cluster));
         let captures = permissions.captures.iter();
-        let captures = captures.map(|permission| {
-            summary(
-                permission.host.to_string(),
-                Some(texts(&permission.hosts)),
-                permission.cluster,
-            )
-        });
-        Self {
+        let captures = captures.map(|it| summary(it.host.to_string(), Some(texts(&it.hosts)), it.cluster));
+        Some(Self {
             secrets: secrets.collect(),
             audiences: audiences.collect(),
             captures: captures.collect(),
@@ -165,7 +155,7 @@ impl ProviderSummary {
             response_headers: texts(&permissions.response_headers),
             output_headers: texts(&permissions.output_headers),
             hosts: all,
-        }
+        })
     }
 }
 
@@ -182,10 +172,7 @@ impl ManifestSummary {
             request_fields: names(&manifest.request_fields),
             response_fields: names(&manifest.response_fields),
             context: manifest.context.iter().copied().collect(),
-            provider: match manifest.world {
-                World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),
-                World::HeaderFilter => None,
-            },
+            provider: ProviderSummary::new(manifest),
         }
     }
 
@@ -276,12 +263,11 @@ fn interfaces(wasm: &[u8]) -> wasmtime::Result<(Vec<String>, Vec<String>)> {
     let engine = Engine::new(&config)?;
     let component = Component::from_binary(&engine, wasm)?;
     let kind = component.component_type();
-    let names = |name: &str| name.to_owned();
     let imports = kind
         .imports(&engine)
-        .map(|(name, _)| names(name))
+        .map(|(name, _)| name.to_owned())
         // Interfaces of nothing but types ask for nothing.
         .filter(|name| !name.contains("/header-types@") && !name.contains("/provider-types@"));
-    let exports = kind.exports(&engine).map(|(name, _)| names(name));
+    let exports = kind.exports(&engine).map(|(name, _)| name.to_owned());
     Ok((imports.collect(), exports.collect()))
 }

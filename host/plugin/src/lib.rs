@@ -28,6 +28,7 @@ mod filter;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod generator;
+mod guest;
 mod imports;
 mod inspect;
 mod load;
@@ -39,14 +40,14 @@ mod sandbox;
 mod wasi;
 mod yaml;
 
-pub use budget::Budget;
 pub use compilation_cache::CodeOrigin;
 pub use engine::Allocation;
 pub use error::{CallError, Error, InvalidOutput, TrapCause};
 pub use filter::{FilterContext, HeaderFilter};
 pub use generator::Generator;
+pub use guest::Guest;
 pub use inspect::{EgressScopeSummary, Inspection, ManifestSummary, ProviderSummary, inspect};
-pub use manifest::{ContextPart, Direction, Manifest};
+pub use manifest::{ContextPart, Direction};
 pub use plan::HeaderPlan;
 pub use provider::{
     Ambient, AmbientError, AwsCredentials, BearerToken, CredentialProvider, EgressRecord, PodIdentities,
@@ -247,19 +248,13 @@ impl PluginSet {
     pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
         self.entries
             .values()
-            .filter_map(|entry| match &entry.plugin {
-                load::Plugin::HeaderFilter(filter) => Some(filter),
-                load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => None,
-            })
+            .filter_map(|entry| entry.plugin.header_filter())
             .filter(move |filter| filter.applies_to(extension))
     }
 
     /// The header filter of that name.
     pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
-        match &self.entries.get(name)?.plugin {
-            load::Plugin::HeaderFilter(filter) => Some(filter),
-            load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => None,
-        }
+        self.entries.get(name)?.plugin.header_filter()
     }
 
     /// The credential provider of that name.
@@ -289,14 +284,11 @@ impl PluginSet {
                 sha256: manifest.sha256.clone(),
                 filters: manifest.filters.iter().copied().collect(),
                 imports: manifest.imports.iter().copied().collect(),
-                extensions: match &entry.plugin {
-                    load::Plugin::HeaderFilter(filter) => filter.extensions().to_vec(),
-                    load::Plugin::CredentialProvider(_) | load::Plugin::Generator(_) => Vec::new(),
-                },
-                provider: match manifest.world {
-                    World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),
-                    World::HeaderFilter => None,
-                },
+                extensions: entry
+                    .plugin
+                    .header_filter()
+                    .map_or_else(Vec::new, |filter| filter.extensions().to_vec()),
+                provider: ProviderSummary::new(manifest),
                 origin: entry.plugin.origin(),
             }
         })

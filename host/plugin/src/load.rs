@@ -28,7 +28,6 @@ pub(super) const MAX_COMPONENT_BYTES: u64 = 64 << 20;
 /// Bytes of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
-/// One plugin and the digests of its files.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedPlugin {
     pub(super) plugin: Plugin,
@@ -36,7 +35,6 @@ pub(super) struct LoadedPlugin {
     digests: FileDigests,
 }
 
-/// A plugin of some world.
 #[derive(Clone, Debug)]
 pub(super) enum Plugin {
     HeaderFilter(Arc<HeaderFilter>),
@@ -53,6 +51,13 @@ impl Plugin {
         }
     }
 
+    pub(super) fn header_filter(&self) -> Option<&Arc<HeaderFilter>> {
+        match self {
+            Self::HeaderFilter(filter) => Some(filter),
+            Self::CredentialProvider(_) | Self::Generator(_) => None,
+        }
+    }
+
     pub(super) fn origin(&self) -> compilation_cache::CodeOrigin {
         match self {
             Self::HeaderFilter(filter) => filter.origin(),
@@ -62,14 +67,12 @@ impl Plugin {
     }
 }
 
-/// Digests of the two files of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileDigests {
     component: String,
     manifest: String,
 }
 
-/// Everything a load needs.
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Arc<PluginEngine>,
     pub(super) cache: Option<&'a CompilationCache>,
@@ -79,7 +82,6 @@ pub(super) struct Loader<'a> {
     pub(super) only: Option<&'a str>,
 }
 
-/// The files of one plugin in the folder.
 #[derive(Default)]
 struct PluginFiles {
     component: Option<PathBuf>,
@@ -125,7 +127,6 @@ impl Loader<'_> {
         (entries, diagnostics)
     }
 
-    /// The next set's entry for one name, if there is one.
     async fn next_entry(
         &self,
         name: &str,
@@ -191,7 +192,6 @@ impl Loader<'_> {
         }
     }
 
-    /// Compiles, links and asks for the plans.
     async fn start(
         &self,
         manifest: Manifest,
@@ -322,54 +322,58 @@ fn effective_grant(
     (GrantedImports::new(&agreed), budget, warnings)
 }
 
-/// Reports settings of a grant that do not apply to the plugin's world.
 fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<(), Vec<Diagnostic>> {
-    let refuse = |key: &str, hint: &str| {
-        let message = format!(
-            "`plugins.grants.{}.{key}` is not for a `{}`",
-            manifest.name,
-            manifest.world.name()
-        );
-        Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)])
-    };
-    match manifest.world {
-        World::HeaderFilter | World::CredentialProvider if grant.secret.is_some() => refuse(
+    let Manifest { name, world, .. } = manifest;
+    let is = |wanted: World| *world == wanted;
+    let misplaced = [
+        (
             "secret",
+            grant.secret.is_some() && !is(World::Generator),
             "only generators have a Secret of the control plane's namespace",
         ),
-        World::HeaderFilter if !grant.hosts.is_empty() => refuse("hosts", "header filters have no network"),
-        World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
-        World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
-        World::HeaderFilter | World::Generator => {
-            // Points at the grant, or at the manifest if there is no grant.
-            let location = grant
-                .location
-                .clone()
-                .unwrap_or_else(|| manifest.locations.file.clone());
-            let findings: Vec<Diagnostic> = ConfigSchema::from_manifest(manifest)
-                .violations(&grant.config)
-                .into_iter()
-                .map(|text| {
-                    Diagnostic::error(
-                        location.clone(),
-                        format!("`plugins.grants.{}.config`: {text}", manifest.name),
-                    )
-                })
-                .collect();
-            if findings.is_empty() { Ok(()) } else { Err(findings) }
-        }
-        World::CredentialProvider if !grant.config.is_null() => refuse(
+        (
+            "hosts",
+            !grant.hosts.is_empty() && is(World::HeaderFilter),
+            "header filters have no network",
+        ),
+        (
+            "audiences",
+            !grant.audiences.is_empty() && is(World::HeaderFilter),
+            "header filters have no tokens",
+        ),
+        (
             "config",
+            !grant.config.is_null() && is(World::CredentialProvider),
             "a provider is configured for each cluster, in the cluster's Secret",
         ),
-        World::CredentialProvider if !grant.extensions.is_empty() => {
-            refuse("extensions", "a provider is chosen by the cluster's Secret")
-        }
-        World::CredentialProvider => Ok(()),
+        (
+            "extensions",
+            !grant.extensions.is_empty() && is(World::CredentialProvider),
+            "a provider is chosen by the cluster's Secret",
+        ),
+        (
+            "extensions",
+            !grant.extensions.is_empty() && is(World::Generator),
+            "a generator is chosen by its kinds",
+        ),
+    ];
+    if let Some((key, _, hint)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
+        let message = format!("`plugins.grants.{name}.{key}` is not for a `{}`", world.name());
+        return Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)]);
     }
+    if is(World::CredentialProvider) {
+        return Ok(());
+    }
+    // Points at the grant, or at the manifest if there is no grant.
+    let location = grant.location.as_ref().unwrap_or(&manifest.locations.file);
+    let violations = ConfigSchema::from_manifest(manifest).violations(&grant.config);
+    let findings: Vec<_> = violations
+        .into_iter()
+        .map(|text| Diagnostic::error(location.clone(), format!("`plugins.grants.{name}.config`: {text}")))
+        .collect();
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
-/// Builds the grant of a provider.
 fn provider_grant(
     manifest: &Manifest,
     grant: &tollgate_config::PluginGrant,
@@ -421,7 +425,6 @@ impl ConfigSchema {
     }
 }
 
-/// Lists the plugin files of the folder, by name.
 fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
     let mut files_by_name: BTreeMap<String, PluginFiles> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
@@ -468,7 +471,6 @@ fn file_location(path: &Path) -> Location {
     Location::new(path.display().to_string(), 0)
 }
 
-/// Reports that the previous version stays in use.
 fn previous_kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
     Diagnostic::warning(

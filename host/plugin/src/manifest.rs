@@ -7,6 +7,7 @@ use tollgate_core::plugin::World;
 
 use http::HeaderName;
 use serde::Deserialize;
+use serde::de::value::StrDeserializer;
 use serde_saphyr::Spanned;
 
 use super::provider::ProviderPermissions;
@@ -23,7 +24,7 @@ use provider::{RawAudience, RawCapture, RawSecret};
 const MAX_FIELDS: usize = 64;
 
 /// A direction messages go in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// To the backend.
@@ -33,7 +34,7 @@ pub enum Direction {
 }
 
 /// A part of the context a plugin may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextPart {
     /// Name of the caller.
@@ -50,51 +51,44 @@ pub enum ContextPart {
 
 /// A manifest, checked.
 #[derive(Clone, Debug)]
-pub struct Manifest {
-    /// Plugin name: also the names of its two files.
-    pub name: String,
-    /// Version of the plugin.
-    pub version: semver::Version,
-    /// What it does, in the author's words.
-    pub description: String,
+pub(crate) struct Manifest {
+    /// Also the name of its two files.
+    pub(crate) name: String,
+    pub(crate) version: semver::Version,
+    pub(crate) description: String,
     /// Digest of the component, lower-case hex.
-    pub sha256: String,
-    /// What kind of plugin it is.
-    pub world: World,
+    pub(crate) sha256: String,
+    pub(crate) world: World,
     /// Host interfaces it may import.
-    pub imports: BTreeSet<Import>,
+    pub(crate) imports: BTreeSet<Import>,
     /// Request fields it may see.
-    pub request_fields: Vec<HeaderName>,
+    pub(crate) request_fields: Vec<HeaderName>,
     /// Response fields it may see.
-    pub response_fields: Vec<HeaderName>,
+    pub(crate) response_fields: Vec<HeaderName>,
     /// Parts of the context it may see.
-    pub context: BTreeSet<ContextPart>,
+    pub(crate) context: BTreeSet<ContextPart>,
     /// Directions in which it is called for each message.
-    pub filters: BTreeSet<Direction>,
+    pub(crate) filters: BTreeSet<Direction>,
     /// Kinds of generators it provides.
-    pub generators: BTreeSet<GeneratorKind>,
+    pub(crate) generators: BTreeSet<GeneratorKind>,
     /// Permissions that it declares as a credential provider or generator.
     pub(crate) provider: ProviderPermissions,
     /// JSON Schema of its configuration.
-    pub config_schema: Option<serde_json::Value>,
-    /// Source locations of its keys, for findings that need the component too.
-    pub locations: ManifestLocations,
+    pub(crate) config_schema: Option<serde_json::Value>,
+    pub(crate) locations: ManifestLocations,
 }
 
-/// Source locations of manifest keys that the component may contradict.
+/// Source locations of keys, for findings that need the component too.
 #[derive(Clone, Debug)]
-pub struct ManifestLocations {
-    /// The file.
-    pub file: Location,
-    /// `sha256`.
-    pub sha256: Location,
-    /// `world`.
-    pub world: Location,
+pub(crate) struct ManifestLocations {
+    pub(crate) file: Location,
+    pub(crate) sha256: Location,
+    pub(crate) world: Location,
     /// `imports`, or the file.
-    pub imports: Location,
+    pub(crate) imports: Location,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawManifest {
     name: Spanned<String>,
@@ -103,24 +97,22 @@ struct RawManifest {
     description: String,
     sha256: Spanned<String>,
     world: Spanned<String>,
-    #[serde(default)]
     minimum_host_version: Option<Spanned<String>>,
     #[serde(default)]
-    imports: Vec<Spanned<String>>,
+    imports: Words,
     #[serde(default)]
-    request_fields: Vec<Spanned<String>>,
+    request_fields: Words,
     #[serde(default)]
-    response_fields: Vec<Spanned<String>>,
+    response_fields: Words,
     #[serde(default)]
-    context: Vec<Spanned<String>>,
+    context: Words,
     #[serde(default)]
-    filters: Vec<Spanned<String>>,
+    filters: Words,
     #[serde(default)]
-    generators: Vec<Spanned<String>>,
-    #[serde(default)]
+    generators: Words,
     config_schema: Option<Spanned<serde_json::Value>>,
     #[serde(default)]
-    hosts: Vec<Spanned<String>>,
+    hosts: Words,
     #[serde(default)]
     secrets: Vec<RawSecret>,
     #[serde(default)]
@@ -128,12 +120,14 @@ struct RawManifest {
     #[serde(default)]
     captures: Vec<RawCapture>,
     #[serde(default)]
-    visible: Vec<Spanned<String>>,
+    visible: Words,
     #[serde(default)]
-    response_headers: Vec<Spanned<String>>,
+    response_headers: Words,
     #[serde(default)]
-    output_headers: Vec<Spanned<String>>,
+    output_headers: Words,
 }
+
+type Words = Vec<Spanned<String>>;
 
 /// Reads the manifest `text` of the file `file`, which should describe the
 /// plugin `stem`.
@@ -154,7 +148,6 @@ pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
     }
 }
 
-/// Collects findings while the parts are checked.
 struct ManifestChecker {
     file: Arc<str>,
     diagnostics: Vec<Diagnostic>,
@@ -170,7 +163,7 @@ impl ManifestChecker {
             .push(Diagnostic::error(self.at(part), message).with_hint(hint));
     }
 
-    fn manifest(&mut self, raw: RawManifest, stem: &str) -> Option<Manifest> {
+    fn manifest(&mut self, mut raw: RawManifest, stem: &str) -> Option<Manifest> {
         if raw.name.value != stem {
             let message = format!("the plugin is named `{}`, its files `{stem}`", raw.name.value);
             self.refuse(&raw.name, message, "both must be the same");
@@ -204,28 +197,18 @@ impl ManifestChecker {
                 .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
         };
         let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::from_name);
-        let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::from_name);
-        let filters = self.words(&raw.filters, "direction", FILTERS, Direction::from_name);
+        let context = self.words(&raw.context, "part of the context", CONTEXT, known_word);
+        let filters = self.words(&raw.filters, "direction", FILTERS, known_word);
         let generators = self.words(&raw.generators, "kind of generator", GENERATORS, guest_kind);
         self.generators_fit(world, &raw.generators, &raw.world);
         let request_fields = self.fields(&raw.request_fields);
         let response_fields = self.fields(&raw.response_fields);
-        let config_schema = self.schema(raw.config_schema);
+        let config_schema = self.schema(raw.config_schema.take());
         if let Some(world) = world {
             self.imports_fit(world, &raw.imports);
         }
-        let filter = [&raw.request_fields, &raw.response_fields, &raw.context, &raw.filters];
-        let raw_permissions = provider::RawPermissions {
-            hosts: raw.hosts,
-            secrets: raw.secrets,
-            audiences: raw.audiences,
-            captures: raw.captures,
-            visible: raw.visible,
-            response_headers: raw.response_headers,
-            output_headers: raw.output_headers,
-        };
-        self.fits_world(world, filter.into_iter().flatten().next(), &raw_permissions);
-        let provider = self.provider(raw_permissions);
+        self.fits_world(world, &raw);
+        let provider = self.provider(&raw);
         Some(Manifest {
             name: raw.name.value,
             version: version?,
@@ -286,7 +269,6 @@ impl ManifestChecker {
         None
     }
 
-    /// Known words of one list.
     fn words<T: Ord>(
         &mut self,
         parts: &[Spanned<String>],
@@ -348,11 +330,8 @@ impl ManifestChecker {
     fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
         match (world, kinds.first()) {
             (Some(World::Generator), None) => {
-                self.refuse(
-                    at,
-                    "the plugin provides no kind of generator".to_owned(),
-                    "such as `generators: [plugin]`",
-                );
+                let message = "the plugin provides no kind of generator".to_owned();
+                self.refuse(at, message, "such as `generators: [plugin]`");
             }
             (Some(World::HeaderFilter | World::CredentialProvider), Some(part)) => {
                 self.refuse(
@@ -394,27 +373,9 @@ fn guest_kind(name: &str) -> Option<GeneratorKind> {
     kinds.into_iter().find(|kind| kind.as_str() == name)
 }
 
-impl Direction {
-    fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "request" => Some(Self::Request),
-            "response" => Some(Self::Response),
-            _ => None,
-        }
-    }
-}
-
-impl ContextPart {
-    fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "user" => Some(Self::User),
-            "groups" => Some(Self::Groups),
-            "application" => Some(Self::Application),
-            "project" => Some(Self::Project),
-            "cluster" => Some(Self::Cluster),
-            _ => None,
-        }
-    }
+/// The variant that serde knows by that name.
+fn known_word<T: serde::de::DeserializeOwned>(name: &str) -> Option<T> {
+    T::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).ok()
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub(super) const MIN_PREFIX_BYTES: usize = 3;
 /// takes well below half a microsecond (`benches/plugin.rs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderPlan {
-    remove: Vec<HeaderName>,
-    remove_prefixes: Vec<String>,
+    pub(super) remove: Vec<HeaderName>,
+    pub(super) remove_prefixes: Vec<String>,
     set: Vec<(HeaderName, HeaderValue)>,
     /// INVARIANT: has the bit of every name in `remove`.
     remove_filter: NameBloomFilter,
@@ -70,7 +70,11 @@ fn prefix_bit(text: &str) -> u64 {
 impl HeaderPlan {
     /// A plan. Prefixes are lower case and at least 3 bytes long; shorter ones
     /// match nothing. Fields the host owns are left alone whatever is listed.
-    pub fn new(remove: Vec<HeaderName>, remove_prefixes: Vec<String>, set: Vec<(HeaderName, HeaderValue)>) -> Self {
+    pub(super) fn new(
+        remove: Vec<HeaderName>,
+        remove_prefixes: Vec<String>,
+        set: Vec<(HeaderName, HeaderValue)>,
+    ) -> Self {
         let remove: Vec<HeaderName> = remove.into_iter().filter(|name| !is_host_owned(name)).collect();
         let set: Vec<_> = set.into_iter().filter(|(name, _)| !is_host_owned(name)).collect();
         let mut remove_filter = NameBloomFilter::default();
@@ -83,26 +87,6 @@ impl HeaderPlan {
             remove_filter,
             prefix_mask,
         }
-    }
-
-    /// Names that are removed.
-    pub fn remove(&self) -> &[HeaderName] {
-        &self.remove
-    }
-
-    /// Fields whose name starts with one of these are removed.
-    pub fn remove_prefixes(&self) -> &[String] {
-        &self.remove_prefixes
-    }
-
-    /// Fields that are set after the removals, replacing earlier values.
-    pub fn set(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.set
-    }
-
-    /// Whether the plan changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.remove_prefixes.is_empty() && self.set.is_empty()
     }
 
     /// Removes, then sets. Fields the host owns stay as they are.

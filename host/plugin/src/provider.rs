@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use wasmtime::Store;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
@@ -44,12 +45,13 @@ pub(crate) use redact::Redactor;
 pub(super) use memo::Memo;
 pub(super) use permissions::ResolvedPermissions;
 
-use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
+use super::bindings::provider::exports::tollgate::plugin::credentials::{Guest as Exports, GuestIndices};
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
-use super::budget::Budget;
+use super::budget::{Budget, HostState};
 use super::compilation_cache::CodeOrigin;
 use super::egress::{EgressAllowList, EgressClient};
 use super::error::{CallError, TrapCause};
+use super::guest::Guest;
 use super::imports::GrantedImports;
 use super::load::ConfigSchema;
 use super::manifest::Manifest;
@@ -69,16 +71,16 @@ pub struct ProviderEnvironment {
 }
 
 /// What the operator grants a provider beyond imports and budget.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ProviderGrant {
-    pub(super) allow_list: EgressAllowList,
-    pub(super) audiences: BTreeSet<String>,
+pub(crate) struct ProviderGrant {
+    pub(crate) allow_list: EgressAllowList,
+    pub(crate) audiences: BTreeSet<String>,
     /// Digest of everything that is granted, for the keys of caches.
-    pub(super) digest: String,
+    pub(crate) digest: String,
 }
 
 /// A cluster, as providers see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProviderCluster {
     /// Its name.
     pub name: String,
@@ -87,24 +89,20 @@ pub struct ProviderCluster {
 }
 
 /// A loaded plugin of the world `credential-provider`.
-pub struct CredentialProvider {
-    manifest: Manifest,
-    label: Arc<str>,
-    origin: CodeOrigin,
-    sandbox: Sandbox,
+pub type CredentialProvider = Guest<ProviderParts>;
+
+/// What a credential provider has beside its code.
+pub struct ProviderParts {
     exports: GuestIndices,
     services: HostServices,
     reveals_bodies: bool,
-    grant: String,
     /// Compiled once; every cluster's configuration is validated against it.
     schema: ConfigSchema,
 }
 
-impl fmt::Debug for CredentialProvider {
+impl fmt::Debug for ProviderParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provider")
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        f.debug_struct("ProviderParts").finish_non_exhaustive()
     }
 }
 
@@ -116,55 +114,20 @@ impl CredentialProvider {
         grant: ProviderGrant,
         environment: &ProviderEnvironment,
     ) -> Result<Self, wasmtime::Error> {
-        let exports = GuestIndices::new(sandbox.instance_pre())?;
-        let schema = ConfigSchema::from_manifest(&manifest);
-        let ProviderEnvironment {
-            egress_client,
-            ambient,
-            clock,
-        } = environment.clone();
-        Ok(Self {
-            label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
-            manifest,
-            origin,
-            sandbox,
-            exports,
-            services: HostServices {
-                allow_list: Arc::new(grant.allow_list),
-                egress_client,
-                ambient,
-                audiences: Arc::new(grant.audiences),
-                clock,
-            },
+        let parts = ProviderParts {
+            exports: GuestIndices::new(sandbox.instance_pre())?,
             reveals_bodies: granted.has(Import::Reveal),
-            grant: grant.digest,
-            schema,
-        })
+            services: HostServices {
+                environment: environment.clone(),
+                grant: Arc::new(grant),
+            },
+            schema: ConfigSchema::from_manifest(&manifest),
+        };
+        Ok(Self::new((manifest, origin), sandbox, parts))
     }
 
-    /// Plugin name.
-    pub fn name(&self) -> &str {
-        &self.manifest.name
-    }
-
-    /// `name@sha256:digest`, for records.
-    pub fn label(&self) -> &Arc<str> {
-        &self.label
-    }
-
-    /// What the plugin says about itself.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> CodeOrigin {
-        self.origin
-    }
-
-    /// Digest of what the operator grants it.
-    pub fn grant_digest(&self) -> &str {
-        &self.grant
+    pub(crate) fn grant_digest(&self) -> &str {
+        &self.world.services.grant.digest
     }
 
     /// The mint of a cluster. Call [`ProviderMint::check`] before its credentials are used.
@@ -175,9 +138,9 @@ impl CredentialProvider {
         secret_values: SecretValues,
     ) -> ProviderMint {
         ProviderMint {
-            permissions: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
+            permissions: Arc::new(ResolvedPermissions::new(&self.manifest().provider, config)),
             config: Arc::from(crate::credential::cache::key::canonical_json(config).to_string()),
-            schema: self.schema.violations(config),
+            schema: self.world.schema.violations(config),
             provider: Arc::clone(self),
             cluster,
             secret_values: Arc::new(secret_values),
@@ -192,7 +155,6 @@ pub struct ProviderMint {
     provider: Arc<CredentialProvider>,
     cluster: ProviderCluster,
     config: Arc<str>,
-    /// Violations of the manifest's schema by the configuration.
     schema: Vec<String>,
     permissions: Arc<ResolvedPermissions>,
     secret_values: Arc<SecretValues>,
@@ -209,23 +171,10 @@ impl fmt::Debug for ProviderMint {
     }
 }
 
-/// Result of a guest's call: what the guest returned, and the host's state of the call.
-type CallResult<T> = Result<(Result<T, wit::MintError>, Box<CallState>), CallError>;
-
 impl ProviderMint {
     /// The provider.
     pub fn provider(&self) -> &Arc<CredentialProvider> {
         &self.provider
-    }
-
-    /// The cluster.
-    pub fn cluster(&self) -> &ProviderCluster {
-        &self.cluster
-    }
-
-    /// The configuration, canonical.
-    pub fn config(&self) -> &str {
-        &self.config
     }
 
     /// The values of the cluster's Secret that it uses.
@@ -242,16 +191,12 @@ impl ProviderMint {
         self.schema()?;
         let budget = self.provider.sandbox.budget().for_load();
         let call = self.call(Phase::Check, &EgressLog::default());
-        let called: CallResult<Vec<String>> = self
+        let (warnings, call) = self
             .run(budget, call, async |guest, store| {
                 guest.call_check(store, &self.config).await
             })
-            .await;
-        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
-        match answer {
-            Ok(warnings) => Ok(call.warnings(&warnings)),
-            Err(error) => Err(call.mint_error(error)),
-        }
+            .await?;
+        Ok(call.warnings(&warnings))
     }
 
     /// Mints a credential, and returns the requests that were sent for it.
@@ -289,14 +234,10 @@ impl ProviderMint {
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
         let call = self.call(Phase::Mint(memo_use), egress_log);
-        let called: CallResult<_> = self
+        let (credential, mut call) = self
             .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
-            .await;
-        let (answer, mut call) = called.map_err(|error| plugin_failed(&error))?;
-        match answer {
-            Ok(credential) => call.credential(credential),
-            Err(error) => Err(call.mint_error(error)),
-        }
+            .await?;
+        call.credential(credential)
     }
 
     /// Revokes what a mint created.
@@ -317,14 +258,11 @@ impl ProviderMint {
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
         let kept = secret::Secret::new(bytes, egress_scope).and_then(|secret| call.insert_secret(secret));
         let handle = kept.map_err(|_| unusable("too large"))?;
-        let called: CallResult<()> = self
-            .run(budget, call, async |guest, store| {
-                let handle = Resource::new_own(handle.rep());
-                guest.call_revoke(store, &self.config, handle).await
-            })
-            .await;
-        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
-        answer.map_err(|error| call.mint_error(error))
+        let revoked = self.run(budget, call, async |guest, store| {
+            let handle = Resource::new_own(handle.rep());
+            guest.call_revoke(store, &self.config, handle).await
+        });
+        revoked.await.map(drop)
     }
 
     fn schema(&self) -> Result<(), MintError> {
@@ -348,23 +286,23 @@ impl ProviderMint {
 
     fn call(&self, phase: Phase, egress_log: &EgressLog) -> Box<CallState> {
         let held = (Arc::clone(&self.permissions), Arc::clone(&self.secret_values));
-        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.provider.services.clone());
-        call.reveals_bodies = self.provider.reveals_bodies;
+        let parts = &self.provider.world;
+        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), parts.services.clone());
+        call.reveals_bodies = parts.reveals_bodies;
         call.egress_log = egress_log.clone();
         Box::new(call)
     }
 
     /// Runs one export in a fresh instance.
-    async fn run<T, F>(&self, budget: Budget, call: Box<CallState>, export: F) -> CallResult<T>
-    where
-        F: AsyncFnOnce(
-            super::bindings::provider::exports::tollgate::plugin::credentials::Guest,
-            &mut wasmtime::Store<super::budget::HostState>,
-        ) -> wasmtime::Result<Result<T, wit::MintError>>,
-    {
-        let exports = &self.provider.exports;
-        let load = |store: &mut wasmtime::Store<super::budget::HostState>, instance: &_| exports.load(store, instance);
-        self.provider.sandbox.call((budget, call), load, export).await
+    async fn run<T>(
+        &self,
+        budget: Budget,
+        call: Box<CallState>,
+        export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<Result<T, wit::MintError>>,
+    ) -> Result<(T, Box<CallState>), MintError> {
+        let exports = &self.provider.world.exports;
+        let load = |store: &mut Store<HostState>, instance: &_| exports.load(store, instance);
+        self.provider.sandbox.call_provider((budget, call), load, export).await
     }
 }
 
@@ -390,7 +328,6 @@ impl EgressLog {
     }
 }
 
-/// Converts the failure of a guest to a [`MintError`].
 pub(super) fn plugin_failed(error: &CallError) -> MintError {
     let (class, code) = match error {
         CallError::Busy { .. } => (MintErrorClass::Retryable, "plugin.busy"),

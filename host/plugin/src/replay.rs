@@ -2,7 +2,7 @@
 //! transcript lists the requests that a provider should send, the answers it gets and the result;
 //! a replay returns for each case the actual result and every difference.
 //!
-//! Only the network is replaced, by one in memory. Everything above it is the gateway's own: TLS,
+//! Only the network is replaced, by the recorded answers. Everything above it is the gateway's own:
 //! allow-list, address checks, hosts of secrets, redaction and budgets.
 //!
 //! Security: no packet leaves the process, and no report contains a secret.
@@ -21,23 +21,20 @@ mod compare;
 mod fakes;
 mod jwt;
 mod labels;
-mod network;
 mod outcome;
 
 pub use case::{Case, parse};
 pub use outcome::ReplayOutcome;
 
+use super::egress::{EgressClient, address_of};
 use super::provider::{CredentialProvider, EgressRecord, ProviderEnvironment, webapi_public_values};
 use super::{Allocation, Ambient, PluginSet, Runtime, SecretValues, WallClock};
-use super::{egress::EgressClient, egress::Network};
 use super::{manifest, manifest::Manifest};
-use crate::credential::{Credential, MintError, MintRequest};
-use fakes::{CaseAmbient, ManualClock};
+use crate::credential::MintRequest;
+use fakes::CaseEnvironment;
 use labels::SecretLabels;
-use network::{Attempt, ReplayNetwork};
 use tollgate_config::EgressEntry;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World as Kind;
 
 /// Why cases cannot be replayed.
@@ -46,14 +43,9 @@ pub enum Error {
     /// The file is not YAML.
     #[error("{0}")]
     Yaml(String),
-    /// A case in the file is not valid.
-    #[error("case `{case}`: {reason}")]
-    Case {
-        /// Which.
-        case: String,
-        /// What is wrong.
-        reason: String,
-    },
+    /// A case in the file is not valid: which, and why.
+    #[error("case `{0}`: {1}")]
+    Case(String, String),
     /// Nothing to replay.
     #[error("there is no case: write `now`, `config`, `requests` and `expect`, or several such under `cases`")]
     Empty,
@@ -61,31 +53,17 @@ pub enum Error {
     #[error("there is no plugins folder: name one with `--plugins-dir`")]
     NoFolder,
     /// The manifest cannot be read.
-    #[error("cannot read the manifest `{}`", path.display())]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot read the manifest `{}`", .0.display())]
+    Manifest(PathBuf, #[source] io::Error),
     /// Another kind of plugin.
     #[error("`{0}` is no credential provider; a header filter is tested with `--request`")]
     World(String),
-    /// The plugin does not load.
-    #[error("`{name}` is not loaded:{}", lines(findings))]
-    Load {
-        /// Its name.
-        name: String,
-        /// Why.
-        findings: Vec<Diagnostic>,
-    },
-    /// The engine or the authority does not start.
+    /// The plugin does not load: its name, and why.
+    #[error("`{0}` is not loaded:{findings}", findings = lines(.1))]
+    Load(String, Vec<Diagnostic>),
+    /// The engine does not start.
     #[error(transparent)]
     Engine(#[from] super::Error),
-    /// The authority of the replay cannot be made.
-    #[error("cannot make certificates for the replay")]
-    Authority(#[from] rcgen::Error),
     /// No thread or no runtime.
     #[error("cannot run the replay")]
     Run(#[from] io::Error),
@@ -165,7 +143,6 @@ impl CaseReport {
 /// [`Error`]: nothing was replayed. A case that fails is no error.
 pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
     let manifest = read_manifest(settings, name)?;
-    let network = Arc::new(ReplayNetwork::new()?);
     let mut report = Report {
         plugin: name.to_owned(),
         version: manifest.version.to_string(),
@@ -179,7 +156,7 @@ pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> R
         // Cases of one file mostly talk to the same hosts.
         let environment = match loaded.take().filter(|(known, _)| *known == granted) {
             Some((_, environment)) => environment,
-            None => ReplayEnvironment::load(settings, &manifest, &granted, &network)?,
+            None => ReplayEnvironment::load(settings, &manifest, &granted)?,
         };
         report.cases.push(environment.run_case(name, case)?);
         report.granted.hosts.extend(granted.hosts.iter().cloned());
@@ -193,15 +170,11 @@ pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> R
 fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Manifest, Error> {
     let folder = settings.directory.as_deref().ok_or(Error::NoFolder)?;
     let path = folder.join(format!("{name}.yaml"));
-    let text = fs::read_to_string(&path).map_err(|source| Error::Manifest {
-        path: path.clone(),
-        source,
-    })?;
+    let text = fs::read_to_string(&path).map_err(|error| Error::Manifest(path.clone(), error))?;
     let read = manifest::parse(&text, &path.display().to_string(), name);
-    let manifest = read.value.ok_or_else(|| Error::Load {
-        name: name.to_owned(),
-        findings: read.diagnostics,
-    })?;
+    let manifest = read
+        .value
+        .ok_or_else(|| Error::Load(name.to_owned(), read.diagnostics))?;
     match manifest.world {
         Kind::CredentialProvider => Ok(manifest),
         Kind::HeaderFilter | Kind::Generator => Err(Error::World(name.to_owned())),
@@ -227,37 +200,24 @@ fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
     let audiences = permissions.audiences.iter();
     ReplayGrant {
         hosts,
-        imports: manifest
-            .imports
-            .iter()
-            .copied()
-            .map(Import::name)
-            .map(str::to_owned)
-            .collect(),
+        imports: manifest.imports.iter().map(|import| import.name().to_owned()).collect(),
         audiences: audiences
             .filter_map(|permission| permission.audience.expand(&case.config))
             .collect(),
     }
 }
 
-/// A provider with one grant, and its network, pod identities and clock.
+/// A provider with one grant, and what surrounds it.
 struct ReplayEnvironment {
     set: PluginSet,
-    network: Arc<ReplayNetwork>,
-    ambient: Arc<CaseAmbient>,
-    clock: Arc<ManualClock>,
+    surroundings: Arc<CaseEnvironment>,
 }
 
 impl ReplayEnvironment {
-    fn load(
-        settings: &tollgate_config::Plugins,
-        manifest: &Manifest,
-        granted: &ReplayGrant,
-        network: &Arc<ReplayNetwork>,
-    ) -> Result<Self, Error> {
+    fn load(settings: &tollgate_config::Plugins, manifest: &Manifest, granted: &ReplayGrant) -> Result<Self, Error> {
         let name = &manifest.name;
         let grant = tollgate_config::PluginGrant {
-            hosts: granted.hosts.iter().map(|host| entry(host, network)).collect(),
+            hosts: granted.hosts.iter().map(|host| entry(host)).collect(),
             imports: granted.imports.iter().cloned().collect(),
             audiences: granted.audiences.iter().cloned().collect(),
             ..settings.grants.get(name).cloned().unwrap_or_default()
@@ -268,133 +228,81 @@ impl ReplayEnvironment {
             grants: [(name.clone(), grant)].into(),
             ..tollgate_config::Plugins::default()
         };
-        let (ambient, clock) = (Arc::<CaseAmbient>::default(), Arc::<ManualClock>::default());
+        let surroundings = Arc::<CaseEnvironment>::default();
         let environment = ProviderEnvironment {
-            egress_client: Arc::new(EgressClient::with_network(Arc::clone(network) as Arc<dyn Network>)),
-            ambient: Arc::clone(&ambient) as Arc<dyn Ambient>,
-            clock: Arc::clone(&clock) as Arc<dyn WallClock>,
+            egress_client: Arc::new(EgressClient::with_recorded(surroundings.clone())),
+            ambient: Arc::clone(&surroundings) as Arc<dyn Ambient>,
+            clock: Arc::clone(&surroundings) as Arc<dyn WallClock>,
         };
         let runtime = Runtime::with_environment(&settings, Allocation::OnDemand, environment)?;
         let (set, findings) = runtime.load_only(name);
         if set.provider(name).is_none() {
-            return Err(Error::Load {
-                name: name.clone(),
-                findings,
-            });
+            return Err(Error::Load(name.clone(), findings));
         }
-        Ok(Self {
-            set,
-            network: Arc::clone(network),
-            ambient,
-            clock,
-        })
+        Ok(Self { set, surroundings })
     }
 
-    /// Runs one case to its end.
     fn run_case(&self, name: &str, case: &Case) -> Result<CaseReport, Error> {
         let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
-        self.clock.set(case.now);
-        self.ambient.set(case.ambient.clone(), case.now);
-        self.network
-            .set_responses(case.exchanges.iter().map(|exchange| exchange.answer.clone()));
-        let results = super::block_on_new_thread(|| run_calls(provider, case))?;
-        let attempts = self.network.attempts();
-        let labels = SecretLabels::for_case(case);
-        Ok(report(case, results, &attempts, &labels))
+        self.surroundings.set(case);
+        Ok(super::block_on_new_thread(|| self.run_calls(provider, case))?)
     }
-}
 
-/// The results of one case's calls.
-struct CaseResults {
-    minted: Result<Credential, MintError>,
-    records: Vec<EgressRecord>,
-    checked: Vec<String>,
-    revoked: Option<Result<(), MintError>>,
-}
-
-/// `check`, `mint`, and `revoke` where the case wants it.
-async fn run_calls(provider: &Arc<CredentialProvider>, case: &Case) -> CaseResults {
-    let secret_values = match provider.name() {
-        "webapi" => SecretValues {
-            public: webapi_public_values(&case.config),
-            ..case.secret_values.clone()
-        },
-        _ => case.secret_values.clone(),
-    };
-    let source = provider.mint_for(case.cluster.clone(), &case.config, secret_values);
-    let checked = match source.check().await {
-        Ok(warnings) => warnings,
-        Err(error) => {
-            return CaseResults {
-                minted: Err(error),
-                records: Vec::new(),
-                checked: Vec::new(),
-                revoked: None,
-            };
+    /// `check`, `mint`, and `revoke` where the case wants it.
+    async fn run_calls(&self, provider: &Arc<CredentialProvider>, case: &Case) -> CaseReport {
+        let secret_values = SecretValues {
+            values: case.secret.clone(),
+            public: match provider.name() {
+                "webapi" => webapi_public_values(&case.config),
+                _ => case.public.clone(),
+            },
+        };
+        let source = provider.mint_for(case.cluster.clone(), &case.config, secret_values);
+        let request = MintRequest {
+            reason: case.reason,
+            previous_expiry: case.previous_expiry,
+            budget: case.budget(),
+        };
+        let (mut warnings, (minted, records)) = match source.check().await {
+            Ok(warnings) => (warnings, source.mint_traced(request).await),
+            Err(error) => (Vec::new(), (Err(error), Vec::new())),
+        };
+        let mut revoked = Vec::new();
+        if let Ok(credential) = &minted {
+            warnings.extend(credential.warnings.iter().cloned());
         }
-    };
-    let request = MintRequest {
-        reason: case.reason,
-        previous_expiry: case.previous_expiry,
-        budget: case.budget,
-    };
-    let (minted, records) = source.mint_traced(request).await;
-    let held = minted
-        .as_ref()
-        .ok()
-        .and_then(|credential| credential.revocation.as_ref());
-    let revoked = match held.filter(|_| case.expects_revocation) {
-        Some(held) => Some(source.revoke_now(held).await),
-        None => None,
-    };
-    CaseResults {
-        minted,
-        records,
-        checked,
-        revoked,
+        if case.expects_revocation {
+            let held = minted.as_ref().ok();
+            match held.and_then(|credential| credential.revocation.as_ref()) {
+                None => revoked.push("revoke: there is no credential with something to revoke".to_owned()),
+                Some(held) => {
+                    let error = source.revoke_now(held).await.err();
+                    revoked.extend(error.map(|error| format!("revoke: {}: {error}", error.class.as_str())));
+                }
+            }
+        }
+        let labels = SecretLabels::for_case(case);
+        let mut differences = compare::requests(case, &self.surroundings.attempts(), &labels);
+        differences.extend(outcome::differences(&case.expect, &minted, &warnings, &labels));
+        differences.extend(revoked);
+        CaseReport {
+            case: case.id.clone(),
+            outcome: ReplayOutcome::from_result(&minted),
+            requests: records,
+            warnings,
+            differences,
+        }
     }
 }
 
-fn report(case: &Case, results: CaseResults, attempts: &[Attempt], labels: &SecretLabels) -> CaseReport {
-    let CaseResults {
-        minted,
-        records,
-        checked,
-        revoked,
-    } = results;
-    let mut warnings = checked;
-    if let Ok(credential) = &minted {
-        warnings.extend(credential.warnings.iter().cloned());
-    }
-    let mut differences = compare::requests(case, attempts, labels);
-    differences.extend(outcome::differences(&case.expect, &minted, &warnings, labels));
-    match (case.expects_revocation, revoked) {
-        (true, None) => differences.push("revoke: there is no credential with something to revoke".to_owned()),
-        (true, Some(Err(error))) => differences.push(format!("revoke: {}: {error}", error.class.as_str())),
-        (true, Some(Ok(()))) | (false, _) => {}
-    }
-    CaseReport {
-        case: case.id.clone(),
-        outcome: ReplayOutcome::from_result(&minted),
-        requests: records,
-        warnings,
-        differences,
-    }
-}
-
-/// An entry of the grant that trusts only the authority of the replay.
-fn entry(host: &str, network: &ReplayNetwork) -> EgressEntry {
-    let address = url::Url::parse(&format!("https://{host}"));
-    let address = address.ok().and_then(|url| match url.host()? {
-        url::Host::Ipv4(address) => Some(std::net::IpAddr::from(address)),
-        url::Host::Ipv6(address) => Some(std::net::IpAddr::from(address)),
-        url::Host::Domain(_) => None,
-    });
+/// An entry of the grant that lets an address be private.
+fn entry(host: &str) -> EgressEntry {
+    let url = url::Url::parse(&format!("https://{host}")).ok();
+    let address = url.and_then(|url| address_of(&url.host()?));
     EgressEntry {
         host: host.to_owned(),
         private: address.is_some_and(|address| !address.is_loopback()),
         loopback: address.is_some_and(|address| address.is_loopback()),
-        ca: Some(network.authority_pem().to_owned()),
         ..EgressEntry::default()
     }
 }

@@ -10,17 +10,18 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
+use super::bindings::provider::tollgate::plugin::provider_types as wit;
 use super::budget::{self, Budget, ExceededLimit, HostState};
 use super::engine::PluginEngine;
 use super::error::{CallError, TrapCause};
 use super::manifest::Manifest;
-use super::provider::CallState;
+use super::provider::{CallState, plugin_failed};
 use super::{imports, imports::GrantedImports, imports::PluginLog};
+use crate::credential::MintError;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World;
 
-/// A guest ready to be called.
 pub(super) struct Sandbox {
     plugin: String,
     host: Arc<PluginEngine>,
@@ -30,15 +31,6 @@ pub(super) struct Sandbox {
     log: Arc<PluginLog>,
     /// Slots of this plugin. The engine's slots are shared by all plugins.
     plugin_slots: Semaphore,
-}
-
-impl std::fmt::Debug for Sandbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sandbox")
-            .field("plugin", &self.plugin)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Sandbox {
@@ -73,7 +65,6 @@ impl Sandbox {
         })
     }
 
-    /// What one call of the guest may use up.
     pub(super) fn budget(&self) -> Budget {
         self.budget
     }
@@ -83,44 +74,50 @@ impl Sandbox {
         &self.instance
     }
 
-    /// A fresh store. It is dropped at the end of the call, even after a trap.
-    pub(super) fn store(&self, budget: Budget, provider: Option<Box<CallState>>) -> Store<HostState> {
-        budget::store(&self.host.engine, budget, (self.granted, &self.log), provider)
-    }
-
-    /// Creates a fresh instance in `store`.
-    pub(super) async fn instantiate(&self, store: &mut Store<HostState>) -> wasmtime::Result<Instance> {
-        self.instance.instantiate_async(store).await
-    }
-
-    /// Runs one export of a provider or generator in a fresh instance. Returns what the guest
-    /// returned and the host's state of the call.
+    /// Runs one export in a fresh instance. Returns what the guest returned and the host's state of
+    /// the call.
     pub(super) async fn call<G, T>(
         &self,
-        (budget, call): (Budget, Box<CallState>),
+        (budget, call): (Budget, Option<Box<CallState>>),
         load: impl FnOnce(&mut Store<HostState>, &Instance) -> wasmtime::Result<G>,
         export: impl AsyncFnOnce(G, &mut Store<HostState>) -> wasmtime::Result<T>,
-    ) -> Result<(T, Box<CallState>), CallError> {
+    ) -> Result<(T, HostState), CallError> {
         let work = async {
-            let mut store = self.store(budget, Some(call));
-            let entered = self.instantiate(&mut store).await;
+            // Dropped at the end of the call, even after a trap.
+            let mut store = budget::store(&self.host.engine, budget, (self.granted, &self.log), call);
+            let entered = self.instance.instantiate_async(&mut store).await;
             let answer = match entered.and_then(|instance| load(&mut store, &instance)) {
                 Ok(guest) => export(guest, &mut store).await,
                 Err(error) => Err(error),
             };
             let answer = answer.map_err(|error| self.classify(&error, store.data(), budget))?;
-            let call = store.into_data().into_provider().ok_or_else(|| CallError::Trap {
-                plugin: self.plugin.clone(),
-                cause: TrapCause::Guest,
-            })?;
-            Ok((answer, call))
+            Ok((answer, store.into_data()))
         };
         self.run_with_limits(budget, work).await
     }
 
+    /// Like [`Self::call`], for providers and generators, whose errors have the same form.
+    pub(super) async fn call_provider<G, T>(
+        &self,
+        (budget, call): (Budget, Box<CallState>),
+        load: impl FnOnce(&mut Store<HostState>, &Instance) -> wasmtime::Result<G>,
+        export: impl AsyncFnOnce(G, &mut Store<HostState>) -> wasmtime::Result<Result<T, wit::MintError>>,
+    ) -> Result<(T, Box<CallState>), MintError> {
+        let called = self.call((budget, Some(call)), load, export).await;
+        let (answer, state) = called.map_err(|error| plugin_failed(&error))?;
+        let call = state.into_provider().ok_or_else(|| {
+            let (plugin, cause) = (self.plugin.clone(), TrapCause::Guest);
+            plugin_failed(&CallError::Trap { plugin, cause })
+        })?;
+        match answer {
+            Ok(answer) => Ok((answer, call)),
+            Err(error) => Err(call.mint_error(error)),
+        }
+    }
+
     /// Runs `work` when a slot is free, for no longer than the budget. Epochs interrupt guest code;
     /// this limit also ends waits inside a host function.
-    pub(super) async fn run_with_limits<T>(
+    async fn run_with_limits<T>(
         &self,
         budget: Budget,
         work: impl Future<Output = Result<T, CallError>>,
@@ -140,7 +137,7 @@ impl Sandbox {
     }
 
     /// The exceeded limit or the fault behind an error of the engine.
-    pub(super) fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
+    fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
         match state.exceeded {
@@ -206,25 +203,23 @@ fn check_interfaces(
         }
     }
     let wanted = manifest.world.export();
-    let interface = |item: &ComponentItem| matches!(item, ComponentItem::ComponentInstance(_));
-    let exports: Vec<String> = kind
-        .exports(&host.engine)
-        .map(|(name, _)| unversioned(name).to_owned())
-        .collect();
-    let found = kind
-        .exports(&host.engine)
-        .any(|(name, item)| unversioned(name) == wanted && interface(&item.ty));
+    let mut names = Vec::new();
+    let mut found = false;
+    for (name, item) in kind.exports(&host.engine) {
+        let name = unversioned(name);
+        found |= name == wanted && matches!(item.ty, ComponentItem::ComponentInstance(_));
+        names.push(name);
+    }
     if !found {
         let message = format!("the component does not export `{wanted}`, which its world demands");
-        let hint = format!(
-            "it exports: {}",
-            if exports.is_empty() {
-                "nothing".to_owned()
-            } else {
-                exports.join(", ")
-            }
+        let names = if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(", ")
+        };
+        findings.push(
+            Diagnostic::error(manifest.locations.world.clone(), message).with_hint(format!("it exports: {names}")),
         );
-        findings.push(Diagnostic::error(manifest.locations.world.clone(), message).with_hint(hint));
     }
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
 }
@@ -239,33 +234,25 @@ fn base_interfaces(world: World) -> &'static [&'static str] {
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.
 fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: GrantedImports) -> Option<Diagnostic> {
-    let location = manifest.locations.imports.clone();
-    let Some(import) = import else {
-        let hint = "the plugin was built for another version of the gateway";
-        return Some(
-            Diagnostic::error(
-                location,
-                format!("the component imports `{name}`, which does not exist"),
-            )
-            .with_hint(hint),
-        );
+    let (message, hint) = match import.map(|import| (import, import.name())) {
+        None => (
+            format!("the component imports `{name}`, which does not exist"),
+            "the plugin was built for another version of the gateway".to_owned(),
+        ),
+        Some((import, short)) if !manifest.imports.contains(&import) => (
+            format!("the component imports `{short}`, which its manifest does not list"),
+            format!("`imports: [{short}]`, if that is intended"),
+        ),
+        Some((import, short)) if !granted.has(import) => (
+            format!("the component imports `{short}`, which is not granted"),
+            format!(
+                "`plugins.grants.{}.imports: [{short}]` in the gateway's settings",
+                manifest.name
+            ),
+        ),
+        Some(_) => return None,
     };
-    let short = import.name();
-    if !manifest.imports.contains(&import) {
-        let message = format!("the component imports `{short}`, which its manifest does not list");
-        return Some(
-            Diagnostic::error(location, message).with_hint(format!("`imports: [{short}]`, if that is intended")),
-        );
-    }
-    if !granted.has(import) {
-        let message = format!("the component imports `{short}`, which is not granted");
-        let hint = format!(
-            "`plugins.grants.{}.imports: [{short}]` in the gateway's settings",
-            manifest.name
-        );
-        return Some(Diagnostic::error(location, message).with_hint(hint));
-    }
-    None
+    Some(Diagnostic::error(manifest.locations.imports.clone(), message).with_hint(hint))
 }
 
 /// `a:b/c` of `a:b/c@1.2.3`.

@@ -18,16 +18,9 @@ const MAX_RANDOM_BYTES: u64 = 4096;
 /// Handles a guest may hold.
 const MAX_HANDLES: usize = 256;
 
-/// WASI of one call.
 pub(super) struct Wasi {
     context: WasiCtx,
     table: ResourceTable,
-}
-
-impl std::fmt::Debug for Wasi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wasi").finish_non_exhaustive()
-    }
 }
 
 impl Wasi {

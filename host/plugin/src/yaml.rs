@@ -13,7 +13,6 @@ pub(super) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphy
     serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
 }
 
-/// Converts a position of the parser to a [`Location`].
 pub(super) fn location(position: &serde_saphyr::Location, file: &Arc<str>) -> Location {
     let number = |value: u64| u32::try_from(value).unwrap_or(0);
     Location {

@@ -10,7 +10,6 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 use crate::provider::read_token;
 
-/// Reads the mounted token.
 #[derive(Debug)]
 pub(super) struct PodToken {
     pub(super) file: PathBuf,

@@ -80,33 +80,32 @@ pub enum SourceResolution {
 impl CredentialSourceFactory<'_> {
     /// Chooses the credential source of a cluster from its settings.
     pub fn resolve(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
-        match &config.auth {
-            ClusterAuth::Anonymous => SourceResolution::Resolved(static_source(Credential::anonymous())),
-            ClusterAuth::InCluster => SourceResolution::Resolved(self.pod_token_source(cluster, label)),
-            ClusterAuth::Bearer(token) => SourceResolution::Resolved(bearer(token)),
-            ClusterAuth::Basic { username, password } => SourceResolution::Resolved(static_source(Credential {
+        let source = match &config.auth {
+            ClusterAuth::Anonymous => static_source(Credential::anonymous()),
+            ClusterAuth::InCluster => self.pod_token_source(cluster, label),
+            ClusterAuth::Bearer(token) => bearer(token),
+            ClusterAuth::Basic { username, password } => static_source(Credential {
                 basic: Some(BasicAuth {
                     username: username.expose_secret().to_owned(),
                     password: password.clone(),
                 }),
                 ..Credential::anonymous()
-            })),
-            ClusterAuth::ClientCertificate { chain_pem, key_pem } => {
-                SourceResolution::Resolved(static_source(Credential {
-                    certificate: Some(ClientCertificate {
-                        chain_pem: chain_pem.clone(),
-                        key_pem: key_pem.clone(),
-                    }),
-                    ..Credential::anonymous()
-                }))
-            }
+            }),
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => static_source(Credential {
+                certificate: Some(ClientCertificate {
+                    chain_pem: chain_pem.clone(),
+                    key_pem: key_pem.clone(),
+                }),
+                ..Credential::anonymous()
+            }),
             ClusterAuth::Provider {
                 name,
                 config: settings,
                 public,
-            } => self.resolve_provider(cluster, (name, settings, public), config),
-            ClusterAuth::Unusable { reason } => SourceResolution::Resolved(unusable_source("config.cluster", reason)),
-        }
+            } => return self.resolve_provider(cluster, (name, settings, public), config),
+            ClusterAuth::Unusable { reason } => unusable_source("config.cluster", reason),
+        };
+        SourceResolution::Resolved(source)
     }
 
     /// The credential source of a cluster whose mint passed its check.
@@ -231,7 +230,6 @@ struct InstrumentedMint {
     metrics: Arc<Metrics>,
 }
 
-/// Records a mint when it is dropped.
 struct MintRecorder {
     label: Arc<str>,
     metrics: Arc<Metrics>,

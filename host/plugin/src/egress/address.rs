@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
+use url::Host;
+
 use super::error::DenyCode;
 use tollgate_core::address::SpecialPurposeRange;
 
-/// The address ranges that an allow-list entry permits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AddressScope {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressScope {
     /// Global unicast addresses only.
-    #[default]
     Public,
     /// RFC 1918 and unique local addresses as well.
     Private,
@@ -27,5 +27,13 @@ pub(super) fn check(address: IpAddr, scope: AddressScope) -> Result<(), DenyCode
         | (Some(SpecialPurposeRange::Private), AddressScope::Private)
         | (Some(SpecialPurposeRange::Loopback), AddressScope::Loopback) => Ok(()),
         (Some(range), _) => Err(DenyCode::Address(range)),
+    }
+}
+
+pub(crate) fn address_of<S>(host: &Host<S>) -> Option<IpAddr> {
+    match host {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some((*address).into()),
+        Host::Ipv6(address) => Some((*address).into()),
     }
 }

@@ -7,28 +7,26 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Version};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body;
 use zeroize::Zeroizing;
 
 use super::error::Error;
 
 /// Bytes of an answer's body.
-pub const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
+const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
 
 /// An answer, whatever its status.
-pub struct Response {
-    /// Status. May be 3xx, because redirects are not followed.
-    pub status: StatusCode,
-    /// Header fields; they may hold secrets.
-    pub headers: HeaderMap,
-    /// The body, complete; zeroized on drop.
-    pub body: Zeroizing<Vec<u8>>,
-    /// The HTTP version agreed on.
-    pub version: Version,
-    /// The address it came from.
-    pub peer: SocketAddr,
+pub(crate) struct Response {
+    /// May be 3xx, because redirects are not followed.
+    pub(crate) status: StatusCode,
+    /// They may hold secrets.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Zeroizing<Vec<u8>>,
+    pub(crate) version: Version,
+    pub(crate) peer: SocketAddr,
 }
 
 impl fmt::Debug for Response {
@@ -48,9 +46,9 @@ impl fmt::Debug for Response {
 /// # Errors
 /// [`Error::TooLarge`] as soon as it is known. For a connection that ends early, the error that
 /// `failed` returns.
-pub(super) async fn read(
-    mut incoming: Incoming,
-    failed: impl Fn(hyper::Error) -> Error,
+pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
+    mut incoming: B,
+    failed: impl Fn(B::Error) -> Error,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
     let too_large = || Error::TooLarge {
         what: "body",

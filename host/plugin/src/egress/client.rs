@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::Executor as _;
@@ -20,10 +19,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use url::Host;
 
-use super::address;
+use super::address::{self, address_of};
 use super::body::{self, Response};
 use super::error::{Denied, EgressStage, Error};
-use super::network::{Network, Stream, SystemNetwork};
+use super::network::{Network, RecordedAnswers, Stream, SystemNetwork};
 use super::rate_limit::RateLimit;
 use super::request::{CheckedRequest, Request};
 use super::target::Target;
@@ -41,8 +40,15 @@ const MAX_HEAD_FIELDS: usize = 128;
 /// The HTTP client of all plugins. It holds the rate limits, but no connections.
 #[derive(Clone, Debug)]
 pub struct EgressClient {
-    network: Arc<dyn Network>,
+    transport: Transport,
     rate_limit: Arc<RateLimit>,
+}
+
+/// What answers a request that passed the checks.
+#[derive(Clone, Debug)]
+enum Transport {
+    Network(Arc<dyn Network>),
+    Recorded(Arc<dyn RecordedAnswers>),
 }
 
 impl Default for EgressClient {
@@ -80,7 +86,6 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Connect
     }
 }
 
-/// The time one request has.
 #[derive(Clone, Copy)]
 struct Deadline {
     at: Instant,
@@ -109,10 +114,19 @@ impl EgressClient {
         Self::with_network(Arc::new(SystemNetwork))
     }
 
-    /// A client on another network, for tests and replays.
+    /// A client on another network, for tests.
     pub fn with_network(network: Arc<dyn Network>) -> Self {
+        Self::with_transport(Transport::Network(network))
+    }
+
+    /// A client without a network, for replays.
+    pub(crate) fn with_recorded(answers: Arc<dyn RecordedAnswers>) -> Self {
+        Self::with_transport(Transport::Recorded(answers))
+    }
+
+    fn with_transport(transport: Transport) -> Self {
         Self {
-            network,
+            transport,
             rate_limit: Arc::new(RateLimit::new()),
         }
     }
@@ -126,30 +140,39 @@ impl EgressClient {
     /// See [`Error`]. No status counts as an error, not even 4xx or 5xx.
     ///
     /// Cancel safe: dropping the future closes the connection.
-    pub async fn send(&self, request: Request) -> Result<Response, Error> {
+    pub(crate) async fn send(&self, request: Request) -> Result<Response, Error> {
         let allowed = request.timeout;
         let now = Instant::now();
         let at = now.checked_add(allowed).unwrap_or(now);
         let deadline = Deadline { at, allowed };
         let checked = request.check()?;
-        let host = checked.target.host().to_string();
+        let host = checked.target.host.to_string();
         if !self.rate_limit.acquire(&host, at).await {
             return Err(deadline.timeout_error(EgressStage::RateLimit));
         }
         let addresses = deadline
             .limit(EgressStage::Resolve, self.resolve(&checked.target))
             .await?;
-        let connecting = self.connect(&host, &addresses);
-        let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
-        let stream = deadline
-            .limit(EgressStage::Tls, tls_handshake(&checked.target, stream))
-            .await?;
-        let tasks = ConnectionTasks::default();
-        let exchange = exchange(checked, stream, &tasks);
-        let response = deadline.limit(EgressStage::Head, exchange).await?;
-        let (head, incoming) = response.into_parts();
-        let reading = body::read(incoming, |error| exchange_error(&host, &error));
-        let body = deadline.limit(EgressStage::Body, reading).await?;
+        let name = server_name(&checked.target)?;
+        let (head, body, peer) = match &self.transport {
+            Transport::Network(network) => {
+                let connecting = connect(network.as_ref(), &host, &addresses);
+                let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
+                let handshake = tls_handshake(&checked.target, name, stream);
+                let stream = deadline.limit(EgressStage::Tls, handshake).await?;
+                let tasks = ConnectionTasks::default();
+                let exchange = exchange(checked, stream, &tasks);
+                let (head, incoming) = deadline.limit(EgressStage::Head, exchange).await?.into_parts();
+                let reading = body::read(incoming, |error| exchange_error(&host, &error));
+                (head, deadline.limit(EgressStage::Body, reading).await?, peer)
+            }
+            Transport::Recorded(answers) => {
+                let peer = addresses.first().copied().ok_or_else(|| no_address(&host))?;
+                let answer = answers.answer(&host, checked.into_http1()?);
+                let (head, body) = deadline.limit(EgressStage::Head, answer).await?.into_parts();
+                (head, body::read(body, |never| match never {}).await?, peer)
+            }
+        };
         Ok(Response {
             status: head.status,
             headers: head.headers,
@@ -159,74 +182,94 @@ impl EgressClient {
         })
     }
 
-    /// The addresses of a target, each of them tested.
+    /// The addresses of a target, at least one, each of them tested.
     async fn resolve(&self, target: &Target) -> Result<Vec<SocketAddr>, Error> {
-        let host = target.host().to_string();
-        let addresses = match (target.address(), target.host()) {
-            (Some(address), _) => vec![SocketAddr::new(address, target.port())],
-            (None, Host::Domain(name)) => {
-                self.network
-                    .resolve(name, target.port())
-                    .await
-                    .map_err(|error| Error::Dns {
-                        host: host.clone(),
-                        reason: error.to_string(),
-                    })?
+        let addresses = match &target.host {
+            Host::Domain(name) => {
+                let found = match &self.transport {
+                    Transport::Network(network) => network.resolve(name, target.port).await,
+                    Transport::Recorded(answers) => answers.resolve(name, target.port),
+                };
+                found.map_err(|error| Error::Dns {
+                    host: name.clone(),
+                    reason: error.to_string(),
+                })?
             }
-            (None, Host::Ipv4(_) | Host::Ipv6(_)) => Vec::new(),
+            Host::Ipv4(address) => vec![SocketAddr::new((*address).into(), target.port)],
+            Host::Ipv6(address) => vec![SocketAddr::new((*address).into(), target.port)],
         };
+        let host = target.host.to_string();
         if addresses.is_empty() {
-            let reason = "it has no address".to_owned();
-            return Err(Error::Dns { host, reason });
+            return Err(no_address(&host));
         }
         // SECURITY: checks every address, because one forbidden address puts the whole DNS response
         // in doubt.
         for address in &addresses {
-            address::check(address.ip(), target.entry().address_scope())
+            address::check(address.ip(), target.entry.address_scope)
                 .map_err(|code| Denied::address(code, &host, address.ip()))?;
         }
         Ok(addresses)
     }
+}
 
-    /// Connects to the first address that accepts.
-    async fn connect(&self, host: &str, addresses: &[SocketAddr]) -> Result<(Box<dyn Stream>, SocketAddr), Error> {
-        let mut reason = "it has no address".to_owned();
-        for address in addresses.iter().take(MAX_ADDRESSES) {
-            reason = match tokio::time::timeout(CONNECT_TIMEOUT, self.network.connect(*address)).await {
-                Ok(Ok(stream)) => return Ok((stream, *address)),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("`{address}` did not accept within {} s", CONNECT_TIMEOUT.as_secs()),
-            };
-        }
-        Err(Error::Connect {
-            host: host.to_owned(),
-            reason,
-        })
+fn no_address(host: &str) -> Error {
+    Error::Dns {
+        host: host.to_owned(),
+        reason: "it has no address".to_owned(),
     }
 }
 
-async fn tls_handshake(target: &Target, stream: Box<dyn Stream>) -> Result<TlsStream<Box<dyn Stream>>, Error> {
-    let host = target.host().to_string();
-    let refused = |reason: String| Error::Tls {
-        host: host.clone(),
+async fn connect(
+    network: &dyn Network,
+    host: &str,
+    addresses: &[SocketAddr],
+) -> Result<(Box<dyn Stream>, SocketAddr), Error> {
+    let mut reason = String::new();
+    for address in addresses.iter().take(MAX_ADDRESSES) {
+        reason = match tokio::time::timeout(CONNECT_TIMEOUT, network.connect(*address)).await {
+            Ok(Ok(stream)) => return Ok((stream, *address)),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("`{address}` did not accept within {} s", CONNECT_TIMEOUT.as_secs()),
+        };
+    }
+    Err(Error::Connect {
+        host: host.to_owned(),
         reason,
-    };
-    let config = match target.entry().tls() {
+    })
+}
+
+fn tls_error(target: &Target, reason: String) -> Error {
+    Error::Tls {
+        host: target.host.to_string(),
+        reason,
+    }
+}
+
+/// The name that the certificate must have.
+fn server_name(target: &Target) -> Result<ServerName<'static>, Error> {
+    match address_of(&target.host) {
+        Some(address) => Ok(ServerName::IpAddress(address.into())),
+        None => ServerName::try_from(target.host.to_string())
+            .map_err(|_| tls_error(target, "the host is no name of a certificate".to_owned())),
+    }
+}
+
+async fn tls_handshake(
+    target: &Target,
+    name: ServerName<'static>,
+    stream: Box<dyn Stream>,
+) -> Result<TlsStream<Box<dyn Stream>>, Error> {
+    let config = match &target.entry.tls {
         Some(config) => config.clone(),
-        None => tls::with_system_authorities().map_err(|error| refused(error.to_string()))?,
-    };
-    let name = match (target.address(), target.host()) {
-        (Some(address), _) => ServerName::IpAddress(address.into()),
-        (None, name) => ServerName::try_from(name.to_string())
-            .map_err(|_| refused("the host is no name of a certificate".into()))?,
+        None => tls::with_system_authorities().map_err(|error| tls_error(target, error.to_string()))?,
     };
     TlsConnector::from(config)
         .connect(name, stream)
         .await
         .map_err(|error| match tls_cause(&error) {
-            Some(cause) => refused(cause.to_string()),
+            Some(cause) => tls_error(target, cause.to_string()),
             None => Error::Connect {
-                host: host.clone(),
+                host: target.host.to_string(),
                 reason: format!("the connection ended while agreeing on TLS: {error}"),
             },
         })
@@ -238,12 +281,11 @@ async fn exchange(
     stream: TlsStream<Box<dyn Stream>>,
     tasks: &ConnectionTasks,
 ) -> Result<http::Response<Incoming>, Error> {
-    let host = checked.target.host().to_string();
+    let host = checked.target.host.to_string();
     let failed = |error: hyper::Error| exchange_error(&host, &error);
-    let io_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
-    if io_h2 {
-        let message = checked.into_http(Version::HTTP_2)?;
+    if is_http2 {
         let (mut client, connection) = hyper::client::conn::http2::Builder::new(tasks.executor())
             .max_header_list_size(MAX_HEAD_BYTES_H2)
             .handshake::<_, Full<Bytes>>(io)
@@ -251,9 +293,9 @@ async fn exchange(
             .map_err(failed)?;
         // The error that ends the connection is also returned by `send_request`.
         tasks.spawn(async move { drop(connection.await) });
-        client.send_request(message).await.map_err(failed)
+        client.send_request(checked.message).await.map_err(failed)
     } else {
-        let message = checked.into_http(Version::HTTP_11)?;
+        let message = checked.into_http1()?;
         let (mut client, connection) = hyper::client::conn::http1::Builder::new()
             .max_header_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEAD_FIELDS)

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tollgate_core::address::SpecialPurposeRange;
 
-/// The rule that refused a URL or an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DenyCode {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DenyCode {
     /// Text no URL parser accepts, or that is too long.
     Malformed,
     /// White space or a control character, which parsers drop silently.
@@ -18,17 +17,11 @@ pub enum DenyCode {
     Backslash,
     /// Another scheme than https, or not followed by exactly two slashes.
     Scheme,
-    /// A user or a password before the host.
     Userinfo,
-    /// No host.
     EmptyHost,
-    /// A percent sign in the host.
     PercentHost,
-    /// A host that ends with a dot.
     TrailingDot,
-    /// A fragment.
     Fragment,
-    /// A query inside the URL's text.
     Query,
     /// A `.` or `..` segment in the path, also written with percent signs.
     DotSegment,
@@ -36,17 +29,15 @@ pub enum DenyCode {
     IpLiteral,
     /// An address in another form than the usual one, such as `127.1`.
     NonCanonicalIp,
-    /// No entry for this host.
     Host,
     /// The host is listed, but not with this port.
     Port,
-    /// An address in a range that is not global unicast.
     Address(SpecialPurposeRange),
 }
 
 impl DenyCode {
     /// The word for metrics, egress logs and guests; it does not change.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::Control => "control-character",
@@ -81,11 +72,9 @@ impl DenyCode {
 /// A refusal by the egress rules. Trying again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Denied {
-    /// Which rule.
-    pub code: DenyCode,
-    /// What is wrong, for operators.
-    pub message: String,
+pub(crate) struct Denied {
+    pub(crate) code: DenyCode,
+    pub(crate) message: String,
 }
 
 impl Denied {
@@ -96,7 +85,6 @@ impl Denied {
         }
     }
 
-    /// A host that resolves to a forbidden address.
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
         let advice = match code {
             DenyCode::Address(SpecialPurposeRange::Private) => "; `private: true` on the entry permits it",
@@ -116,109 +104,46 @@ impl Denied {
     }
 }
 
-/// The stage at which the time ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EgressStage {
-    /// Waiting for the rate limit of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EgressStage {
+    #[error("waiting for the rate limit of this host")]
     RateLimit,
-    /// Asking for the host's addresses.
+    #[error("resolving the name")]
     Resolve,
-    /// Connecting.
+    #[error("connecting")]
     Connect,
-    /// Agreeing on TLS.
+    #[error("agreeing on TLS")]
     Tls,
     /// Sending the request and waiting for the head of the response.
+    #[error("waiting for the answer")]
     Head,
-    /// Reading the response's body.
+    #[error("reading the answer")]
     Body,
-}
-
-impl EgressStage {
-    /// The words for error texts.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RateLimit => "waiting for the rate limit of this host",
-            Self::Resolve => "resolving the name",
-            Self::Connect => "connecting",
-            Self::Tls => "agreeing on TLS",
-            Self::Head => "waiting for the answer",
-            Self::Body => "reading the answer",
-        }
-    }
 }
 
 /// Why there is no response. Names hosts and stages; never a query, a header value or a body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The egress rules refuse; never retry.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// The request itself cannot be sent.
+    /// `reason` names the part, without its value.
     #[error("the request cannot be sent: {reason}")]
-    InvalidRequest {
-        /// Which part, without its value.
-        reason: String,
-    },
-    /// The host has no address.
+    InvalidRequest { reason: String },
     #[error("`{host}` does not resolve: {reason}")]
-    Dns {
-        /// The host.
-        host: String,
-        /// What the resolver said.
-        reason: String,
-    },
+    Dns { host: String, reason: String },
     /// No connection, or none that speaks HTTP.
     #[error("no connection to `{host}`: {reason}")]
-    Connect {
-        /// The host.
-        host: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// The TLS handshake failed, most often because the certificate is not trusted.
+    Connect { host: String, reason: String },
+    /// Most often, the certificate is not trusted.
     #[error("no TLS with `{host}`: {reason}")]
-    Tls {
-        /// The host.
-        host: String,
-        /// What the TLS library said.
-        reason: String,
-    },
-    /// The time ran out.
-    #[error("no answer within {} ms, while {}", allowed.as_millis(), stage.as_str())]
-    Timeout {
-        /// The stage it reached.
-        stage: EgressStage,
-        /// The time limit.
-        allowed: Duration,
-    },
+    Tls { host: String, reason: String },
+    #[error("no answer within {} ms, while {stage}", allowed.as_millis())]
+    Timeout { stage: EgressStage, allowed: Duration },
     /// The connection ended before the response did.
     #[error("the answer of `{host}` is cut short")]
-    Truncated {
-        /// The host.
-        host: String,
-    },
-    /// The response is longer than allowed.
+    Truncated { host: String },
+    /// `what` is `head` or `body`.
     #[error("the {what} of the answer is over {allowed} bytes")]
-    TooLarge {
-        /// `head` or `body`.
-        what: &'static str,
-        /// The limit.
-        allowed: usize,
-    },
-}
-
-impl Error {
-    /// The word for error codes; it does not change.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Denied(_) => "denied",
-            Self::InvalidRequest { .. } => "invalid-request",
-            Self::Dns { .. } => "dns",
-            Self::Connect { .. } => "connect",
-            Self::Tls { .. } => "tls",
-            Self::Timeout { .. } => "timeout",
-            Self::Truncated { .. } => "truncated",
-            Self::TooLarge { .. } => "too-large",
-        }
-    }
+    TooLarge { what: &'static str, allowed: usize },
 }

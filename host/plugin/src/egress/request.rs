@@ -7,8 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::Full;
 use zeroize::Zeroizing;
 
@@ -16,7 +17,7 @@ use super::error::Error;
 use super::target::Target;
 
 /// Bytes of a request's body.
-pub const MAX_REQUEST_BODY_BYTES: usize = 64 * 1024;
+const MAX_REQUEST_BODY_BYTES: usize = 64 * 1024;
 /// Bytes of a query.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
 /// Header fields of a request.
@@ -26,44 +27,19 @@ const MAX_HEADER_BYTES: usize = 48 * 1024;
 /// The `User-Agent` if the plugin sets none.
 const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
-/// The methods token endpoints have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// GET.
-    Get,
-    /// POST.
-    Post,
-    /// PUT.
-    Put,
-}
-
-impl Method {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-        }
-    }
-}
-
 /// One request. Secrets in it are zeroized when it is sent or dropped; copies
 /// that hyper and rustls write to the socket live as long as the connection.
-pub struct Request {
-    /// Method.
-    pub method: Method,
-    /// Host, port and path.
-    pub target: Target,
-    /// The encoded query without `?`; up to 16 KiB; none when absent.
-    pub query: Option<Zeroizing<String>>,
-    /// Header fields in order; up to 64 and 48 KiB together. Names of fields
-    /// the host owns are refused.
-    pub headers: Vec<(String, Zeroizing<Vec<u8>>)>,
-    /// Body, up to [`MAX_REQUEST_BODY_BYTES`].
-    pub body: Zeroizing<Vec<u8>>,
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: Target,
+    /// Encoded, without `?`; up to 16 KiB.
+    pub(crate) query: Option<Zeroizing<String>>,
+    /// In order; up to 64 and 48 KiB together. Names of fields the host owns are refused.
+    pub(crate) headers: Vec<(String, Zeroizing<Vec<u8>>)>,
+    /// Up to [`MAX_REQUEST_BODY_BYTES`].
+    pub(crate) body: Zeroizing<Vec<u8>>,
     /// Time for everything from the rate limit to the last byte.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl fmt::Debug for Request {
@@ -81,10 +57,8 @@ impl fmt::Debug for Request {
 /// A checked request and its target.
 pub(super) struct CheckedRequest {
     pub(super) target: Target,
-    method: http::Method,
-    path_and_query: String,
-    headers: HeaderMap,
-    body: Bytes,
+    /// In the form of HTTP/2.
+    pub(super) message: http::Request<Full<Bytes>>,
 }
 
 impl Request {
@@ -93,71 +67,59 @@ impl Request {
     /// # Errors
     /// [`Error::InvalidRequest`], naming the part.
     pub(super) fn check(self) -> Result<CheckedRequest, Error> {
-        let invalid = |reason: String| Err(Error::InvalidRequest { reason });
-        if self.body.len() > MAX_REQUEST_BODY_BYTES {
-            return invalid(format!(
-                "the body has {} bytes, {MAX_REQUEST_BODY_BYTES} are allowed",
-                self.body.len()
-            ));
+        let observed = self.body.len();
+        if observed > MAX_REQUEST_BODY_BYTES {
+            return Err(invalid(format!(
+                "the body has {observed} bytes, {MAX_REQUEST_BODY_BYTES} are allowed"
+            )));
         }
-        if self.method == Method::Get && !self.body.is_empty() {
-            return invalid("a GET has no body".to_owned());
+        if self.method == Method::GET && !self.body.is_empty() {
+            return Err(invalid("a GET has no body"));
         }
         let path_and_query = path_and_query(self.target.path(), self.query.as_deref().map(String::as_str))?;
+        let mut headers = header_map(self.headers)?;
+        headers.entry(USER_AGENT).or_insert(DEFAULT_USER_AGENT);
+        let mut message = http::Request::builder()
+            .method(self.method)
+            .uri(format!("https://{}{path_and_query}", self.target.authority()))
+            .body(Full::new(Bytes::from_owner(self.body)))
+            .map_err(|error| invalid(error.to_string()))?;
+        *message.headers_mut() = headers;
         Ok(CheckedRequest {
-            method: match self.method {
-                Method::Get => http::Method::GET,
-                Method::Post => http::Method::POST,
-                Method::Put => http::Method::PUT,
-            },
-            path_and_query,
-            headers: header_map(self.headers)?,
-            body: Bytes::from_owner(self.body),
             target: self.target,
+            message,
         })
     }
 }
 
 impl CheckedRequest {
-    /// Converts it to the form of the negotiated HTTP version.
-    pub(super) fn into_http(self, version: http::Version) -> Result<http::Request<Full<Bytes>>, Error> {
-        let invalid = |error: &dyn fmt::Display| Error::InvalidRequest {
-            reason: error.to_string(),
-        };
-        let authority = self.target.authority();
-        let mut headers = self.headers;
-        headers.entry(USER_AGENT).or_insert(DEFAULT_USER_AGENT);
-        let uri = match version {
-            http::Version::HTTP_2 => format!("https://{authority}{}", self.path_and_query),
-            _ => {
-                let host = HeaderValue::from_str(&authority).map_err(|error| invalid(&error))?;
-                headers.insert(http::header::HOST, host);
-                self.path_and_query
-            }
-        };
-        let mut message = http::Request::builder()
-            .method(self.method)
-            .uri(uri)
-            .body(Full::new(self.body))
-            .map_err(|error| invalid(&error))?;
-        *message.headers_mut() = headers;
+    /// The message in the form of HTTP/1.1, which names the host in a field.
+    pub(super) fn into_http1(self) -> Result<http::Request<Full<Bytes>>, Error> {
+        let Self { target, mut message } = self;
+        let host = HeaderValue::try_from(target.authority()).map_err(|error| invalid(error.to_string()))?;
+        message.headers_mut().insert(HOST, host);
+        let path = message.uri().path_and_query().cloned();
+        *message.uri_mut() = path.unwrap_or_else(|| PathAndQuery::from_static("/")).into();
         Ok(message)
     }
+}
+
+fn invalid(reason: impl Into<String>) -> Error {
+    Error::InvalidRequest { reason: reason.into() }
 }
 
 fn path_and_query(path: &str, query: Option<&str>) -> Result<String, Error> {
     let Some(query) = query else { return Ok(path.to_owned()) };
     let plain = query.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
     if query.len() > MAX_QUERY_BYTES || !plain {
-        return Err(Error::InvalidRequest {
-            reason: format!("a query is encoded, without `#`, and has up to {MAX_QUERY_BYTES} bytes"),
-        });
+        return Err(invalid(format!(
+            "a query is encoded, without `#`, and has up to {MAX_QUERY_BYTES} bytes"
+        )));
     }
     Ok(format!("{path}?{query}"))
 }
 
 fn header_map(fields: Vec<(String, Zeroizing<Vec<u8>>)>) -> Result<HeaderMap, Error> {
-    let invalid = |reason: String| Error::InvalidRequest { reason };
     let bytes = fields.iter().fold(0_usize, |sum, (name, value)| {
         sum.saturating_add(name.len()).saturating_add(value.len())
     });
@@ -169,8 +131,8 @@ fn header_map(fields: Vec<(String, Zeroizing<Vec<u8>>)>) -> Result<HeaderMap, Er
     }
     let mut headers = HeaderMap::with_capacity(fields.len());
     for (name, value) in fields {
-        let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| invalid("a header name has characters no name has".to_owned()))?;
+        let name =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("a header name has characters no name has"))?;
         if is_owned_by_host(&name) {
             return Err(invalid(format!("the header `{name}` is the host's")));
         }

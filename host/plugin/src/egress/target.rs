@@ -3,11 +3,9 @@
 //! Security: everything that a URL parser would silently repair is refused before the parser sees
 //! it, so that no two parsers can understand the same text differently.
 
-use std::net::IpAddr;
-
 use url::{Host, Url};
 
-use super::entry::{AllowedHost, HostPortPattern};
+use super::entry::{AllowedHost, HTTPS_PORT};
 use super::error::{Denied, DenyCode};
 
 /// Bytes of a URL.
@@ -15,7 +13,7 @@ const MAX_URL_BYTES: usize = 8 * 1024;
 
 /// Where a request may go. Made by [`super::EgressAllowList::allow`] alone.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) path: String,
@@ -24,49 +22,28 @@ pub struct Target {
 
 impl Target {
     /// The host, as A-labels, or an address. The certificate must be valid for it.
-    pub fn host(&self) -> &Host<String> {
+    pub(crate) fn host(&self) -> &Host<String> {
         &self.host
     }
 
-    /// The port.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// The path, percent-encoded; `/` at least.
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The entry that allowed it.
-    pub fn entry(&self) -> &AllowedHost {
-        &self.entry
-    }
-
-    /// Whether a manifest's pattern matches this target too.
-    pub fn matches(&self, pattern: &HostPortPattern) -> bool {
-        pattern.matches(&self.host, self.port)
-    }
-
-    /// The value of `Host`, without the port if it is 443.
-    pub(super) fn authority(&self) -> String {
+    /// The host, with a port other than 443.
+    pub(crate) fn authority(&self) -> String {
         match self.port {
-            super::entry::HTTPS_PORT => self.host.to_string(),
+            HTTPS_PORT => self.host.to_string(),
             port => format!("{}:{port}", self.host),
-        }
-    }
-
-    /// The host when it is an address.
-    pub(super) fn address(&self) -> Option<IpAddr> {
-        match &self.host {
-            Host::Domain(_) => None,
-            Host::Ipv4(address) => Some((*address).into()),
-            Host::Ipv6(address) => Some((*address).into()),
         }
     }
 }
 
-/// A URL that is well formed, not yet allowed.
 pub(super) struct ParsedUrl {
     pub(super) host: Host<String>,
     pub(super) port: u16,
@@ -108,25 +85,21 @@ pub(super) fn parse_url(text: &str) -> Result<ParsedUrl, Denied> {
     if path.split('/').any(is_dot_segment) {
         return deny(DenyCode::DotSegment, "the path has a `.` or `..` segment");
     }
-    parse(text, authority)
+    parse(text, host_of(authority))
 }
 
 /// Parses the URL once. The result is what the client connects to.
-fn parse(text: &str, authority: &str) -> Result<ParsedUrl, Denied> {
+fn parse(text: &str, written_host: &str) -> Result<ParsedUrl, Denied> {
     let malformed = || Denied::new(DenyCode::Malformed, "the URL cannot be read");
     let url = Url::parse(text).map_err(|_| malformed())?;
     let host = url.host().ok_or_else(malformed)?.to_owned();
     let port = url.port_or_known_default().ok_or_else(malformed)?;
-    let written = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => host,
-        _ => authority,
-    };
     match &host {
         Host::Domain(name) if name.ends_with('.') => {
             return Err(Denied::new(DenyCode::TrailingDot, "the host ends with a dot"));
         }
         // `127.1`, `0x7f.0.0.1` and full-width digits are addresses to some parsers.
-        Host::Ipv4(address) if address.to_string() != written => {
+        Host::Ipv4(address) if address.to_string() != written_host => {
             let message = "the host is an address in an unusual form";
             return Err(Denied::new(DenyCode::NonCanonicalIp, message));
         }
@@ -148,6 +121,14 @@ fn after_scheme(text: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("https").then_some(rest)
 }
 
+/// The host of an authority without a user.
+fn host_of(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    }
+}
+
 fn check_authority(authority: &str) -> Result<(), Denied> {
     let deny = |code, message: &str| Err(Denied::new(code, message));
     if authority.contains('@') {
@@ -156,10 +137,7 @@ fn check_authority(authority: &str) -> Result<(), Denied> {
     if authority.contains('%') {
         return deny(DenyCode::PercentHost, "the host has a percent sign");
     }
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => host,
-        _ => authority,
-    };
+    let host = host_of(authority);
     if host.is_empty() {
         return deny(DenyCode::EmptyHost, "the URL has no host");
     }

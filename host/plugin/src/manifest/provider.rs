@@ -7,7 +7,7 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::ManifestChecker;
+use super::{ManifestChecker, RawManifest, Words};
 use crate::provider::{
     AudiencePermission, CapturePermission, HostTemplate, ProviderPermissions, SecretPermission, TextTemplate,
 };
@@ -16,57 +16,54 @@ use tollgate_core::json_path::SingularPath;
 use tollgate_core::plugin::World;
 
 /// One entry of `secrets`.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSecret {
     name: Spanned<String>,
-    #[serde(default)]
-    hosts: Option<Vec<Spanned<String>>>,
+    hosts: Option<Words>,
     #[serde(default)]
     cluster: bool,
     #[serde(default)]
     public: bool,
     #[serde(default)]
-    public_fields: Vec<Spanned<String>>,
+    public_fields: Words,
 }
 
 /// One entry of `audiences`.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAudience {
     audience: Spanned<String>,
-    #[serde(default)]
-    hosts: Option<Vec<Spanned<String>>>,
+    hosts: Option<Words>,
     #[serde(default)]
     cluster: bool,
 }
 
 /// One entry of `captures`.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCapture {
     host: Spanned<String>,
     #[serde(default)]
-    hosts: Vec<Spanned<String>>,
+    hosts: Words,
     #[serde(default)]
     cluster: bool,
 }
 
-/// The unchecked permission keys of a manifest.
-#[derive(Debug)]
-pub(super) struct RawPermissions {
-    pub(super) hosts: Vec<Spanned<String>>,
-    pub(super) secrets: Vec<RawSecret>,
-    pub(super) audiences: Vec<RawAudience>,
-    pub(super) captures: Vec<RawCapture>,
-    pub(super) visible: Vec<Spanned<String>>,
-    pub(super) response_headers: Vec<Spanned<String>>,
-    pub(super) output_headers: Vec<Spanned<String>>,
-}
+impl RawManifest {
+    /// The first part that only header filters have.
+    fn first_of_filter(&self) -> Option<&Spanned<String>> {
+        let lists = [
+            &self.request_fields,
+            &self.response_fields,
+            &self.context,
+            &self.filters,
+        ];
+        lists.into_iter().flatten().next()
+    }
 
-impl RawPermissions {
-    /// The position of its first part, if there is any.
-    fn first(&self) -> Option<&Spanned<String>> {
+    /// The first part that header filters do not have.
+    fn first_of_provider(&self) -> Option<&Spanned<String>> {
         let texts = [&self.hosts, &self.visible, &self.response_headers, &self.output_headers];
         let texts = texts.into_iter().flatten();
         texts
@@ -78,45 +75,33 @@ impl RawPermissions {
 }
 
 impl ManifestChecker {
-    /// Refuses keys that belong to another world.
-    pub(super) fn fits_world(&mut self, world: Option<World>, filter: Option<&Spanned<String>>, raw: &RawPermissions) {
-        match (world, filter, raw.first()) {
+    pub(super) fn fits_world(&mut self, world: Option<World>, raw: &RawManifest) {
+        let (part, message) = match (world, raw.first_of_filter(), raw.first_of_provider()) {
             (Some(World::HeaderFilter), _, Some(part)) => {
-                let message = "header filters have no hosts, secrets, audiences and captures".to_owned();
-                self.refuse(part, message, "remove the key, or change `world`");
+                (part, "header filters have no hosts, secrets, audiences and captures")
             }
             (Some(World::CredentialProvider | World::Generator), Some(part), _) => {
-                let message = "only header filters have fields, context and filters".to_owned();
-                self.refuse(part, message, "remove the key, or change `world`");
+                (part, "only header filters have fields, context and filters")
             }
-            (_, _, _) => {}
-        }
+            (_, _, _) => return,
+        };
+        self.refuse(part, message.to_owned(), "remove the key, or change `world`");
     }
 
-    pub(super) fn provider(&mut self, raw: RawPermissions) -> ProviderPermissions {
-        let RawPermissions {
-            hosts,
-            secrets,
-            audiences,
-            captures,
-            visible,
-            response_headers,
-            output_headers,
-        } = raw;
+    pub(super) fn provider(&mut self, raw: &RawManifest) -> ProviderPermissions {
         ProviderPermissions {
-            hosts: self.hosts(&hosts),
-            secrets: secrets.into_iter().map(|secret| self.secret(secret)).collect(),
-            audiences: audiences
-                .iter()
-                .filter_map(|audience| self.audience(audience))
-                .collect(),
-            captures: captures.iter().filter_map(|capture| self.capture(capture)).collect(),
-            visible: visible.iter().filter_map(|path| self.visible_path(path)).collect(),
-            response_headers: response_headers
+            hosts: self.hosts(&raw.hosts),
+            secrets: raw.secrets.iter().map(|secret| self.secret(secret)).collect(),
+            audiences: raw.audiences.iter().filter_map(|raw| self.audience(raw)).collect(),
+            captures: raw.captures.iter().filter_map(|raw| self.capture(raw)).collect(),
+            visible: raw.visible.iter().filter_map(|path| self.visible_path(path)).collect(),
+            response_headers: raw
+                .response_headers
                 .iter()
                 .filter_map(|name| self.response_name(name))
                 .collect(),
-            output_headers: output_headers
+            output_headers: raw
+                .output_headers
                 .iter()
                 .filter_map(|name| self.output_name(name))
                 .collect(),
@@ -140,20 +125,13 @@ impl ManifestChecker {
             .ok()
     }
 
-    fn secret(&mut self, raw: RawSecret) -> SecretPermission {
-        let RawSecret {
-            name,
-            hosts,
-            cluster,
-            public,
-            public_fields,
-        } = raw;
-        let fields = public_fields.iter().filter_map(|part| self.path(part)).collect();
+    fn secret(&mut self, raw: &RawSecret) -> SecretPermission {
+        let fields = raw.public_fields.iter().filter_map(|part| self.path(part)).collect();
         SecretPermission {
-            hosts: hosts.map(|hosts| self.hosts(&hosts)),
-            name: name.value,
-            cluster,
-            public,
+            hosts: raw.hosts.as_ref().map(|hosts| self.hosts(hosts)),
+            name: raw.name.value.clone(),
+            cluster: raw.cluster,
+            public: raw.public,
             public_fields: fields,
         }
     }

@@ -84,13 +84,13 @@ impl wit::Host for HostState {
     async fn service_account_token(&mut self, audience: String) -> AmbientResult<wit::Bearer> {
         let call = self.provider_call()?;
         let egress_scope = call.permissions.audience_scope(&audience).cloned();
-        let (Some(egress_scope), true) = (egress_scope, call.services.audiences.contains(&audience)) else {
+        let (Some(egress_scope), true) = (egress_scope, call.services.grant.audiences.contains(&audience)) else {
             return Ok(Err(wit::AmbientError::NotGranted));
         };
         if call.phase == Phase::Check {
             return Ok(Err(wit::AmbientError::NotGranted));
         }
-        let source = call.services.ambient.clone();
+        let source = call.services.environment.ambient.clone();
         let bearer = source.service_account_token(audience).await;
         self.provider()?.bearer(bearer, &egress_scope)
     }
@@ -147,7 +147,7 @@ impl wit::Host for HostState {
 impl CallState {
     /// The pod's identities. `None` during `check`.
     fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
-        (self.phase != Phase::Check).then(|| self.services.ambient.clone())
+        (self.phase != Phase::Check).then(|| self.services.environment.ambient.clone())
     }
 
     fn bearer(

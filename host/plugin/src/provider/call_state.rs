@@ -12,15 +12,14 @@ use serde::Serialize;
 use wasmtime::component::{Resource, ResourceTable};
 use zeroize::Zeroizing;
 
-use super::EgressLog;
-use super::ambient::{Ambient, milliseconds};
+use super::ambient::milliseconds;
 use super::egress_scope::EgressScope;
 use super::memo::Memo;
 use super::permissions::ResolvedPermissions;
 use super::redact::Redactor;
 use super::secret::{MAX_SECRET_BYTES, Secret, encode};
+use super::{EgressLog, ProviderEnvironment, ProviderGrant};
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
-use crate::egress::{EgressAllowList, EgressClient};
 
 /// Maximum secrets of one call. Dropped ones count, because every response is searched for them
 /// until the call ends.
@@ -53,14 +52,11 @@ pub(crate) enum Phase {
     Check,
     /// `mint`. [`MemoUse::Bypassed`] hides the memo entries.
     Mint(MemoUse),
-    /// `revoke`.
     Revoke,
 }
 
-/// Whether memo entries may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoUse {
-    /// They may.
     Allowed,
     /// They may not: the cluster rejected a credential made from them.
     Bypassed,
@@ -86,14 +82,11 @@ impl fmt::Debug for SecretValues {
     }
 }
 
-/// The network, identities and clock that the host provides to guests.
-#[derive(Clone, Debug)]
+/// What the host provides to the guests of one plugin, and what of it they are granted.
+#[derive(Clone)]
 pub(crate) struct HostServices {
-    pub(crate) allow_list: Arc<EgressAllowList>,
-    pub(crate) egress_client: Arc<EgressClient>,
-    pub(crate) ambient: Arc<dyn Ambient>,
-    pub(crate) audiences: Arc<BTreeSet<String>>,
-    pub(crate) clock: Arc<dyn WallClock>,
+    pub(crate) environment: ProviderEnvironment,
+    pub(crate) grant: Arc<ProviderGrant>,
 }
 
 /// One request of a call, as an operator may see it. Bodies, queries and fields
@@ -102,7 +95,7 @@ pub(crate) struct HostServices {
 #[serde(rename_all = "camelCase")]
 pub struct EgressRecord {
     /// Method.
-    pub method: &'static str,
+    pub method: String,
     /// Host, with a port other than 443.
     pub host: String,
     /// Path.
@@ -120,18 +113,14 @@ pub struct EgressRecord {
 /// Concatenated parts, and where they may be sent: anywhere if they contain no secret.
 pub(crate) type ComposedBytes = (Zeroizing<Vec<u8>>, Option<EgressScope>);
 
-/// What the host refused in a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRefusal {
-    /// Nothing.
     Nothing,
     /// A request, by manifest, grant or address: a code, `: ` and a sentence.
     Refused(String),
-    /// More requests than a call may send.
     OverBudget,
 }
 
-/// The host's state of one provider call.
 pub(crate) struct CallState {
     pub(crate) phase: Phase,
     pub(crate) permissions: Arc<ResolvedPermissions>,
@@ -148,14 +137,6 @@ pub(crate) struct CallState {
     table: ResourceTable,
     secrets_left: usize,
     secret_bytes_left: usize,
-}
-
-impl fmt::Debug for CallState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallState")
-            .field("phase", &self.phase)
-            .finish_non_exhaustive()
-    }
 }
 
 impl CallState {
@@ -195,10 +176,9 @@ impl CallState {
 
     /// Milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
-        milliseconds(self.services.clock.now()).unwrap_or_default()
+        milliseconds(self.services.environment.clock.now()).unwrap_or_default()
     }
 
-    /// Stores `secret` and returns its handle.
     pub(crate) fn insert_secret(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
         let left = (
             self.secrets_left.checked_sub(1),

@@ -22,7 +22,6 @@ use crate::credential::{
 };
 use tollgate_core::header_names::is_host_owned;
 
-/// Warnings of one mint that are kept.
 const MAX_WARNINGS: usize = 8;
 /// Fields of one credential, and bytes of all their values.
 const MAX_FIELDS: usize = 16;
@@ -80,7 +79,6 @@ impl CallState {
         })
     }
 
-    /// The fields that the cluster gets in addition to the token.
     fn credential_headers(
         &mut self,
         headers: Vec<(String, Resource<Secret>)>,
@@ -130,7 +128,6 @@ impl CallState {
         Ok(SecretString::from(kept))
     }
 
-    /// Warnings of a guest, redacted for display.
     pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(MAX_WARNINGS);
         kept.map(|warning| self.redactor.redact_line(warning, MESSAGE_BYTES))

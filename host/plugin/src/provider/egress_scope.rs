@@ -13,14 +13,67 @@ use crate::egress::HostPortPattern;
 /// A host as a manifest writes it: `auth.example.com`, `*.example.com`,
 /// `vault.example.com:8200`, `sts.{region}.amazonaws.com`, `{endpoint}` (a URL of
 /// the configuration), or `*` for every host that is granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostTemplate(Vec<Piece>);
+#[derive(Clone, Debug)]
+pub(crate) struct HostTemplate(TextTemplate);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text with members of the configuration in it, such as a path.
+#[derive(Clone, Debug)]
+pub(crate) struct TextTemplate(Vec<Piece>);
+
+#[derive(Clone, Debug)]
 enum Piece {
     Text(String),
     /// Members of the configuration, outermost first.
     Field(Vec<String>),
+}
+
+impl TextTemplate {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((plain, tail)) = rest.split_once('{') {
+            let (field, tail) = tail.split_once('}').ok_or("`{` without `}`")?;
+            let good = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            if !field.split('.').all(good) {
+                return Err("between braces stands a member of the configuration, such as `{region}`");
+            }
+            pieces.push(Piece::Text(plain.to_owned()));
+            pieces.push(Piece::Field(field.split('.').map(str::to_owned).collect()));
+            rest = tail;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        Ok(Self(pieces))
+    }
+
+    /// The text for `config`. `None` if a member is missing.
+    pub(crate) fn expand(&self, config: &Value) -> Option<String> {
+        self.fill(config, Some)
+    }
+
+    /// `checked` decides whether a member may stand in the text.
+    fn fill<'a>(&self, config: &'a Value, checked: impl Fn(&'a str) -> Option<&'a str>) -> Option<String> {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Field(path) => text.push_str(checked(member(config, path)?)?),
+            }
+        }
+        Some(text)
+    }
+}
+
+impl fmt::Display for TextTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(plain) => f.write_str(plain),
+            Piece::Field(path) => write!(f, "{{{}}}", path.join(".")),
+        })
+    }
 }
 
 impl HostTemplate {
@@ -29,9 +82,8 @@ impl HostTemplate {
     /// # Errors
     /// What is wrong, in words.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        let pieces = pieces(text)?;
-        let template = Self(pieces);
-        let plain = template.0.iter().all(|piece| matches!(piece, Piece::Text(_)));
+        let template = Self(TextTemplate::parse(text)?);
+        let plain = template.0.0.iter().all(|piece| matches!(piece, Piece::Text(_)));
         if plain && template.expand(&Value::Null).is_none() {
             return Err("not a host: write `name`, `*.name`, `name:port` or `*`");
         }
@@ -52,100 +104,32 @@ impl HostTemplate {
     }
 
     fn fill_placeholders(&self, config: &Value) -> Option<String> {
-        let mut text = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(plain) => text.push_str(plain),
-                Piece::Field(path) => text.push_str(self.checked_member(member(config, path)?)?),
-            }
-        }
         // SECURITY: only the manifest may write a wildcard. A URL is accepted only as the whole
         // template, because `{region}.example.com` would otherwise become any host that `region`
         // begins with.
-        match (self.is_single_placeholder(), text.strip_prefix("https://")) {
+        let single = self.is_single_placeholder();
+        let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let good = |text: &str| !text.contains('*') && (single || text.bytes().all(label));
+        let text = self.0.fill(config, |member| good(member).then_some(member))?;
+        match (single, text.strip_prefix("https://")) {
             (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
             (_, _) => Some(text),
         }
     }
 
-    /// Whether the template consists of one placeholder only.
     fn is_single_placeholder(&self) -> bool {
-        let mut pieces = self
-            .0
+        let pieces = &self.0.0;
+        let mut pieces = pieces
             .iter()
             .filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
-    }
-
-    /// A member's text, if it is allowed in this template.
-    fn checked_member<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        let good = !text.contains('*') && (self.is_single_placeholder() || text.bytes().all(label));
-        good.then_some(text)
     }
 }
 
 impl fmt::Display for HostTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(&self.0, f)
+        self.0.fmt(f)
     }
-}
-
-/// A text with members of the configuration in it, such as a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TextTemplate(Vec<Piece>);
-
-impl TextTemplate {
-    /// Takes `text` apart.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        pieces(text).map(Self)
-    }
-
-    /// The text for `config`. `None` if a member is missing.
-    pub(crate) fn expand(&self, config: &Value) -> Option<String> {
-        joined(&self.0, config)
-    }
-}
-
-impl fmt::Display for TextTemplate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(&self.0, f)
-    }
-}
-
-fn joined(pieces: &[Piece], config: &Value) -> Option<String> {
-    pieces.iter().try_fold(String::new(), |text, piece| match piece {
-        Piece::Text(plain) => Some(text + plain),
-        Piece::Field(path) => Some(text + member(config, path)?),
-    })
-}
-
-/// Formats it as the manifest has it.
-fn write(pieces: &[Piece], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    pieces.iter().try_for_each(|piece| match piece {
-        Piece::Text(plain) => f.write_str(plain),
-        Piece::Field(path) => write!(f, "{{{}}}", path.join(".")),
-    })
-}
-
-fn pieces(text: &str) -> Result<Vec<Piece>, &'static str> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some((plain, tail)) = rest.split_once('{') {
-        let (field, tail) = tail.split_once('}').ok_or("`{` without `}`")?;
-        let good = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if !field.split('.').all(good) {
-            return Err("between braces stands a member of the configuration, such as `{region}`");
-        }
-        pieces.push(Piece::Text(plain.to_owned()));
-        pieces.push(Piece::Field(field.split('.').map(str::to_owned).collect()));
-        rest = tail;
-    }
-    pieces.push(Piece::Text(rest.to_owned()));
-    Ok(pieces)
 }
 
 fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
@@ -157,7 +141,6 @@ fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
 /// Matches any granted host, or only those of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostMatcher {
-    /// Every host that is granted.
     Any,
     /// One host, or those one label below a name.
     Only(HostPortPattern),
@@ -171,7 +154,6 @@ impl HostMatcher {
         HostPortPattern::parse(text).ok().map(Self::Only)
     }
 
-    /// Whether it matches `host` at `port`.
     pub(crate) fn matches(&self, host: &Host<String>, port: u16) -> bool {
         match self {
             Self::Any => true,
@@ -180,7 +162,6 @@ impl HostMatcher {
     }
 }
 
-/// Where the bytes of one secret may be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct EgressScope {
     /// A host must be in every list.
@@ -202,7 +183,6 @@ impl EgressScope {
         Self::new(Arc::new([]), false)
     }
 
-    /// Allows only what both allow.
     pub(crate) fn intersect(&self, other: &Self) -> Self {
         let mut lists = self.lists.clone();
         for list in &other.lists {
@@ -216,7 +196,6 @@ impl EgressScope {
         }
     }
 
-    /// Whether the bytes may be sent to `host` at `port`.
     pub(crate) fn allows_host(&self, host: &Host<String>, port: u16) -> bool {
         self.lists
             .iter()
@@ -246,7 +225,6 @@ impl EgressScope {
         Some(Self { lists, cluster })
     }
 
-    /// Whether the bytes may become part of the credential.
     pub(crate) fn allows_cluster(&self) -> bool {
         self.cluster
     }

@@ -3,7 +3,6 @@
 //! Security: an entry is never returned for another cluster, configuration or secret, and never
 //! written to disk.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,10 +23,8 @@ const MAX_FIELDS: usize = 16;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Bytes of an entry: a gateway has hundreds of clusters.
 const MAX_ENTRY_BYTES: usize = 128 << 10;
-/// How often the sweeper task drops expired entries.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// One stored entry.
 struct MemoEntry {
     key: String,
     fields: Vec<(String, String)>,
@@ -41,14 +38,7 @@ struct MemoEntry {
 #[derive(Default)]
 pub(crate) struct Memo {
     entries: Mutex<Vec<MemoEntry>>,
-    /// Whether the sweeper task runs.
     sweeper_running: AtomicBool,
-}
-
-impl fmt::Debug for Memo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memo").finish_non_exhaustive()
-    }
 }
 
 impl Memo {
@@ -57,7 +47,6 @@ impl Memo {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.entries().clear();
     }
@@ -160,7 +149,7 @@ impl wit::Host for HostState {
             expires_at,
         });
         drop(entries);
-        Memo::start_sweeper(&call.memo, call.services.clock.clone());
+        Memo::start_sweeper(&call.memo, call.services.environment.clock.clone());
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, Method};
 use tokio::time::Instant;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
@@ -17,7 +17,7 @@ use super::secret::{Secret, encode};
 use crate::bindings::provider::tollgate::plugin::egress as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
 use crate::budget::HostState;
-use crate::egress::{Error, Method, Request, Response, Target};
+use crate::egress::{Error, Request, Response, Target};
 use tollgate_core::json_path::SingularPath;
 
 /// Maximum fields and query parameters that are written at all, and maximum bytes of their values,
@@ -41,8 +41,8 @@ impl wit::Host for HostState {
             Err(error) => return Ok(Err(call.record_refusal(error))),
         };
         let Prepared { request, capture } = prepared;
-        let (method, target) = (request.method, request.target.clone());
-        let egress_client = call.services.egress_client.clone();
+        let (method, target) = (request.method.to_string(), request.target.clone());
+        let egress_client = call.services.environment.egress_client.clone();
         let started = Instant::now();
         let sent = egress_client.send(request).await;
         let call = self.provider()?;
@@ -57,7 +57,6 @@ impl wit::Host for HostState {
     }
 }
 
-/// A request that may be sent.
 struct Prepared {
     request: Request,
     capture: Vec<SingularPath>,
@@ -128,9 +127,9 @@ impl CallState {
             requested => left.min(Duration::from_millis(requested.into())),
         };
         let method = match wanted.method {
-            wit::Method::Get => Method::Get,
-            wit::Method::Post => Method::Post,
-            wit::Method::Put => Method::Put,
+            wit::Method::Get => Method::GET,
+            wit::Method::Post => Method::POST,
+            wit::Method::Put => Method::PUT,
         };
         let request = Request {
             method,
@@ -145,7 +144,7 @@ impl CallState {
 
     /// The host must be in the grant, and in the manifest.
     fn target(&self, url: &str) -> Result<Target, wit::EgressError> {
-        let target = self.services.allow_list.allow(url).map_err(|refused| {
+        let target = self.services.grant.allow_list.allow(url).map_err(|refused| {
             let message = self.redactor.redact_line(&refused.message, 256);
             denied(&format!("egress.{}", refused.code.as_str()), &message)
         })?;
@@ -200,18 +199,14 @@ impl CallState {
         })
     }
 
-    fn record_exchange(&mut self, method: Method, target: &Target, sent: &Result<Response, Error>, started: Instant) {
+    fn record_exchange(&mut self, method: String, target: &Target, sent: &Result<Response, Error>, started: Instant) {
         let (status, error) = match sent {
             Ok(response) => (Some(response.status.as_u16()), None),
             Err(error) => (None, Some(self.redactor.redact_line(&error.to_string(), 256))),
         };
-        let host = match target.port() {
-            443 => target.host().to_string(),
-            port => format!("{}:{port}", target.host()),
-        };
         self.egress_log.push(EgressRecord {
-            method: method.as_str(),
-            host,
+            method,
+            host: target.authority(),
             path: self.redactor.redact_line(target.path(), 1024),
             status,
             error,
@@ -219,7 +214,6 @@ impl CallState {
         });
     }
 
-    /// Converts a response for the guest.
     fn convert_response(
         &mut self,
         target: &Target,

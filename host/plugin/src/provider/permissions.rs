@@ -13,41 +13,31 @@ use url::Host;
 use super::egress_scope::{EgressScope, HostMatcher, HostTemplate, TextTemplate};
 use tollgate_core::json_path::SingularPath;
 
-/// The permissions that a manifest declares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProviderPermissions {
-    /// Hosts it may contact.
     pub(crate) hosts: Vec<HostTemplate>,
-    /// Values of the cluster's Secret it may use.
     pub(crate) secrets: Vec<SecretPermission>,
-    /// Audiences of the pod's own tokens.
     pub(crate) audiences: Vec<AudiencePermission>,
     /// Where values captured from responses may be sent, in addition to the credential.
     pub(crate) captures: Vec<CapturePermission>,
     /// Strings of responses it may read: RFC 9535 singular queries.
     pub(crate) visible: Vec<TextTemplate>,
-    /// Fields of responses it may read.
     pub(crate) response_headers: Vec<HeaderName>,
-    /// Fields a credential may carry.
     pub(crate) output_headers: Vec<HeaderName>,
 }
 
-/// The permitted use of a value of the cluster's Secret.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretPermission {
     /// Its name; `*` for all.
     pub(crate) name: String,
     /// Where it may be sent. `None` for every host of the manifest.
     pub(crate) hosts: Option<Vec<HostTemplate>>,
-    /// Whether it may become part of the credential.
     pub(crate) cluster: bool,
-    /// Whether the guest may read it.
     pub(crate) public: bool,
     /// Strings that the guest may read, if the value is a JSON document.
     pub(crate) public_fields: Vec<SingularPath>,
 }
 
-/// The permitted use of the pod's tokens for one audience.
 #[derive(Clone, Debug)]
 pub(crate) struct AudiencePermission {
     pub(crate) audience: TextTemplate,
@@ -63,7 +53,6 @@ pub(crate) struct CapturePermission {
     pub(crate) cluster: bool,
 }
 
-/// The permissions for one configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedPermissions {
     hosts: Arc<[HostMatcher]>,
@@ -75,7 +64,6 @@ pub(crate) struct ResolvedPermissions {
     output_headers: Vec<HeaderName>,
 }
 
-/// The permitted use of a value of the cluster's Secret, for one configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedSecret {
     name: String,
@@ -123,7 +111,6 @@ impl ResolvedPermissions {
         }
     }
 
-    /// Whether the manifest lets it contact `host` at `port`.
     pub(crate) fn allows_host(&self, host: &Host<String>, port: u16) -> bool {
         self.hosts.iter().any(|pattern| pattern.matches(host, port))
     }
@@ -134,7 +121,6 @@ impl ResolvedPermissions {
         named(name).or_else(|| named("*"))
     }
 
-    /// Where a token of the pod for `audience` may be sent.
     pub(crate) fn audience_scope(&self, audience: &str) -> Option<&EgressScope> {
         let known = self.audiences.iter().find(|(known, _)| known == audience);
         known.map(|(_, egress_scope)| egress_scope)
@@ -155,7 +141,6 @@ impl ResolvedPermissions {
         EgressScope::new(Arc::clone(&self.hosts), true)
     }
 
-    /// Strings of responses the guest may read.
     pub(crate) fn visible(&self) -> &[SingularPath] {
         &self.visible
     }
@@ -166,7 +151,6 @@ impl ResolvedPermissions {
         ALWAYS.contains(&name.as_str()) || self.response_headers.contains(name)
     }
 
-    /// Whether a credential may carry the field `name`.
     pub(crate) fn allows_output_header(&self, name: &HeaderName) -> bool {
         self.output_headers.contains(name)
     }

@@ -20,7 +20,6 @@ use super::ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
 
 /// Time limit of one response of a service on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of a token file.
 const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
 /// Lifetime in seconds that the TokenRequest asks for.
 const TOKEN_SECONDS: u32 = 3600;
@@ -244,7 +243,6 @@ fn code(body: &[u8]) -> Option<String> {
     word.then(|| format!(" ({})", refused.code))
 }
 
-/// Settings that both clients share.
 fn client() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()

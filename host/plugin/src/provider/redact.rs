@@ -20,7 +20,6 @@ use tollgate_core::diagnostic::one_line;
 pub(crate) const MESSAGE_BYTES: usize = 512;
 /// Secrets shorter than this are not searched for, because they would match by chance.
 const MIN_SECRET_BYTES: usize = 6;
-/// Replaces a secret.
 const MARK: &str = "[redacted]";
 
 /// Matches texts that look like credentials, wherever they come from.
@@ -34,14 +33,7 @@ pub(crate) struct Redactor {
     known: Vec<Arc<Zeroizing<Vec<u8>>>>,
 }
 
-impl std::fmt::Debug for Redactor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redactor").field("known", &self.known.len()).finish()
-    }
-}
-
 impl Redactor {
-    /// Looks for `secret` from now on.
     pub(crate) fn add(&mut self, secret: Arc<Zeroizing<Vec<u8>>>) {
         if secret.len() >= MIN_SECRET_BYTES && !self.known.iter().any(|known| **known == *secret) {
             self.known.push(secret);

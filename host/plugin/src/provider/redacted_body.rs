@@ -14,15 +14,6 @@ pub(crate) struct RedactedBody {
     pub(crate) captured: Vec<Option<Zeroizing<Vec<u8>>>>,
 }
 
-impl std::fmt::Debug for RedactedBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedactedBody")
-            .field("bytes", &self.body.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Which strings of a successful response the guest may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VisibleStrings<'a> {
     /// All but the captured ones: the guest may reveal secrets.

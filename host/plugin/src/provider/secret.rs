@@ -17,10 +17,8 @@ use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, S
 
 /// All but the unreserved characters of RFC 3986, section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Bytes of one secret.
 pub(crate) const MAX_SECRET_BYTES: usize = 64 << 10;
 
-/// Whether a guest composed the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provenance {
     /// No: the host received them in this form.
@@ -46,7 +44,6 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// At most [`MAX_SECRET_BYTES`].
     pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, egress_scope: EgressScope) -> Result<Self, SecretError> {
         if bytes.len() > MAX_SECRET_BYTES {
             return Err(SecretError::TooLarge);
@@ -135,7 +132,6 @@ impl Secret {
     }
 }
 
-/// The claims that are read of a token.
 #[derive(serde::Deserialize)]
 struct Claims {
     #[serde(default)]
@@ -155,7 +151,6 @@ fn instant(seconds: f64) -> Option<u64> {
     good.then_some((seconds * 1000.0) as u64)
 }
 
-/// Appends `bytes` to `out`, encoded with `encoding`.
 pub(crate) fn encode(bytes: &[u8], encoding: Encoding, out: &mut Zeroizing<Vec<u8>>) -> Result<(), SecretError> {
     match encoding {
         Encoding::Raw => out.extend_from_slice(bytes),

@@ -4,35 +4,60 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem::take;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::jwt::ExpectedJwt;
 use super::{DEFAULT_CASE_BUDGET, Error, TIMEOUT_CASE_BUDGET};
 use crate::credential::MintReason;
-use crate::provider::{ProviderCluster, SecretValues};
-
-mod answer;
-
-pub(super) use answer::{CannedResponse, TransportFailure};
+use crate::provider::ProviderCluster;
 
 /// One case of a transcript. Its `Debug` shows no secret.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Case {
+    /// Its number in the transcript if it has none.
+    #[serde(default)]
     pub(super) id: String,
+    #[serde(deserialize_with = "now")]
     pub(super) now: Timestamp,
+    #[serde(default)]
     pub(super) config: Value,
-    pub(super) secret_values: SecretValues,
+    #[serde(default)]
+    pub(super) secret: BTreeMap<String, SecretString>,
+    #[serde(default)]
+    pub(super) public: BTreeSet<String>,
+    #[serde(default)]
     pub(super) ambient: Value,
+    #[serde(default = "default_cluster")]
     pub(super) cluster: ProviderCluster,
+    #[serde(default)]
     pub(super) reason: MintReason,
+    #[serde(default, deserialize_with = "previous_expiry")]
     pub(super) previous_expiry: Option<Timestamp>,
-    pub(super) budget: Duration,
+    budget_ms: Option<u64>,
+    /// Of either form, once the case is checked.
+    #[serde(skip)]
     pub(super) exchanges: Vec<ScriptedExchange>,
+    requests: Option<Vec<ScriptedExchange>>,
+    #[serde(default)]
+    expect_requests: Vec<ExpectedRequest>,
+    #[serde(default)]
+    responses: Vec<CannedResponse>,
+    #[serde(default, rename = "revoke")]
     pub(super) expects_revocation: bool,
     pub(super) expect: Expected,
+    kind: Option<String>,
+    /// Words for readers.
+    #[serde(rename = "provider")]
+    _provider: Option<String>,
+    #[serde(rename = "note")]
+    _note: Option<String>,
 }
 
 impl fmt::Debug for Case {
@@ -41,34 +66,15 @@ impl fmt::Debug for Case {
     }
 }
 
-impl Case {
-    /// Hosts of the requests it expects, with a port other than 443.
-    pub(super) fn expected_hosts(&self) -> BTreeSet<String> {
-        let urls = self.exchanges.iter().filter_map(|exchange| exchange.expect.as_ref());
-        let hosts = urls.filter_map(|expected| {
-            let url = url::Url::parse(&expected.url).ok()?;
-            let host = url.host_str()?;
-            Some(match url.port() {
-                Some(port) => format!("{host}:{port}"),
-                None => host.to_owned(),
-            })
-        });
-        hosts.collect()
-    }
-}
-
 /// An expected request and its canned response. Either may be missing.
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScriptedExchange {
-    #[serde(default)]
     pub(super) expect: Option<ExpectedRequest>,
-    #[serde(default)]
     pub(super) answer: Option<CannedResponse>,
 }
 
-/// The expected parts of a request.
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectedRequest {
     pub(super) method: String,
@@ -78,64 +84,75 @@ pub(super) struct ExpectedRequest {
     pub(super) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) absent_headers: Vec<String>,
-    #[serde(default)]
     pub(super) form: Option<Vec<(String, String)>>,
-    #[serde(default)]
     pub(super) json: Option<Value>,
-    #[serde(default, alias = "body")]
+    #[serde(alias = "body")]
     pub(super) body_exact: Option<String>,
     /// The form's field of that name is such a JWT.
-    #[serde(default)]
     pub(super) client_assertion: Option<ExpectedJwt>,
-    #[serde(default)]
     pub(super) assertion: Option<ExpectedJwt>,
 }
 
-/// The expected result.
+/// The canned response to a request: either status, fields and content, or a failure.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Expected {
-    #[serde(default)]
-    pub(super) token: Option<String>,
-    /// Null means unknown. A missing value is not compared.
-    #[serde(default, deserialize_with = "present_or_null")]
-    pub(super) expiry: Option<Value>,
-    #[serde(default)]
-    pub(super) cacheable: Option<bool>,
-    #[serde(default)]
-    pub(super) client_cert: bool,
+pub(super) struct CannedResponse {
+    pub(super) status: Option<u16>,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    #[serde(default)]
+    pub(super) json: Option<Value>,
+    pub(super) body: Option<String>,
+    pub(super) fail: Option<TransportFailure>,
+    transport_error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum TransportFailure {
+    /// The name does not resolve.
+    Dns,
+    /// Nobody accepts the connection.
+    Connect,
+    /// The certificate is not trusted.
+    Tls,
+    /// No response in time.
+    Timeout,
+    /// The connection ends within the response.
+    Truncated,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Expected {
+    pub(super) token: Option<String>,
+    /// Null means unknown. A missing value is not compared.
+    #[serde(deserialize_with = "present_or_null")]
+    pub(super) expiry: Option<Value>,
+    pub(super) cacheable: Option<bool>,
+    pub(super) client_cert: bool,
+    pub(super) headers: BTreeMap<String, String>,
     pub(super) error_class: Option<String>,
-    #[serde(default)]
     pub(super) code: Option<String>,
     /// A part of the message.
-    #[serde(default)]
     pub(super) message: Option<String>,
-    #[serde(default)]
     pub(super) http_status: Option<u16>,
-    #[serde(default)]
     pub(super) retry_after_s: Option<u64>,
-    #[serde(default)]
     pub(super) correlation: Option<String>,
     /// Parts of the expected warnings. An empty list expects none.
-    #[serde(default)]
     pub(super) warnings: Option<Vec<String>>,
     /// Values that the revocation must contain.
-    #[serde(default)]
     pub(super) revoke: Option<Value>,
     /// Words for readers.
-    #[serde(default, rename = "warn")]
+    #[serde(rename = "warn")]
     _warn: Option<String>,
-    #[serde(default, rename = "hint")]
+    #[serde(rename = "hint")]
     _hint: Option<String>,
-    #[serde(default, rename = "expiry_source")]
+    #[serde(rename = "expiry_source")]
     _expiry_source: Option<String>,
 }
 
 impl Expected {
-    fn wants_error(&self) -> bool {
+    pub(super) fn wants_error(&self) -> bool {
         self.error_class.is_some() || self.code.is_some()
     }
 
@@ -145,65 +162,29 @@ impl Expected {
 }
 
 /// Distinguishes null from a missing value.
-fn present_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+fn present_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCase {
-    /// Read before the rest, so that every mistake can name the case.
-    #[serde(default, rename = "id")]
-    _id: Option<String>,
-    now: String,
-    #[serde(default)]
-    config: Value,
-    #[serde(default)]
-    secret: BTreeMap<String, String>,
-    #[serde(default)]
-    public: BTreeSet<String>,
-    #[serde(default)]
-    ambient: Value,
-    #[serde(default)]
-    cluster: Option<Cluster>,
-    #[serde(default)]
-    reason: RawReason,
-    #[serde(default)]
-    previous_expiry: Option<String>,
-    #[serde(default)]
-    budget_ms: Option<u64>,
-    #[serde(default)]
-    requests: Option<Vec<ScriptedExchange>>,
-    #[serde(default)]
-    expect_requests: Vec<ExpectedRequest>,
-    #[serde(default)]
-    responses: Vec<CannedResponse>,
-    #[serde(default)]
-    revoke: bool,
-    expect: Expected,
-    #[serde(default)]
-    kind: Option<String>,
-    /// Words for readers.
-    #[serde(default, rename = "provider")]
-    _provider: Option<String>,
-    #[serde(default, rename = "note")]
-    _note: Option<String>,
+fn now<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    time("now", &String::deserialize(deserializer)?)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cluster {
-    name: String,
-    server: String,
+fn previous_expiry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| time("previous_expiry", &text)).transpose()
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RawReason {
-    #[default]
-    Initial,
-    Refresh,
-    Unauthorized,
+fn time<E: serde::de::Error>(key: &str, text: &str) -> Result<Timestamp, E> {
+    text.parse()
+        .map_err(|error| E::custom(format!("`{key}`: {error}; write it as 2026-01-02T03:04:05Z")))
+}
+
+fn default_cluster() -> ProviderCluster {
+    ProviderCluster {
+        name: "c1".to_owned(),
+        server: "https://cluster.example:6443".to_owned(),
+    }
 }
 
 /// Reads a transcript: one case, a list of them, or a list under `cases`.
@@ -243,13 +224,16 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
     let named = raw.get("id").and_then(Value::as_str).map(str::to_owned);
     let id = named.unwrap_or_else(|| (at + 1).to_string());
     let read = serde_json::from_value(raw).map_err(|error| error.to_string());
-    read.and_then(|raw: RawCase| raw.into_case(&id))
-        .map_err(|reason| Error::Case { case: id, reason })
+    let checked = read.and_then(|case: Case| case.check());
+    match checked {
+        Ok(case) => Ok(Case { id, ..case }),
+        Err(reason) => Err(Error::Case(id, reason)),
+    }
 }
 
-impl RawCase {
+impl Case {
     /// Checks that it is consistent.
-    fn into_case(self, id: &str) -> Result<Case, String> {
+    fn check(mut self) -> Result<Self, String> {
         if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "exchange") {
             return Err(format!("kind `{kind}` is not replayed, only `exchange` is"));
         }
@@ -261,95 +245,88 @@ impl RawCase {
                 return Err(text.to_owned());
             }
         }
-        let exchanges = exchanges_of(self.requests, self.expect_requests, self.responses)?;
-        let fails = exchanges.iter().filter_map(|exchange| exchange.answer.as_ref()?.fail);
-        let usual = if fails.into_iter().any(|fail| fail == TransportFailure::Timeout) {
-            TIMEOUT_CASE_BUDGET
-        } else {
-            DEFAULT_CASE_BUDGET
-        };
-        let cluster = self.cluster.unwrap_or_default();
-        let previous = self.previous_expiry.as_deref();
-        let values = self.secret.into_iter();
-        Ok(Case {
-            id: id.to_owned(),
-            now: time("now", &self.now)?,
-            previous_expiry: previous.map(|text| time("previous_expiry", text)).transpose()?,
-            config: self.config,
-            secret_values: SecretValues {
-                values: values.map(|(name, value)| (name, value.into())).collect(),
-                public: self.public,
-            },
-            ambient: self.ambient,
-            cluster: ProviderCluster {
-                name: cluster.name,
-                server: cluster.server,
-            },
-            reason: self.reason.into(),
-            budget: self.budget_ms.map_or(usual, Duration::from_millis),
-            exchanges,
-            expects_revocation: self.revoke,
-            expect: self.expect,
-        })
-    }
-}
-
-fn time(key: &str, text: &str) -> Result<Timestamp, String> {
-    text.parse()
-        .map_err(|error| format!("`{key}`: {error}; write it as 2026-01-02T03:04:05Z"))
-}
-
-impl Default for Cluster {
-    fn default() -> Self {
-        Self {
-            name: "c1".to_owned(),
-            server: "https://cluster.example:6443".to_owned(),
-        }
-    }
-}
-
-impl From<RawReason> for MintReason {
-    fn from(reason: RawReason) -> Self {
-        match reason {
-            RawReason::Initial => Self::Initial,
-            RawReason::Refresh => Self::Refresh,
-            RawReason::Unauthorized => Self::Unauthorized,
-        }
-    }
-}
-
-/// Combines requests and responses into one list, from either form of a case.
-fn exchanges_of(
-    requests: Option<Vec<ScriptedExchange>>,
-    expected: Vec<ExpectedRequest>,
-    responses: Vec<CannedResponse>,
-) -> Result<Vec<ScriptedExchange>, String> {
-    let mut exchanges = match requests {
-        Some(_) if !expected.is_empty() || !responses.is_empty() => {
-            return Err("write `requests`, or `expect_requests` and `responses`, not both".to_owned());
-        }
-        Some(exchanges) => exchanges,
-        None => {
-            let mut responses = responses.into_iter();
-            let mut exchanges: Vec<ScriptedExchange> = Vec::new();
-            for expect in expected {
-                let answer = responses.next();
-                exchanges.push(ScriptedExchange {
-                    expect: Some(expect),
-                    answer,
-                });
+        let (expected, responses) = (take(&mut self.expect_requests), take(&mut self.responses));
+        self.exchanges = match self.requests.take() {
+            Some(_) if !expected.is_empty() || !responses.is_empty() => {
+                return Err("write `requests`, or `expect_requests` and `responses`, not both".to_owned());
             }
-            exchanges.extend(responses.map(|answer| ScriptedExchange {
-                expect: None,
-                answer: Some(answer),
-            }));
-            exchanges
-        }
-    };
-    for exchange in &mut exchanges {
-        if let Some(answer) = &mut exchange.answer {
-            answer.validate()?;
+            Some(exchanges) => exchanges,
+            None => {
+                let count = expected.len().max(responses.len());
+                let (mut expected, mut responses) = (expected.into_iter(), responses.into_iter());
+                let exchange = |_| ScriptedExchange {
+                    expect: expected.next(),
+                    answer: responses.next(),
+                };
+                (0..count).map(exchange).collect()
+            }
+        };
+        let mut answers = self
+            .exchanges
+            .iter_mut()
+            .filter_map(|exchange| exchange.answer.as_mut());
+        answers.try_for_each(CannedResponse::check)?;
+        Ok(self)
+    }
+
+    /// Time limit of the mint.
+    pub(super) fn budget(&self) -> Duration {
+        let fails = |exchange: &ScriptedExchange| exchange.answer.as_ref()?.fail;
+        let late = self.exchanges.iter().filter_map(fails);
+        match self.budget_ms {
+            Some(budget) => Duration::from_millis(budget),
+            None if late.into_iter().any(|fail| fail == TransportFailure::Timeout) => TIMEOUT_CASE_BUDGET,
+            None => DEFAULT_CASE_BUDGET,
         }
     }
-    Ok(exchanges)
+
+    /// Hosts of the requests it expects, with a port other than 443.
+    pub(super) fn expected_hosts(&self) -> BTreeSet<String> {
+        let urls = self.exchanges.iter().filter_map(|exchange| exchange.expect.as_ref());
+        let hosts = urls.filter_map(|expected| {
+            let url = url::Url::parse(&expected.url).ok()?;
+            let host = url.host_str()?;
+            Some(match url.port() {
+                Some(port) => format!("{host}:{port}"),
+                None => host.to_owned(),
+            })
+        });
+        hosts.collect()
+    }
+}
+
+impl CannedResponse {
+    /// Checks that it is consistent, and translates the words of the tables.
+    fn check(&mut self) -> Result<(), String> {
+        if let Some(text) = self.transport_error.take() {
+            self.fail = Some(transport(&text)?);
+        }
+        let says = self.status.is_some() || self.json.is_some() || self.body.is_some();
+        match (self.fail.is_some(), says) {
+            (true, true) => return Err("an answer with `fail` has no `status` and no content".to_owned()),
+            (false, false) => return Err("an answer has a `status` or a `fail`".to_owned()),
+            (true, false) | (false, true) => {}
+        }
+        if self.json.is_some() && self.body.is_some() {
+            return Err("an answer has `json` or `body`, not both".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn transport(text: &str) -> Result<TransportFailure, String> {
+    const WORDS: [(TransportFailure, &[&str]); 5] = [
+        (TransportFailure::Tls, &["tls", "certificate"]),
+        (TransportFailure::Dns, &["dns"]),
+        (TransportFailure::Truncated, &["truncated", "incomplete", "terminated"]),
+        (TransportFailure::Connect, &["refused", "connection-timeout", "reset"]),
+        (TransportFailure::Timeout, &["timeout"]),
+    ];
+    let lower = text.to_ascii_lowercase();
+    let known = WORDS
+        .iter()
+        .find(|(_, words)| words.iter().any(|word| lower.contains(word)));
+    known.map(|(failure, _)| *failure).ok_or_else(|| {
+        format!("`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`")
+    })
 }

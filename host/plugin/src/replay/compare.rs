@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::case::{Case, ExpectedRequest, ScriptedExchange};
+use super::case::{Case, ExpectedRequest};
+use super::fakes::{Attempt, ReceivedRequest};
 use super::labels::SecretLabels;
-use super::network::{Attempt, ReceivedRequest};
 
 /// Stands for any JWT in a form.
 const ANY_JWT: &str = "<jwt>";
@@ -20,10 +20,7 @@ const ANY: &str = "<any>";
 pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels) -> Vec<String> {
     let mut found = Vec::new();
     for at in 0..case.exchanges.len().max(attempts.len()) {
-        let expected = case
-            .exchanges
-            .get(at)
-            .map(|exchange: &ScriptedExchange| exchange.expect.as_ref());
+        let expected = case.exchanges.get(at).map(|exchange| exchange.expect.as_ref());
         let number = at + 1;
         match (expected, attempts.get(at)) {
             (Some(Some(expected)), Some(attempt)) => {
@@ -59,7 +56,6 @@ fn described(attempt: &Attempt, labels: &SecretLabels) -> String {
     }
 }
 
-/// Differences of one request.
 struct Differences<'a> {
     labels: &'a SecretLabels,
     now: Timestamp,

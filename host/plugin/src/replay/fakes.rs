@@ -1,66 +1,205 @@
-//! The pod's identities (`ambient`) and the stopped clock (`now`) of a case. Neither reads a file
-//! or an address of the machine.
+//! What surrounds the provider in a case: the network's answers (`requests`), the pod's identities
+//! (`ambient`) and the stopped clock (`now`). Nothing here opens a socket, reads a file or asks the
+//! machine's clock.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use serde_json::Value;
 
+use super::case::{CannedResponse, Case, TransportFailure};
+use crate::egress::{Error, RecordedAnswers};
 use crate::provider::{Ambient, AmbientError, AwsCredentials, BearerToken, WallClock};
 
-/// A clock that stands still until it is set.
-#[derive(Debug, Default)]
-pub(super) struct ManualClock(Mutex<Timestamp>);
+/// The address of every name. It is public, because private ones need a setting in the grant.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 
-impl ManualClock {
-    pub(super) fn set(&self, now: Timestamp) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
-    }
+#[derive(Clone)]
+pub(super) struct Attempt {
+    /// Host, without port.
+    pub(super) host: String,
+    /// The request as it arrived. `None` if it failed before.
+    pub(super) seen: Option<ReceivedRequest>,
 }
 
-impl WallClock for ManualClock {
-    fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Clone)]
+pub(super) struct ReceivedRequest {
+    pub(super) method: String,
+    /// `https://host[:port]/path?query`.
+    pub(super) url: String,
+    pub(super) headers: http::HeaderMap,
+    pub(super) body: Vec<u8>,
 }
 
-/// The pod identities that a case defines: `sa-token` {audience, token}, `eks-pod-identity`,
-/// `gce-metadata` and `azure-imds` in the words of their sources.
+/// The surroundings of one case at a time.
 #[derive(Default)]
-pub(super) struct CaseAmbient(Mutex<(Value, Timestamp)>);
+pub(super) struct CaseEnvironment(Mutex<State>);
 
-impl std::fmt::Debug for CaseAmbient {
+#[derive(Default)]
+struct State {
+    now: Timestamp,
+    ambient: Value,
+    answers: VecDeque<Option<CannedResponse>>,
+    attempts: Vec<Attempt>,
+}
+
+impl std::fmt::Debug for CaseEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pod")
+        f.write_str("CaseEnvironment")
     }
 }
 
-impl CaseAmbient {
-    pub(super) fn set(&self, given: Value, now: Timestamp) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (given, now);
+impl CaseEnvironment {
+    pub(super) fn set(&self, case: &Case) {
+        *self.state() = State {
+            now: case.now,
+            ambient: case.ambient.clone(),
+            answers: case.exchanges.iter().map(|exchange| exchange.answer.clone()).collect(),
+            attempts: Vec::new(),
+        };
     }
 
-    fn given(&self, key: &str) -> Result<(Value, Timestamp), AmbientError> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let given = held.0.get(key).cloned();
-        let missing = || AmbientError::Unavailable(format!("the case has no `ambient.{key}`"));
-        Ok((given.ok_or_else(missing)?, held.1))
+    /// The requests sent so far.
+    pub(super) fn attempts(&self) -> Vec<Attempt> {
+        self.state().attempts.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An identity of the case, by the words of its source: `sa-token` {audience, token},
+    /// `eks-pod-identity`, `gce-metadata` and `azure-imds`.
+    fn identity(&self, key: &str) -> Result<Value, AmbientError> {
+        let given = self.state().ambient.get(key).cloned();
+        given.ok_or_else(|| AmbientError::Unavailable(format!("the case has no `ambient.{key}`")))
     }
 
     fn bearer(&self, key: &str) -> Result<BearerToken, AmbientError> {
-        let (given, now) = self.given(key)?;
+        let given = self.identity(key)?;
         let seconds = given.get("expires_in").and_then(|seconds| match seconds {
             Value::String(text) => text.parse().ok(),
-            Value::Number(number) => number.as_i64(),
-            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+            other => other.as_i64(),
         });
+        let end = seconds.and_then(|seconds| self.now().checked_add(SignedDuration::from_secs(seconds)).ok());
         Ok(BearerToken {
             token: secret(&given, "access_token")?,
-            expires_at: seconds.and_then(|seconds| now.checked_add(SignedDuration::from_secs(seconds)).ok()),
+            expires_at: end,
         })
     }
+}
+
+impl WallClock for CaseEnvironment {
+    fn now(&self) -> Timestamp {
+        self.state().now
+    }
+}
+
+impl State {
+    /// How the next request fails, if it does.
+    fn next_failure(&self) -> Option<TransportFailure> {
+        self.answers.front()?.as_ref()?.fail
+    }
+
+    /// Takes the next answer, and records the request it is for.
+    fn next(&mut self, host: &str, seen: Option<ReceivedRequest>) -> Option<CannedResponse> {
+        let host = host.to_owned();
+        self.attempts.push(Attempt { host, seen });
+        self.answers.pop_front().flatten()
+    }
+}
+
+impl RecordedAnswers for CaseEnvironment {
+    fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let mut state = self.state();
+        if state.next_failure() == Some(TransportFailure::Dns) {
+            state.next(host, None);
+            return Err(io::Error::other("the transcript says there is no such name"));
+        }
+        Ok(vec![SocketAddr::new(ADDRESS, port)])
+    }
+
+    fn answer<'a>(
+        &'a self,
+        host: &'a str,
+        request: http::Request<Full<Bytes>>,
+    ) -> BoxFuture<'a, Result<http::Response<Full<Bytes>>, Error>> {
+        async move {
+            let failure = self.state().next_failure();
+            if let Some(error) = failure.and_then(|failure| connection_error(failure, host)) {
+                self.state().next(host, None);
+                return Err(error);
+            }
+            let seen = received(host, request).await;
+            let answer = self.state().next(host, Some(seen));
+            let response = match answer {
+                Some(answer) if answer.fail == Some(TransportFailure::Timeout) => std::future::pending().await,
+                Some(answer) if answer.fail.is_none() => response(answer).ok(),
+                Some(_) | None => None,
+            };
+            response.ok_or_else(|| Error::Truncated { host: host.to_owned() })
+        }
+        .boxed()
+    }
+}
+
+/// The error of a request that does not arrive.
+fn connection_error(failure: TransportFailure, host: &str) -> Option<Error> {
+    let host = host.to_owned();
+    match failure {
+        TransportFailure::Dns | TransportFailure::Connect => Some(Error::Connect {
+            host,
+            reason: io::Error::from(io::ErrorKind::ConnectionRefused).to_string(),
+        }),
+        TransportFailure::Tls => Some(Error::Tls {
+            host,
+            reason: rustls::Error::from(rustls::CertificateError::UnknownIssuer).to_string(),
+        }),
+        TransportFailure::Timeout | TransportFailure::Truncated => None,
+    }
+}
+
+async fn received(host: &str, request: http::Request<Full<Bytes>>) -> ReceivedRequest {
+    let (mut head, body) = request.into_parts();
+    let Ok(body) = body.collect().await;
+    let body = body.to_bytes().to_vec();
+    if !body.is_empty() {
+        head.headers.insert(http::header::CONTENT_LENGTH, body.len().into());
+    }
+    let authority = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
+    ReceivedRequest {
+        method: head.method.to_string(),
+        url: format!("https://{}{}", authority.unwrap_or(host), head.uri),
+        headers: head.headers,
+        body,
+    }
+}
+
+fn response(answer: CannedResponse) -> http::Result<http::Response<Full<Bytes>>> {
+    let mut response = http::Response::builder().status(answer.status.unwrap_or(200));
+    let typed = answer
+        .headers
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("content-type"));
+    if answer.json.is_some() && !typed {
+        response = response.header("content-type", "application/json");
+    }
+    for (name, value) in &answer.headers {
+        response = response.header(name, value);
+    }
+    let body = match answer.json {
+        Some(json) => json.to_string(),
+        None => answer.body.unwrap_or_default(),
+    };
+    response.body(Full::new(Bytes::from(body)))
 }
 
 fn text<'a>(given: &'a Value, key: &str) -> Result<&'a str, AmbientError> {
@@ -72,10 +211,10 @@ fn secret(given: &Value, key: &str) -> Result<SecretString, AmbientError> {
     Ok(SecretString::from(text(given, key)?))
 }
 
-impl Ambient for CaseAmbient {
+impl Ambient for CaseEnvironment {
     fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
-            let (given, _) = self.given("sa-token")?;
+            let given = self.identity("sa-token")?;
             if text(&given, "audience")? != audience {
                 return Err(AmbientError::Unavailable(format!(
                     "the case has no token for `{audience}`"
@@ -90,7 +229,7 @@ impl Ambient for CaseAmbient {
 
     fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>> {
         Box::pin(async move {
-            let (given, _) = self.given("eks-pod-identity")?;
+            let given = self.identity("eks-pod-identity")?;
             let expires_at = given.get("Expiration").and_then(Value::as_str);
             Ok(AwsCredentials {
                 access_key_id: text(&given, "AccessKeyId")?.to_owned(),

@@ -9,21 +9,18 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The expected parts of a JWT.
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectedJwt {
     header: Value,
     /// All claims; `<any…>` stands for any text but the empty one.
     claims: BTreeMap<String, Value>,
     /// `exp` may be up to this many seconds after `now`, in place of equal.
-    #[serde(default)]
     max_lifetime_s: Option<i64>,
     /// The whole of it.
-    #[serde(default)]
     sample: Option<String>,
     /// A sample with a fixed id, which no run produces. For readers only.
-    #[serde(default, rename = "sample_with_fixed_jti")]
+    #[serde(rename = "sample_with_fixed_jti")]
     _sample_with_fixed_jti: Option<String>,
 }
 

@@ -33,8 +33,8 @@ impl SecretLabels {
             known: Vec::new(),
             redactor: Redactor::default(),
         };
-        for (name, value) in &case.secret_values.values {
-            if !case.secret_values.public.contains(name) {
+        for (name, value) in &case.secret {
+            if !case.public.contains(name) {
                 labels.add(value.expose_secret(), format!("<secret {name}>"));
             }
         }

@@ -81,9 +81,8 @@ pub(super) fn differences(
     warnings: &[String],
     labels: &SecretLabels,
 ) -> Vec<String> {
-    let wants_error = expected.error_class.is_some() || expected.code.is_some();
     let mut found = Vec::new();
-    match (wants_error, minted) {
+    match (expected.wants_error(), minted) {
         (true, Err(error)) => error_differences(expected, error, &mut found),
         (true, Ok(_)) => found.push("expected an error, observed a credential".to_owned()),
         (false, Err(error)) => {

@@ -1,7 +1,9 @@
 use serde_json::json;
 
 use super::case::TransportFailure;
+use super::fakes::Attempt;
 use super::*;
+use crate::credential::{Credential, MintError};
 
 fn one(yaml: &str) -> Case {
     let mut cases = parse(yaml).unwrap();
@@ -87,10 +89,10 @@ fn the_tables_form_and_the_own_one_are_the_same() {
             .map(|exchange| exchange.answer.as_ref().and_then(|answer| answer.fail))
             .collect();
         assert_eq!(fails, [Some(TransportFailure::Connect), None]);
-        assert_eq!(case.budget, DEFAULT_CASE_BUDGET);
+        assert_eq!(case.budget(), DEFAULT_CASE_BUDGET);
     }
     let late = one(&format!("{HEAD}requests: [{{answer: {{fail: timeout}}}}]"));
-    assert_eq!(late.budget, TIMEOUT_CASE_BUDGET);
+    assert_eq!(late.budget(), TIMEOUT_CASE_BUDGET);
 }
 
 fn attempt(url: &str, body: &str) -> Attempt {
@@ -99,7 +101,7 @@ fn attempt(url: &str, body: &str) -> Attempt {
     headers.insert("x-role", http::HeaderValue::from_static("deployer"));
     Attempt {
         host: "a.example".to_owned(),
-        seen: Some(network::ReceivedRequest {
+        seen: Some(fakes::ReceivedRequest {
             method: "POST".to_owned(),
             url: url.to_owned(),
             headers,
@@ -340,19 +342,19 @@ fn errors_are_held_against_the_case() {
     assert_eq!(shown, expected);
 }
 
-/// The replay network speaks real TLS, and its certificates are trusted only where they should be.
+/// The answers come after the gateway's own checks of a request.
 #[test]
-fn requests_of_the_real_sender_arrive_over_tls() {
-    use crate::egress::{EgressAllowList, Error, Method, Request};
+fn requests_of_the_real_sender_are_answered_after_every_check() {
+    use crate::egress::{EgressAllowList, Error, Request};
 
-    let network = Arc::new(ReplayNetwork::new().unwrap());
-    let allow_list = EgressAllowList::new([&entry("a.example", &network), &entry("10.1.2.3", &network)]).unwrap();
+    let surroundings = Arc::new(CaseEnvironment::default());
+    let hosts = ["a.example", "10.1.2.3", "a!b.example"];
+    let allow_list = EgressAllowList::new(&hosts.map(entry)).unwrap();
     let send = |url: &str, answer: &str| {
-        let case = one(&format!("{HEAD}requests: [{{answer: {answer}}}]"));
-        network.set_responses(case.exchanges.iter().map(|exchange| exchange.answer.clone()));
-        let client = EgressClient::with_network(Arc::clone(&network) as Arc<dyn Network>);
+        surroundings.set(&one(&format!("{HEAD}requests: [{{answer: {answer}}}]")));
+        let client = EgressClient::with_recorded(surroundings.clone());
         let request = Request {
-            method: Method::Get,
+            method: http::Method::GET,
             target: allow_list.allow(url).unwrap(),
             query: None,
             headers: Vec::new(),
@@ -360,13 +362,13 @@ fn requests_of_the_real_sender_arrive_over_tls() {
             timeout: Duration::from_millis(500),
         };
         let sent = crate::block_on_new_thread(|| async move { client.send(request).await }).unwrap();
-        (sent, network.attempts())
+        (sent, surroundings.attempts())
     };
     for url in ["https://a.example/x", "https://10.1.2.3/x"] {
         let (sent, attempts) = send(url, "{status: 201, json: {a: b}}");
         let response = sent.unwrap();
         assert_eq!(
-            (response.status.as_u16(), response.body.as_ref()),
+            (response.status.as_u16(), response.body.as_slice()),
             (201, br#"{"a":"b"}"#.as_slice())
         );
         let [Attempt { seen: Some(seen), .. }] = attempts.as_slice() else {
@@ -395,4 +397,10 @@ fn requests_of_the_real_sender_arrive_over_tls() {
         let arrived: Vec<bool> = attempts.iter().map(|attempt| attempt.seen.is_some()).collect();
         assert_eq!(arrived, [arrives], "{fail}");
     }
+    // What no certificate can name, and what is over the bound, gets no answer.
+    let (sent, attempts) = send("https://a!b.example/x", "{status: 200}");
+    assert!(matches!(sent.unwrap_err(), Error::Tls { .. }) && attempts.is_empty());
+    let long = "a".repeat(1024 * 1024 + 1);
+    let (sent, _) = send(url, &format!("{{status: 200, body: {long}}}"));
+    assert!(matches!(sent.unwrap_err(), Error::TooLarge { what: "body", .. }));
 }

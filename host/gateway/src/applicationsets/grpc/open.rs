@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use crate::applicationsets::grpc;
 use crate::applicationsets::grpc::{Call, Method, Transport};
 use crate::applicationsets::request::{ApiResponse, WatchEvent};
-use crate::front::RequestContext;
+use crate::front::{Front, RequestContext};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -45,10 +45,14 @@ impl Gateway {
     }
 }
 
-impl RequestContext<'_> {
-    pub(crate) async fn serve_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
-        let answered = self.answer_call(call, body);
-        match call.deadline {
+impl Front for Call {
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        (_, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let answered = context.answer_call(*self, body);
+        match self.deadline {
             Some(deadline) => {
                 let answered = timeout_at(deadline, answered).await;
                 answered.map_err(|_| grpc::Error::Deadline)?
@@ -56,7 +60,9 @@ impl RequestContext<'_> {
             None => answered.await,
         }
     }
+}
 
+impl RequestContext<'_> {
     async fn answer_call(self, call: Call, body: Body) -> Result<Response<Body>, Rejection> {
         let codec = &self.gateway.grpc;
         let held = self.gateway.persons.acquire(self.principal.limit_key())?;

@@ -36,8 +36,7 @@ impl Jitter {
 }
 
 /// The first and the longest delay of a class.
-#[must_use]
-pub fn delay_bounds(class: MintErrorClass) -> (Duration, Duration) {
+pub(super) fn delay_bounds(class: MintErrorClass) -> (Duration, Duration) {
     let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
     match class {
         MintErrorClass::Retryable => seconds(1, 60),
@@ -54,8 +53,7 @@ pub fn delay_bounds(class: MintErrorClass) -> (Duration, Duration) {
 /// - `jitter`: 0 to 1. Shortens a retryable delay by up to nine tenths ("full jitter"; the rest
 ///   keeps many requests from trying at once) and another delay by up to a tenth, and lengthens
 ///   what the provider asked for by up to a tenth.
-#[must_use]
-pub fn delay(class: MintErrorClass, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+pub(super) fn delay(class: MintErrorClass, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
     let jitter = jitter.clamp(0.0, 1.0);
     let (first, longest) = delay_bounds(class);
     let doubled = 2_u32.saturating_pow(nth.saturating_sub(1));

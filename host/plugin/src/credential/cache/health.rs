@@ -55,13 +55,13 @@ pub struct Health {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// Start of the mint that made the current credential.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub minted_at: Option<Timestamp>,
     /// When the current credential expires, as its provider says.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// From when a request renews it.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh_at: Option<Timestamp>,
     /// How long the last mint took, whether it succeeded or not.
     #[serde(
@@ -78,7 +78,7 @@ pub struct Health {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// When the next mint may run, if it must wait after a failure.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<Timestamp>,
     /// Warnings of the provider for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -101,7 +101,6 @@ pub struct LastError {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation: Option<String>,
     /// When it happened.
-    #[serde(serialize_with = "moment")]
     pub at: Timestamp,
 }
 
@@ -129,17 +128,6 @@ pub struct Totals {
     pub live: usize,
     /// Mints that may still start at once.
     pub free_mints: usize,
-}
-
-fn moment<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(at)
-}
-
-fn time<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
-    match at {
-        Some(at) => serializer.collect_str(at),
-        None => serializer.serialize_none(),
-    }
 }
 
 fn seconds<S: Serializer>(took: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {

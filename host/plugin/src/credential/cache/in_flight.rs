@@ -12,7 +12,6 @@ use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
 use super::super::{Credential, Mint, MintError, MintErrorClass, MintRequest};
-use super::clock::Moment;
 use super::locked;
 use super::shared::SharedState;
 use super::slot::{Lease, Slot};
@@ -21,7 +20,6 @@ use super::slot::{Lease, Slot};
 /// checks its own budget report the timeout itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Whether all waiters share a mint's credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseSharing {
     /// Everyone who waits for the slot.
@@ -30,16 +28,13 @@ pub(super) enum LeaseSharing {
     SingleUse,
 }
 
-/// The outcome of a mint, for its waiters.
 #[derive(Clone, Debug)]
 pub(super) enum MintOutcome {
     /// A credential for all of them.
     Shared(Lease),
     /// A credential for the first of them.
     SingleUseLease(Arc<SingleUseLease>),
-    /// No credential.
     Failed(MintError),
-    /// The slot is no longer wanted.
     Stopped,
 }
 
@@ -72,45 +67,18 @@ impl Drop for SingleUseLease {
     }
 }
 
-/// A mint in progress.
-#[derive(Debug)]
-pub(super) struct InFlightMint {
-    outcome: watch::Sender<Option<MintOutcome>>,
-}
+/// A mint in progress. Its waiters are the subscribers.
+pub(super) type InFlightMint = watch::Sender<Option<MintOutcome>>;
 
-impl InFlightMint {
-    pub(super) fn new() -> Self {
-        Self {
-            outcome: watch::Sender::new(None),
+/// Notifies all waiters. Only the first outcome counts.
+pub(super) fn finish(in_flight: &InFlightMint, outcome: MintOutcome) {
+    in_flight.send_if_modified(|stored| {
+        let first = stored.is_none();
+        if first {
+            *stored = Some(outcome);
         }
-    }
-
-    /// Adds one waiter.
-    pub(super) fn join(&self) -> watch::Receiver<Option<MintOutcome>> {
-        self.outcome.subscribe()
-    }
-
-    /// Whether nobody waits: all have gone away, or nobody ever waited.
-    pub(super) fn has_no_waiters(&self) -> bool {
-        self.outcome.receiver_count() == 0
-    }
-
-    /// Notifies all waiters. Only the first outcome counts.
-    pub(super) fn finish(&self, outcome: MintOutcome) {
-        self.outcome.send_if_modified(|stored| {
-            let first = stored.is_none();
-            if first {
-                *stored = Some(outcome);
-            }
-            first
-        });
-    }
-}
-
-/// The start and the result of a mint.
-pub(super) struct MintResult {
-    pub(super) started: Moment,
-    pub(super) result: Result<Credential, MintError>,
+        first
+    });
 }
 
 /// Runs a mint and hands its result to the slot.
@@ -127,7 +95,7 @@ pub(super) async fn run_mint(
         let started = slot.now();
         let result = run(mint, request).await;
         drop(permit);
-        Some(MintResult { started, result })
+        Some((started, result))
     };
     let completion = tokio::select! {
         biased;
@@ -135,7 +103,7 @@ pub(super) async fn run_mint(
         () = shared.stop.cancelled() => None,
     };
     match completion {
-        Some(completion) => slot.complete_mint(&in_flight, completion),
+        Some((started, result)) => slot.complete_mint(&shared, &in_flight, started, result),
         None => slot.abort_mint(&in_flight),
     }
     shared.evict_excess();

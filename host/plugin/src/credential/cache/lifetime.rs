@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 use super::clock::Moment;
 
 /// Maximum safety margin: the time before its expiry from which a credential is no longer used.
-pub const MAX_EXPIRY_SKEW: Duration = Duration::from_secs(30);
+const MAX_EXPIRY_SKEW: Duration = Duration::from_secs(30);
 
 /// The assumed lifetime of a credential without a known expiry.
-pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 
 /// Largest fraction by which jitter shortens the time to renewal.
 const MAX_JITTER: f64 = 0.05;
@@ -21,7 +21,7 @@ const MAX_JITTER: f64 = 0.05;
 pub enum Lifetime {
     /// A known lifetime. Zero or less means that it has expired.
     Known(SignedDuration),
-    /// Unknown; [`DEFAULT_LIFETIME`] is assumed.
+    /// Unknown; five minutes are assumed.
     Unknown,
 }
 
@@ -60,8 +60,7 @@ impl RenewalWindow {
     }
 
     /// The deadlines of a credential whose request started at `start`.
-    #[must_use]
-    pub fn deadlines_from(self, start: Moment) -> Deadlines {
+    pub(super) fn deadlines_from(self, start: Moment) -> Deadlines {
         Deadlines {
             refresh: start.plus(self.refresh),
             unusable: start.plus(self.unusable),
@@ -70,24 +69,20 @@ impl RenewalWindow {
 }
 
 /// The moments of a [`RenewalWindow`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
-    /// From this time, using it renews it.
-    pub refresh: Moment,
-    /// From this time, it is not used.
-    pub unusable: Moment,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    pub(super) refresh: Moment,
+    pub(super) unusable: Moment,
 }
 
 impl Deadlines {
-    /// Whether it may be used now: both clocks must say so.
-    #[must_use]
-    pub fn is_usable(&self, now: Moment) -> bool {
+    /// Both clocks must say so.
+    pub(super) fn is_usable(&self, now: Moment) -> bool {
         !now.is_at_or_after(self.unusable)
     }
 
-    /// Whether it should be renewed: one clock is enough.
-    #[must_use]
-    pub fn is_renewal_due(&self, now: Moment) -> bool {
+    /// One clock is enough.
+    pub(super) fn is_renewal_due(&self, now: Moment) -> bool {
         now.is_at_or_after(self.refresh)
     }
 }

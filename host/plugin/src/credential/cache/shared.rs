@@ -24,10 +24,8 @@ use super::key::CredentialKey;
 use super::slot::Slot;
 use super::{Settings, locked};
 
-/// Maximum concurrent revocations.
 const MAX_CONCURRENT_REVOCATIONS: usize = 16;
 
-/// The state that all slots of a cache share.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) settings: Settings,

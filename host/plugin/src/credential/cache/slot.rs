@@ -35,7 +35,6 @@ pub struct Lease {
     pub generation: u64,
 }
 
-/// The current credential and its deadlines.
 #[derive(Debug)]
 struct CurrentCredential {
     lease: Lease,
@@ -44,14 +43,12 @@ struct CurrentCredential {
     minted: Moment,
 }
 
-/// Whether the slot is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
     Open,
     Closed,
 }
 
-/// A failure that delays the next mint.
 #[derive(Debug)]
 struct FailureBackoff {
     error: MintError,
@@ -60,7 +57,6 @@ struct FailureBackoff {
     until: Moment,
 }
 
-/// Mint counters of a slot, for operators.
 #[derive(Debug, Default)]
 struct MintCounters {
     mints: u64,
@@ -74,13 +70,10 @@ struct SlotState {
     lifecycle: Lifecycle,
     /// Whether waiters share the credential of the last mint.
     sharing: LeaseSharing,
-    /// Generation of the last credential.
     generation: u64,
-    /// The mint in progress, for all requests that wait.
     in_flight: Option<Arc<InFlightMint>>,
     /// The credential that the cluster rejected, until the mint forced by the 401 completes.
     rejected: Option<Arc<CurrentCredential>>,
-    /// When a 401 last forced a mint.
     last_forced_mint: Option<Moment>,
     backoff_state: Option<FailureBackoff>,
     counters: MintCounters,
@@ -96,9 +89,7 @@ enum Acquisition {
 enum UnauthorizedAction {
     /// Another credential would not help, or it is too soon for one.
     NoRetry,
-    /// There is a newer credential already.
     UseNewer(Lease),
-    /// A mint is in progress.
     Wait,
 }
 
@@ -298,7 +289,6 @@ impl Slot {
         }
     }
 
-    /// Closes the slot for good.
     pub(super) fn close(&self) {
         let (in_flight, gone, rejected) = {
             let mut state = locked(&self.state);
@@ -310,7 +300,7 @@ impl Slot {
             self.revoke(&gone.lease.credential);
         }
         if let Some(in_flight) = in_flight {
-            in_flight.finish(MintOutcome::Stopped);
+            in_flight::finish(&in_flight, MintOutcome::Stopped);
         }
     }
 
@@ -367,7 +357,7 @@ impl Slot {
             return Err(Error::Mint(error));
         }
         if let Some(in_flight) = &state.in_flight {
-            return Ok(Acquisition::Wait(in_flight.join()));
+            return Ok(Acquisition::Wait(in_flight.subscribe()));
         }
         let sharing = state.sharing;
         let in_flight = self.start_mint(&mut state, sharing, MintReason::Initial)?;
@@ -428,7 +418,6 @@ impl Slot {
         Ok(UnauthorizedAction::Wait)
     }
 
-    /// Starts a mint's task.
     fn start_mint(
         self: &Arc<Self>,
         state: &mut SlotState,
@@ -436,8 +425,8 @@ impl Slot {
         reason: MintReason,
     ) -> Result<tokio::sync::watch::Receiver<Option<MintOutcome>>, Error> {
         let shared = self.shared.upgrade().ok_or(Error::Stopped)?;
-        let in_flight = Arc::new(InFlightMint::new());
-        let waiter = in_flight.join();
+        let in_flight = Arc::new(InFlightMint::new(None));
+        let waiter = in_flight.subscribe();
         let previous = state.rejected.clone().or_else(|| self.current.load_full());
         let request = MintRequest {
             reason,
@@ -453,7 +442,6 @@ impl Slot {
         Ok(waiter)
     }
 
-    /// Replaces the current credential and returns the previous one.
     fn install(&self, _state: &mut SlotState, next: Option<Arc<CurrentCredential>>) -> Option<Arc<CurrentCredential>> {
         let more = next.is_some();
         let before = self.current.swap(next);

@@ -1,6 +1,7 @@
 //! Allow-list entries: which ones parse, and the error of each mistake.
 
-use super::super::{AddressScope, AllowedHost, HostPortPattern};
+use super::super::address::AddressScope;
+use super::super::entry::{AllowedHost, HostPortPattern};
 use super::fake_network::Authority;
 use tollgate_config::EgressEntry;
 
@@ -25,7 +26,7 @@ fn an_entry_reads_as_it_is_shown() {
         ("[2606:4700::1111]:8443", "[2606:4700::1111]:8443"),
         ("localhost", "localhost"),
     ] {
-        assert_eq!(AllowedHost::new(&text(written)).unwrap().pattern().to_string(), shown);
+        assert_eq!(AllowedHost::new(&text(written)).unwrap().pattern.to_string(), shown);
     }
 }
 
@@ -94,14 +95,14 @@ fn fields_must_agree() {
     };
     let entry = with("127.0.0.1", Some(9443), false, true).unwrap();
     assert_eq!(
-        (entry.pattern().port(), entry.address_scope()),
+        (entry.pattern.port(), entry.address_scope),
         (9443, AddressScope::Loopback)
     );
     assert_eq!(
-        with("10.0.0.1", None, true, false).unwrap().address_scope(),
+        with("10.0.0.1", None, true, false).unwrap().address_scope,
         AddressScope::Private
     );
-    assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern().port(), 1);
+    assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern.port(), 1);
     for (refused, said) in [
         (with("a.example:1", Some(2), false, false), "another one"),
         (with("a.example", Some(0), false, false), "1 to 65535"),
@@ -128,9 +129,9 @@ fn authorities_are_read_from_text_or_file() {
             ..text("a.example")
         })
     };
-    assert!(with(&authority.pem).unwrap().tls().is_some());
-    assert!(with(path.to_str().unwrap()).unwrap().tls().is_some());
-    assert!(AllowedHost::new(&text("a.example")).unwrap().tls().is_none());
+    assert!(with(&authority.pem).unwrap().tls.is_some());
+    assert!(with(path.to_str().unwrap()).unwrap().tls.is_some());
+    assert!(AllowedHost::new(&text("a.example")).unwrap().tls.is_none());
     let missing = with("/nonexistent/ca.pem").unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/ca.pem"), "{missing}");
     std::fs::write(&path, "nothing").unwrap();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Version;
+use http::{Method, Version};
 use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
-use super::super::{EgressAllowList, EgressClient, Error, Method, Request};
+use super::super::{EgressAllowList, EgressClient, Error, Request};
 use super::fake_network::{Answer, Authority, FakeNetwork, HOST, ReceivedRequests, ask, entry, get, ok_answer, serve};
 use tollgate_config::EgressEntry;
 
@@ -19,7 +19,7 @@ async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version,
     let seen = fake_network.seen.clone();
     let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let mut request = get(&allow_list, &format!("https://{HOST}/a%20b/token")).unwrap();
-    request.method = Method::Post;
+    request.method = Method::POST;
     request.query = Some(Zeroizing::new("x=1&y=%2B".to_owned()));
     request.headers = vec![
         ("Authorization".to_owned(), Zeroizing::new(b"Bearer s3cr3t".to_vec())),
@@ -121,7 +121,7 @@ async fn a_request_that_cannot_be_sent_says_why() {
             |r| r.body = Zeroizing::new(vec![b'a'; 64 * 1024 + 1]),
             "65536 are allowed",
         ),
-        (|r| r.method = Method::Get, "a GET has no body"),
+        (|r| r.method = Method::GET, "a GET has no body"),
         (
             |r| r.query = Some(Zeroizing::new("a b".to_owned())),
             "a query is encoded",
@@ -143,7 +143,7 @@ async fn a_request_that_cannot_be_sent_says_why() {
     for (edit, said) in cases {
         let (result, _) = post(b"h2", edit).await;
         let error = result.unwrap_err();
-        assert_eq!(error.as_str(), "invalid-request");
+        assert!(matches!(error, Error::InvalidRequest { .. }));
         assert!(error.to_string().contains(said), "{error}");
     }
     let largest = |r: &mut Request| r.body = Zeroizing::new(vec![b'a'; 64 * 1024]);

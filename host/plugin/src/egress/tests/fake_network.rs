@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http::Method;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -20,7 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use zeroize::Zeroizing;
 
-use super::super::{EgressAllowList, EgressClient, Error, Method, Network, Request, Response, Stream};
+use super::super::{EgressAllowList, EgressClient, Error, Network, Request, Response, Stream};
 use tollgate_config::EgressEntry;
 
 /// The host most tests talk to, and a public address of it.
@@ -242,7 +243,7 @@ pub(super) fn entry(host: &str, authority: &Authority) -> EgressEntry {
 /// A GET of `url`, if `allow_list` allows it.
 pub(super) fn get(allow_list: &EgressAllowList, url: &str) -> Result<Request, Error> {
     Ok(Request {
-        method: Method::Get,
+        method: Method::GET,
         target: allow_list.allow(url)?,
         query: None,
         headers: Vec::new(),

@@ -11,57 +11,50 @@ use super::super::super::{Credential, MintError, MintErrorClass};
 use super::super::backoff;
 use super::super::clock::Moment;
 use super::super::health::LastError;
-use super::super::in_flight::{InFlightMint, LeaseSharing, MintOutcome, MintResult, SingleUseLease};
+use super::super::in_flight::{InFlightMint, LeaseSharing, MintOutcome, SingleUseLease, finish};
 use super::super::lifetime::{Deadlines, Lifetime, RenewalWindow};
 use super::super::locked;
+use super::super::shared::SharedState;
 use super::{CurrentCredential, FailureBackoff, Lease, Lifecycle, Slot, SlotState};
 
 /// How long a provider that returned nothing new is not asked again.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The result of a completed mint: the outcome, and a credential that nobody will use.
-struct CompletedMint {
-    outcome: MintOutcome,
-    unused: Option<Arc<Credential>>,
-}
-
-impl CompletedMint {
-    fn used(outcome: MintOutcome) -> Self {
-        Self { outcome, unused: None }
-    }
-}
+/// The outcome of a mint, and a credential that nobody will use.
+type CompletedMint = (MintOutcome, Option<Arc<Credential>>);
 
 impl Slot {
     /// Stores the result of a mint, and notifies its waiters.
-    pub(in super::super) fn complete_mint(self: &Arc<Self>, in_flight: &Arc<InFlightMint>, completion: MintResult) {
+    pub(in super::super) fn complete_mint(
+        self: &Arc<Self>,
+        shared: &SharedState,
+        in_flight: &Arc<InFlightMint>,
+        started: Moment,
+        result: Result<Credential, MintError>,
+    ) {
         let now = self.now();
-        let MintResult { started, result } = completion;
         let mut state = locked(&self.state);
         let finished = self.clear(&mut state, in_flight);
         state.counters.mints += 1;
         state.counters.last_mint = Some(now.since(started));
-        let completed = match (state.lifecycle, result) {
-            (Lifecycle::Open, Ok(credential)) => self.accept(&mut state, in_flight, started, credential),
-            (Lifecycle::Open, Err(error)) => self.fail(&mut state, error, now),
-            (Lifecycle::Closed, Ok(credential)) => CompletedMint {
-                outcome: MintOutcome::Stopped,
-                unused: Some(Arc::new(credential)),
-            },
-            (Lifecycle::Closed, Err(_)) => CompletedMint::used(MintOutcome::Stopped),
+        let (outcome, unused) = match (state.lifecycle, result) {
+            (Lifecycle::Open, Ok(credential)) => self.accept(&mut state, shared, in_flight, started, credential),
+            (Lifecycle::Open, Err(error)) => self.fail(&mut state, shared, error, now),
+            (Lifecycle::Closed, result) => (MintOutcome::Stopped, result.ok().map(Arc::new)),
         };
         drop(state);
         drop(finished);
-        if let Some(unused) = completed.unused {
+        if let Some(unused) = unused {
             self.revoke(&unused);
         }
-        in_flight.finish(completed.outcome);
+        finish(in_flight, outcome);
     }
 
     /// Ends a mint that never ran or was dropped: the slot or the cache ends.
     pub(in super::super) fn abort_mint(&self, in_flight: &Arc<InFlightMint>) {
         let finished = self.clear(&mut locked(&self.state), in_flight);
         drop(finished);
-        in_flight.finish(MintOutcome::Stopped);
+        finish(in_flight, MintOutcome::Stopped);
     }
 
     /// Removes the mint in progress, and returns it so that the caller drops it without the lock.
@@ -77,6 +70,7 @@ impl Slot {
     fn accept(
         self: &Arc<Self>,
         state: &mut SlotState,
+        shared: &SharedState,
         in_flight: &InFlightMint,
         started: Moment,
         credential: Credential,
@@ -89,19 +83,19 @@ impl Slot {
             state.sharing = LeaseSharing::SingleUse;
             self.pause(now);
             let lease = next_lease(state, credential);
-            return CompletedMint::used(MintOutcome::SingleUseLease(Arc::new(SingleUseLease::new(lease, self))));
+            return (
+                MintOutcome::SingleUseLease(Arc::new(SingleUseLease::new(lease, self))),
+                None,
+            );
         }
         state.sharing = LeaseSharing::Shared;
-        let Some(window) = self.window(&credential, started) else {
+        let Some(window) = window(shared, &credential, started) else {
             let mint = Arc::clone(&locked(&self.mint));
             tracing::warn!(cluster = mint.label(), key = ?self.key, "a provider gave a credential that is over already");
             self.pause(now);
             let lease = next_lease(state, Arc::clone(&credential));
-            let unused = in_flight.has_no_waiters().then_some(credential);
-            return CompletedMint {
-                outcome: MintOutcome::Shared(lease),
-                unused,
-            };
+            let unused = (in_flight.receiver_count() == 0).then_some(credential);
+            return (MintOutcome::Shared(lease), unused);
         };
         let mut deadlines = window.deadlines_from(started);
         let same = previous.filter(|it| it.lease.credential.authenticates_like(&credential));
@@ -124,14 +118,14 @@ impl Slot {
         // The previous credential is not revoked, because requests may still be using it.
         self.install(state, Some(Arc::new(next)));
         tracing::debug!(key = ?self.key, generation = lease.generation, "a credential was minted");
-        CompletedMint::used(MintOutcome::Shared(lease))
+        (MintOutcome::Shared(lease), None)
     }
 
-    fn fail(&self, state: &mut SlotState, error: MintError, now: Moment) -> CompletedMint {
+    fn fail(&self, state: &mut SlotState, shared: &SharedState, error: MintError, now: Moment) -> CompletedMint {
         let MintError { class, retry_after, .. } = error;
         let streak = state.backoff_state.as_ref().filter(|it| it.error.class == class);
         let nth = streak.map_or(1, |it| it.nth.saturating_add(1));
-        let wait = backoff::delay(class, nth, retry_after, self.chance());
+        let wait = backoff::delay(class, nth, retry_after, shared.settings.jitter.fraction());
         let until = now.plus(wait);
         self.renew_not_before_ms.store(until.millis(), Ordering::Relaxed);
         state.counters.failed += 1;
@@ -152,10 +146,7 @@ impl Slot {
                 unused = Some(Arc::clone(&rejected.lease.credential));
             }
         }
-        CompletedMint {
-            outcome: MintOutcome::Failed(reported),
-            unused,
-        }
+        (MintOutcome::Failed(reported), unused)
     }
 
     /// Pauses renewals for a while, as long as there is a credential.
@@ -163,34 +154,20 @@ impl Slot {
         self.renew_not_before_ms
             .store(now.plus(PAUSE).millis(), Ordering::Relaxed);
     }
-
-    /// The renewal window of the credential. The operator may have configured an earlier renewal.
-    fn window(&self, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
-        let window = RenewalWindow::for_lifetime(self.lifetime(credential, started), self.chance())?;
-        let wanted = self
-            .shared
-            .upgrade()
-            .map_or(window.refresh, |shared| shared.settings.renew_after);
-        Some(RenewalWindow {
-            refresh: window.refresh.min(wanted),
-            ..window
-        })
-    }
-
-    fn lifetime(&self, credential: &Credential, started: Moment) -> Lifetime {
-        credential.expires_at.map_or(Lifetime::Unknown, |end| {
-            Lifetime::Known(end.duration_since(started.wall))
-        })
-    }
-
-    fn chance(&self) -> f64 {
-        self.shared
-            .upgrade()
-            .map_or(0.0, |shared| shared.settings.jitter.fraction())
-    }
 }
 
-/// A lease with the slot's next generation.
+/// The renewal window of the credential. The operator may have configured an earlier renewal.
+fn window(shared: &SharedState, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
+    let lifetime = credential.expires_at.map_or(Lifetime::Unknown, |end| {
+        Lifetime::Known(end.duration_since(started.wall))
+    });
+    let window = RenewalWindow::for_lifetime(lifetime, shared.settings.jitter.fraction())?;
+    Some(RenewalWindow {
+        refresh: window.refresh.min(shared.settings.renew_after),
+        ..window
+    })
+}
+
 fn next_lease(state: &mut SlotState, credential: Arc<Credential>) -> Lease {
     state.generation += 1;
     Lease {
