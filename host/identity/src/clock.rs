@@ -15,23 +15,13 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The clock of one gateway; clones are the same clock. Tests move it forward.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Clock {
     /// Milliseconds this clock is ahead of the machine's.
     advanced_ms: Arc<AtomicU64>,
     /// Milliseconds by which its wall time was set back.
     set_back_ms: Arc<AtomicU64>,
     moved: Arc<watch::Sender<()>>,
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self {
-            advanced_ms: Arc::default(),
-            set_back_ms: Arc::default(),
-            moved: Arc::new(watch::Sender::new(())),
-        }
-    }
 }
 
 impl Clock {
