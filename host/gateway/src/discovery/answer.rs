@@ -51,7 +51,6 @@ pub(super) enum DiscoveryEndpoint {
 #[derive(Debug)]
 pub(super) enum DiscoveryContent {
     Kinds(Kinds),
-    /// Only the versions. The endpoint of each is fetched separately.
     Versions(Versions),
 }
 
@@ -95,7 +94,6 @@ impl DiscoveryContent {
         }
     }
 
-    /// Number of kinds, or of versions.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Kinds(Kinds(groups)) => groups.values().flat_map(HashMap::values).map(HashMap::len).sum(),
@@ -172,7 +170,6 @@ pub(super) async fn fetch(
     }
 }
 
-/// The field that says which document it is.
 #[derive(Deserialize)]
 struct Head {
     kind: String,
