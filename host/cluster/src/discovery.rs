@@ -58,7 +58,6 @@ const LIMITS: Limits = Limits {
     timeout: Duration::from_secs(20),
 };
 
-/// The kind of a cluster's resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceKind {
     /// API group in which it is served; empty for the core group.

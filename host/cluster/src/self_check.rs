@@ -2,7 +2,7 @@
 //! Applications. It logs one warning for each missing grant, and reports the results to operators.
 //! It refuses nothing: a gateway whose clusters do not answer starts and serves.
 //!
-//! This file checks the grants for people; [`applications`] checks those for service accounts.
+//! This file checks the grants for people; `applications` checks those for service accounts.
 //!
 //! Invariant: no request waits for a check.
 

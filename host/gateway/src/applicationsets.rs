@@ -70,7 +70,6 @@ type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadScope {
-    /// The projects its Applications are in.
     Projects,
     /// Its Applications.
     Owned,

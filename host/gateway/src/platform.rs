@@ -19,7 +19,7 @@ use crate::front::{Front, RequestContext};
 use crate::pipeline::json;
 use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
-use crate::platform::api::query::{OwnerFilter, Parameters, Query};
+use crate::platform::api::query::{OwnerFilter, Parameters, Query, encode_cursor};
 use crate::platform::api::{AgentRef, Error};
 use crate::platform::permit::{PlatformPermission, check, check_each, may_allow_prefix, object};
 use crate::platform::route::PlatformRoute;
@@ -94,9 +94,6 @@ impl Front for PlatformRoute {
 
 impl<'a> PlatformHandler<'a> {
     /// Makes a handler for an authenticated caller.
-    ///
-    /// # Errors
-    /// Their user is blocked, or the front is closed.
     pub(crate) fn open(
         snapshot: &'a Snapshot,
         front_state: &'a KubernetesFrontState,
@@ -121,7 +118,6 @@ impl<'a> PlatformHandler<'a> {
         })
     }
 
-    /// Answers one request. Permissions that were looked up go into `record`.
     pub(crate) async fn answer(
         &self,
         route: &PlatformRoute,
@@ -161,7 +157,6 @@ impl<'a> PlatformHandler<'a> {
         Ok(answered?)
     }
 
-    /// The caller's user. Fails if the directory has none.
     fn require_user(&self) -> Result<&User, Error> {
         match &self.user {
             CallerUser::Linked(user) => Ok(user),
@@ -261,9 +256,6 @@ impl<'a> PlatformHandler<'a> {
 
     /// The filter for the rows that a list reads from the store. Each row is then authorized by
     /// itself.
-    ///
-    /// # Errors
-    /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
     fn row_filter(
         &self,
         permission: PlatformPermission,
@@ -297,25 +289,16 @@ impl<'a> PlatformHandler<'a> {
 
     fn username(&self, list: &ListRequest) -> Option<String> {
         match (&list.query.owner, &self.user) {
-            (OwnerFilter::User(name), _) => Some(name.clone()),
             (OwnerFilter::Mine, CallerUser::Linked(me)) => Some(me.username.clone()),
-            (OwnerFilter::Mine, CallerUser::Unlinked) | (OwnerFilter::All, _) => None,
+            (owner, _) => owner.user().map(str::to_owned),
         }
     }
 
     /// Whether the caller could see any of the requested rows at this agent; without an agent, any
     /// row that is for all agents.
     fn could_see(&self, permission: PlatformPermission, agent: Option<AgentId>, list: &ListRequest) -> bool {
-        let name = match &list.query.owner {
-            OwnerFilter::User(name) => name.as_str(),
-            OwnerFilter::Mine | OwnerFilter::All => "",
-        };
-        may_allow_prefix(
-            &self.snapshot.policies,
-            &self.caller,
-            permission,
-            &self.object(agent, name),
-        )
+        let name = list.query.owner.user().unwrap_or_default();
+        may_allow_prefix(&self.snapshot.policies, &self.caller, permission, &self.object(agent, name))
     }
 
     fn visible<'r>(
@@ -328,6 +311,13 @@ impl<'a> PlatformHandler<'a> {
             return rows.map(|(_, user)| self.is_mine(user)).collect();
         }
         let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
+        check_each(&self.snapshot.policies, &self.caller, permission, &objects)
+    }
+
+    /// For each agent, whether the caller has the permission for everybody there, or for one person.
+    fn check_agents(&self, permission: PlatformPermission, user: Option<&str>) -> Vec<bool> {
+        let agents = self.agents.agents();
+        let objects: Vec<String> = agents.map(|agent| object(Some(&agent.name), user)).collect();
         check_each(&self.snapshot.policies, &self.caller, permission, &objects)
     }
 
@@ -370,11 +360,7 @@ impl<'a> PlatformHandler<'a> {
 impl ListRequest {
     /// The RBAC object of everything that the list requests, as the caller wrote it.
     fn object(&self) -> String {
-        let user = match &self.query.owner {
-            OwnerFilter::User(name) => Some(name.as_str()),
-            OwnerFilter::Mine | OwnerFilter::All => None,
-        };
-        object(self.query.agent.as_deref(), user)
+        object(self.query.agent.as_deref(), self.query.owner.user())
     }
 }
 
@@ -395,7 +381,6 @@ fn too_many(error: store::Error, user: &User) -> Error {
     }
 }
 
-/// Finds the user of a principal in the directory.
 fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
@@ -420,7 +405,6 @@ fn find_user(
     })
 }
 
-/// The user, unless they are blocked.
 fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     match person.state {
         PersonState::Active => Ok(person.user.clone()),
@@ -459,5 +443,11 @@ struct ListPage<'a, T> {
 }
 
 fn items<T: Serialize>(items: &[T]) -> Response<Body> {
-    answer(StatusCode::OK, &ListPage { items, next: None })
+    page(items, None::<&()>)
+}
+
+/// - `next`: position after which the next page begins.
+fn page<T: Serialize>(items: &[T], next: Option<&impl Serialize>) -> Response<Body> {
+    let next = next.map(encode_cursor);
+    answer(StatusCode::OK, &ListPage { items, next })
 }

@@ -135,7 +135,6 @@ pub(crate) struct ErrorResponse {
     pub(crate) message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
     pub(crate) retry_after: Option<u64>,
-    /// A provider's own error code.
     pub(crate) code: Option<String>,
     /// The gRPC status code, if the HTTP status does not determine it.
     pub(crate) grpc: Option<Code>,

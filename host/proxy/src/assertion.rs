@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest::SHA256;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use http::HeaderValue;
 use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse, ThumbprintHash};
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 /// The claims of an assertion, except who signed it and when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct AssertionClaims<'a> {
     /// `sub`: the caller's user id.
     pub subject: &'a str,
@@ -171,7 +171,7 @@ impl Signer {
     }
 
     fn sign_at(&self, spec: &AssertionSpec, claims: &AssertionClaims<'_>, now: i64) -> Result<HeaderValue, Error> {
-        let key = digest(spec, claims);
+        let key = digest(spec, claims)?;
         if let Some(signed) = self.cache.get(&key).filter(|signed| now < signed.renew_at) {
             return Ok(signed.value);
         }
@@ -222,42 +222,11 @@ fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
 }
 
 /// A digest of everything an assertion says: equal digests mean equal assertions.
-fn digest(spec: &AssertionSpec, claims: &AssertionClaims<'_>) -> [u8; 32] {
-    let AssertionClaims {
-        subject,
-        username,
-        groups,
-        application,
-        project,
-        caller_expires_at,
-    } = *claims;
-    let mut context = Context::new(&SHA256);
-    let mut part = |tag: u8, text: &str| {
-        context.update(&[tag]);
-        context.update(&text.len().to_le_bytes());
-        context.update(text.as_bytes());
-    };
-    part(0, &spec.audience);
-    part(1, subject);
-    part(2, username);
-    for group in groups {
-        part(3, group);
-    }
-    if let Some((namespace, name)) = application {
-        part(4, namespace);
-        part(5, name);
-    }
-    if let Some(project) = project {
-        part(6, project);
-    }
-    context.update(&spec.lifetime.as_secs().to_le_bytes());
-    context.update(&caller_expires_at.unwrap_or(i64::MAX).to_le_bytes());
-    let mut digest = [0; 32];
-    digest
-        .iter_mut()
-        .zip(context.finish().as_ref())
-        .for_each(|(to, from)| *to = *from);
-    digest
+fn digest(spec: &AssertionSpec, claims: &AssertionClaims<'_>) -> Result<[u8; 32], Error> {
+    let said = serde_json::to_vec(&(&spec.audience, spec.lifetime, claims));
+    let said = said.map_err(|error| Error::Sign(error.into()))?;
+    let digest = aws_lc_rs::digest::digest(&SHA256, &said);
+    digest.as_ref().try_into().map_err(|_| Error::Generate)
 }
 
 #[cfg(test)]

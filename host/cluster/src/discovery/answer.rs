@@ -61,7 +61,6 @@ pub(super) enum DiscoveryEndpoint {
 #[derive(Debug)]
 pub(super) enum DiscoveryContent {
     Kinds(Kinds),
-    /// Only the versions. The endpoint of each is fetched separately.
     Versions(Versions),
 }
 
@@ -105,7 +104,6 @@ impl DiscoveryContent {
         }
     }
 
-    /// Number of kinds, or of versions.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Kinds(Kinds(groups)) => groups.values().flat_map(HashMap::values).map(HashMap::len).sum(),
@@ -182,7 +180,6 @@ pub(super) async fn fetch(
     }
 }
 
-/// The field that says which document it is.
 #[derive(Deserialize)]
 struct Head {
     kind: String,

@@ -28,7 +28,6 @@ const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(3);
 const MAX_FETCHES: usize = 4;
 const SHOWN_BYTES: usize = 256;
 
-/// The resource that is looked up, as Kubernetes names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupVersionResource<'a> {
     pub(super) group: &'a str,
@@ -51,7 +50,6 @@ struct EndpointState {
     read_at: Duration,
     /// Uptime when the last fetch ended.
     tried_at: Option<Duration>,
-    /// The error of the last fetch, if it failed.
     problem: Option<EndpointError>,
     /// Closed when the fetch in flight ends.
     in_flight: Option<watch::Receiver<()>>,
@@ -69,9 +67,7 @@ enum LookupStep {
     /// The kind is usable, but must be refreshed.
     Stale(ResourceKind, FetchTask),
     Fetch(FetchTask),
-    /// Another caller's fetch is in flight.
     Wait(watch::Receiver<()>),
-    /// The cluster does not serve the resource.
     Unknown,
     Failed(EndpointError),
 }

@@ -258,7 +258,6 @@ async fn still_granted(
     Ok(true)
 }
 
-/// The keys of `extra` that requests may send to a cluster.
 fn granted(result: &SurveyResult) -> ClusterExtraGrants {
     let is_granted = |(key, status): (&String, &survey::ExtraStatus)| match status {
         survey::ExtraStatus::Granted => Some(key.clone()),

@@ -18,20 +18,16 @@ use tollgate_state::agent::{AccessMode, AgentObject, Sharing};
 
 /// A kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ImpersonationGrant {
-    /// Users.
+pub(crate) enum ImpersonationGrant {
     Users,
-    /// Groups.
     Groups,
-    /// Unique ids of users.
     Uids,
     /// Values of one key of `extra`, in lower case.
     Extra(String),
 }
 
-/// How a cluster allows impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ImpersonationKind {
+pub(crate) enum ImpersonationKind {
     /// `impersonate`: everything that the impersonated identity may do.
     Classic,
     /// KEP-5284: only the verbs that are granted in addition. Kubernetes 1.36.
@@ -39,16 +35,14 @@ pub enum ImpersonationKind {
 }
 
 impl ImpersonationKind {
-    /// Its name in options and reports.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Constrained => "constrained",
         }
     }
 
-    /// The verb that grants impersonation.
-    pub fn verb(self) -> &'static str {
+    pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Classic => "impersonate",
             Self::Constrained => "impersonate:user-info",
@@ -57,11 +51,10 @@ impl ImpersonationKind {
 }
 
 /// API group of everything impersonated, except users and groups in classic mode.
-pub const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+pub(crate) const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
 impl ImpersonationGrant {
-    /// The API group in which a cluster looks up the grant.
-    pub fn api_group(&self, mode: ImpersonationKind) -> &'static str {
+    pub(crate) fn api_group(&self, mode: ImpersonationKind) -> &'static str {
         match (self, mode) {
             (Self::Users | Self::Groups, ImpersonationKind::Classic) => "",
             (Self::Users | Self::Groups, ImpersonationKind::Constrained) | (Self::Uids | Self::Extra(_), _) => {
@@ -70,8 +63,7 @@ impl ImpersonationGrant {
         }
     }
 
-    /// Resource and subresource.
-    pub fn resource(&self) -> (&'static str, Option<&str>) {
+    pub(crate) fn resource(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Users => ("users", None),
             Self::Groups => ("groups", None),
@@ -163,8 +155,7 @@ impl ImpersonationGrants {
         self.0.is_empty()
     }
 
-    /// The grants, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &ImpersonationGrant> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ImpersonationGrant> {
         self.0.iter()
     }
 

@@ -24,7 +24,6 @@ pub(super) enum ImpersonationVerdict {
     Missing {
         /// The mode in which the fewest are missing.
         mode: ImpersonationKind,
-        /// The missing grants, not empty.
         grants: Vec<ImpersonationGrant>,
     },
     Unknown(CheckError),
@@ -90,7 +89,6 @@ async fn is_allowed(
     parse_allowed(&client.send(&ClusterQuery::review(&spec)).await?)
 }
 
-/// The `allowed` field of a review's response.
 pub(super) fn parse_allowed(content: &[u8]) -> Result<bool, CheckError> {
     let review = ReviewStatus::parse(content).ok_or(CheckError::Answer)?;
     Ok(review.allowed)

@@ -36,7 +36,6 @@ pub(super) enum AccessCheck<'a> {
 }
 
 pub(super) trait AccessReviewer: Sync {
-    /// Whether the gateway's identity has a right.
     fn is_allowed(&self, check: AccessCheck<'_>) -> impl Future<Output = Result<bool, CheckError>> + Send;
 
     /// Whether an account exists. Called only if the gateway's identity may read it.

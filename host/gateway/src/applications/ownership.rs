@@ -53,7 +53,6 @@ struct ObjectRef {
     kind: ResourceKind,
     namespace: Option<String>,
     name: String,
-    /// The uid of an owner. The object of a request may have any.
     uid: Option<String>,
 }
 

@@ -101,7 +101,7 @@ impl ApplicationsPolicy {
 /// Proof that RBAC lets a caller read or write in the cluster of an Application. It does not prove
 /// that this request is allowed.
 ///
-/// Its fields are private and only [`access_application`] makes it:
+/// Its fields are private and only `access_application` makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(attributes: std::sync::Arc<tollgate_core::attributes::Attributes>) {
@@ -119,7 +119,7 @@ pub struct ApplicationAccess {
 
 /// Proof that project and policy allowed one request to the cluster of an Application.
 ///
-/// Its fields are private and only [`authorize_application`] makes it:
+/// Its fields are private and only `authorize_application` makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(cluster: std::sync::Arc<tollgate_state::Cluster>) {
@@ -407,9 +407,6 @@ impl ApplicationAccess {
     /// Checks whether RBAC permits the request's operation on an object of the Application.
     ///
     /// - `kind`: kind of the object.
-    ///
-    /// # Errors
-    /// The reason for the caller, with the missing permission.
     pub(crate) fn check_permission(
         &self,
         rbac: &Rbac,

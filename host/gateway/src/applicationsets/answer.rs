@@ -98,7 +98,6 @@ pub(crate) fn refusal_members(refusals: &[Denial], more: usize) -> Map<String, V
     members
 }
 
-/// Changes with their diffs, if the caller may see both sides.
 fn previews(review: &PlanReview) -> Value {
     let all = review.plan.changes.iter().zip(&review.visible);
     let all = all.map(|(change, visible)| {

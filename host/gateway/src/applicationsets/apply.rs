@@ -269,7 +269,6 @@ fn first(stored: Vec<Option<StoredObject>>) -> Option<Value> {
     first.map(|stored| stored.object)
 }
 
-/// Creations, changes, and deletions last.
 fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
     let rank = |write: &Write| match write {
         Write::Create { .. } => 0,

@@ -341,7 +341,6 @@ fn check_version(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
     }
 }
 
-/// Whether somebody else's write came in between.
 fn is_race(rejection: &Rejection) -> bool {
     let Rejection::ApplicationSet(error) = rejection else {
         return false;

@@ -253,9 +253,6 @@ impl ApplicationSetsFrontState {
 
 impl GenerationContext<'_> {
     /// Generates the Applications of a set, as its templates produce them.
-    ///
-    /// # Errors
-    /// That of a generator or a template. [`Error::Generate`] also if a limit is exceeded.
     pub(super) fn generate(&self, set_permit: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
         let resources = &self.snapshot.policies.resources;
         let clusters = ClusterInput::all(resources);

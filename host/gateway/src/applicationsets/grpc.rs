@@ -32,7 +32,7 @@ pub(crate) use encode::{EncodedMessage, Error as EncodeError};
 pub(crate) use response::{refuse, stream, unary};
 pub(crate) use schema::Error as SchemaError;
 
-use schema::{MessageId, Schema};
+use schema::Schema;
 
 /// Longest content of a call, in bytes: the default of gRPC servers.
 pub(crate) const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
@@ -100,46 +100,32 @@ impl Error {
 }
 
 #[derive(Debug)]
-pub(crate) struct MessageCodec {
-    schema: Schema,
-    /// Request and response message of each method, in the order of [`Method::ALL`].
-    messages: Vec<(MessageId, MessageId)>,
-}
+pub(crate) struct MessageCodec(Schema);
 
 impl MessageCodec {
     pub(crate) fn try_new() -> Result<Self, SchemaError> {
         let schema = Schema::try_new()?;
-        let messages = Method::ALL.iter().map(|method| {
-            let (request_id, response_id) = method.messages();
-            Ok((schema.id(request_id)?, schema.id(response_id)?))
-        });
-        Ok(Self {
-            messages: messages.collect::<Result<_, SchemaError>>()?,
-            schema,
-        })
+        for method in Method::ALL {
+            schema.method(method.path())?;
+        }
+        Ok(Self(schema))
     }
 
     /// - `content`: all of it, with its frame.
     pub(crate) fn decode(&self, call: &Call, content: &Bytes) -> Result<Value, Error> {
         let message = frame::one_message(call.transport, content)?;
-        let (request_id, _) = self.ids(call.method)?;
-        Ok(decode::decode(&self.schema, request_id, &message)?)
+        let (request_id, _) = self.0.method(call.method.path())?;
+        Ok(decode::decode(&self.0, request_id, &message)?)
     }
 
     pub(crate) fn encode(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
-        let (_, response_id) = self.ids(method)?;
-        let message = encode::encode(&self.schema, response_id, answer)?;
+        let (_, response_id) = self.0.method(method.path())?;
+        let message = encode::encode(&self.0, response_id, answer)?;
         let allowed = frame::MAX_MESSAGE_BYTES;
         if message.bytes.len() > allowed {
             return Err(Error::AnswerTooLong { allowed });
         }
         Ok(message)
-    }
-
-    fn ids(&self, method: Method) -> Result<(MessageId, MessageId), SchemaError> {
-        let at = Method::ALL.iter().position(|known| *known == method);
-        let ids = at.and_then(|at| self.messages.get(at)).copied();
-        ids.ok_or_else(|| SchemaError::Missing(method.path().to_owned()))
     }
 }
 

@@ -81,7 +81,7 @@ impl Operation {
     }
 }
 
-/// The inputs that generators are known to read before they run. [`CallerInputAuthorizer`] checks
+/// The inputs that generators are known to read before they run. `CallerInputAuthorizer` checks
 /// inputs that depend on other generators' parameters while they run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResolvedInputs<'a> {
@@ -191,7 +191,7 @@ impl<'a> SetAuthorizer<'a> {
     /// Whether sets may be in a namespace: the control plane's, or one of the settings.
     ///
     /// # Errors
-    /// [`Error::Namespace`] in Argo CD's words.
+    /// `Error::Namespace` in Argo CD's words.
     pub(crate) fn namespace(&self, namespace: &str) -> Result<(), Error> {
         if namespace_enabled(namespace, self.control_plane_namespace, &self.settings.namespaces) {
             return Ok(());
@@ -209,8 +209,8 @@ impl<'a> SetAuthorizer<'a> {
     /// Permissions that were looked up go into `checks`, at most 100.
     ///
     /// # Errors
-    /// Each denies. [`Error::NotVisible`] is also the error for a set that does not exist.
-    /// [`Error::Exists`] comes from [`Operation::Create`] if a set is stored, for callers who may
+    /// Each denies. `Error::NotVisible` is also the error for a set that does not exist.
+    /// `Error::Exists` comes from [`Operation::Create`] if a set is stored, for callers who may
     /// create it.
     pub fn authorize_operation(
         &self,
@@ -237,7 +237,7 @@ impl<'a> SetAuthorizer<'a> {
     /// Permissions that refused go into `checks`, at most 100.
     ///
     /// # Errors
-    /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::PlanMismatch`] for a plan of
+    /// `Error::Refused` with every reason; `Error::Policy`; `Error::PlanMismatch` for a plan of
     /// something else.
     pub fn authorize_plan(
         &self,
@@ -260,10 +260,6 @@ impl<'a> SetAuthorizer<'a> {
     }
 
     /// Same as [`Self::authorize_plan`], for a plan that is only previewed.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
-    /// [`Error::Policy`]; [`Error::PlanMismatch`].
     pub(crate) fn review(
         &self,
         permit: &SetPermit,

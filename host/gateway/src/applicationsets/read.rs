@@ -19,7 +19,6 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
 impl ApplicationSetHandler<'_, '_> {
-    /// Lists the sets the caller may see, by name.
     pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
         let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();

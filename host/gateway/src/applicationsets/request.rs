@@ -125,7 +125,6 @@ pub(crate) struct WatchEvent {
     pub(crate) set: Arc<Value>,
 }
 
-/// The type of a watch event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum EventType {

@@ -7,7 +7,7 @@ use http::Response;
 
 use crate::platform::api::query::{OwnerFilter, Query};
 use crate::platform::api::{AgentView, Error};
-use crate::platform::permit::{PlatformPermission, check_each, object};
+use crate::platform::permit::{PlatformPermission, object};
 use crate::platform::{PlatformHandler, items};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
@@ -74,18 +74,8 @@ impl PlatformHandler<'_> {
 
     /// Whether the caller administers each agent, for everybody or for one person.
     fn administered(&self, user: Option<&str>) -> Vec<bool> {
-        let objects: Vec<String> = self
-            .agents
-            .agents()
-            .map(|agent| object(Some(&agent.name), user))
-            .collect();
-        let mut any = vec![false; objects.len()];
-        for permission in ADMINISTERS {
-            let allowed = check_each(&self.snapshot.policies, &self.caller, permission, &objects);
-            for (any, allowed) in any.iter_mut().zip(allowed) {
-                *any |= allowed;
-            }
-        }
-        any
+        let each = ADMINISTERS.map(|permission| self.check_agents(permission, user));
+        let either = |any: Vec<bool>, more| any.into_iter().zip(more).map(|(one, other)| one || other).collect();
+        each.into_iter().reduce(either).unwrap_or_default()
     }
 }

@@ -96,7 +96,6 @@ pub(crate) struct SessionView {
     /// The agent it was used for; absent for browser sessions not used yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent: Option<AgentRef>,
-    /// When it was first seen, or made.
     pub(crate) first_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_at: Option<Timestamp>,

@@ -6,7 +6,7 @@ use http::Response;
 
 use crate::platform::api::query::OwnerFilter;
 use crate::platform::api::{AuditView, Error};
-use crate::platform::permit::{PlatformPermission, check_each, object};
+use crate::platform::permit::{PlatformPermission, object};
 use crate::platform::{ListRequest, PlatformHandler, items};
 use tollgate_core::agent::AgentId;
 use tollgate_identity::store::{AuditEvent, AuditFilter};
@@ -43,31 +43,18 @@ impl PlatformHandler<'_> {
         if list.is_mine {
             return Ok(requested);
         }
-        let user = match &list.query.owner {
-            OwnerFilter::User(name) => Some(name.as_str()),
-            OwnerFilter::Mine | OwnerFilter::All => None,
-        };
+        let user = list.query.owner.user();
         if requested.is_some() {
             let agent = list.agent.and_then(|id| self.agent(id).name);
             let agent = agent.as_deref().or(list.query.agent.as_deref());
             self.require(PlatformPermission::GetAudit, object(agent, user), checks)?;
             return Ok(requested);
         }
-        let objects: Vec<String> = self
-            .agents
-            .agents()
-            .map(|agent| object(Some(&agent.name), user))
-            .collect();
         let everywhere = self.require(PlatformPermission::GetAudit, object(None, user), checks);
         if everywhere.is_ok() {
             return Ok(None);
         }
-        let allowed = check_each(
-            &self.snapshot.policies,
-            &self.caller,
-            PlatformPermission::GetAudit,
-            &objects,
-        );
+        let allowed = self.check_agents(PlatformPermission::GetAudit, user);
         let readable: Vec<AgentId> = self
             .agents
             .agents()

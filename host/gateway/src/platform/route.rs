@@ -17,7 +17,6 @@ pub enum PlatformRoute {
     Tokens,
     CreateToken,
     RevokeToken(Uuid),
-    /// Sessions that are active or could be.
     Sessions,
     CreateSession,
     RevokeSession(SessionId),

@@ -11,11 +11,10 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::platform::api::query::encode_cursor;
 use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::PlatformPermission;
-use crate::platform::{ListPage, ListRequest, PlatformHandler, answer, too_many};
+use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -28,7 +27,7 @@ use tollgate_proxy::record::CheckRecord;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Revoked {
+struct Revoked {
     revoked: String,
     /// Requests, watches, logs and tunnels that this replica closed at once. Other replicas follow
     /// within a second.
@@ -37,13 +36,8 @@ pub(super) struct Revoked {
     note: Option<&'static str>,
 }
 
-/// The note for ID tokens that do not identify their sign-in.
-const SINGLE_TOKEN_NOTE: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the \
-                                 issuer's next token of this person is let in; block the user in the directory to end \
-                                 that too";
-
 impl Revoked {
-    pub(super) fn of(session: &SessionId, closed: u32) -> Self {
+    fn of(session: &SessionId, closed: u32) -> Self {
         Self {
             revoked: session.to_string(),
             closed,
@@ -51,6 +45,11 @@ impl Revoked {
         }
     }
 }
+
+/// The note for ID tokens that do not identify their sign-in.
+const SINGLE_TOKEN_NOTE: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the \
+                                 issuer's next token of this person is let in; block the user in the directory to end \
+                                 that too";
 
 /// A new browser session. Its cookie is in a header of the response.
 #[derive(Serialize)]
@@ -71,9 +70,9 @@ impl PlatformHandler<'_> {
         // Browser sessions that were not used are valid for all agents.
         let has_unused =
             list.query.agent.is_none() && (list.is_mine || self.could_see(PlatformPermission::GetSessions, None, list));
-        let mut page = PageBuilder::new(list.query.decode_cursor(Position::is_sound)?, list.query.row_limit());
-        while page.needs_query() {
-            let (rows, end) = match page.after() {
+        let mut collected = PageBuilder::new(list.query.decode_cursor(Position::is_sound)?, list.query.row_limit());
+        while collected.needs_query() {
+            let (rows, end) = match collected.after() {
                 None => self.active_sessions(&filter, None).await?,
                 Some(Position::AtWork(after)) => self.active_sessions(&filter, Some(after)).await?,
                 Some(Position::Unused(after)) if has_unused => self.unused_sessions(&filter, after).await?,
@@ -82,18 +81,14 @@ impl PlatformHandler<'_> {
             let of = rows.iter().map(|(_, view)| of_session(view));
             let visible = self.visible(PlatformPermission::GetSessions, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
-            page.add_rows(rows.map(|(row, _)| row), end);
+            collected.add_rows(rows.map(|(row, _)| row), end);
         }
-        let (mut views, next) = page.finish()?;
+        let (mut views, next) = collected.finish()?;
         if views.is_empty() {
             self.check_empty_list(PlatformPermission::GetSessions, list, checks)?;
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
-        let listed = ListPage {
-            items: &views,
-            next: next.as_ref().map(encode_cursor),
-        };
-        Ok(answer(StatusCode::OK, &listed))
+        Ok(page(&views, next.as_ref()))
     }
 
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
@@ -140,12 +135,12 @@ impl PlatformHandler<'_> {
             user: first.user.clone(),
             agent_id: first.agent_id.filter(|_| uses.len() == 1),
         };
-        let closed = self
-            .front_state
-            .sessions
-            .revoke(&session, &session_owner, &self.actor())
-            .await?;
-        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
+        self.end(&session, &session_owner).await
+    }
+
+    pub(super) async fn end(&self, session: &SessionId, owner: &SessionOwner) -> Result<Response<Body>, Error> {
+        let closed = self.front_state.sessions.revoke(session, owner, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(session, closed)))
     }
 
     /// Whether the caller may end a session with this use: at this agent, or anywhere for its
@@ -165,29 +160,23 @@ impl PlatformHandler<'_> {
     async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<SessionOwner>), Error> {
         let front_state = self.front_state;
         let stored = match (session.access_type(), Uuid::try_parse(session.id())) {
-            (AccessType::PersonalAccessToken, Ok(id)) => front_state.store.token(id).await?.map(|token| {
-                let session_owner = SessionOwner {
-                    user: token.user,
-                    agent_id: Some(token.agent_id),
-                };
-                (token.id, session_owner)
-            }),
-            (AccessType::SessionCookie, Ok(id)) => front_state.store.browser_session(id).await?.map(|session| {
-                let session_owner = SessionOwner {
-                    user: session.user,
-                    agent_id: None,
-                };
-                (session.id, session_owner)
-            }),
+            (AccessType::PersonalAccessToken, Ok(id)) => {
+                let token = front_state.store.token(id).await?;
+                token.map(|token| (token.id, token.user, Some(token.agent_id)))
+            }
+            (AccessType::SessionCookie, Ok(id)) => {
+                let session = front_state.store.browser_session(id).await?;
+                session.map(|session| (session.id, session.user, None))
+            }
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
         match stored {
             // SECURITY: later requests are identified by this spelling of the number. Revoking
             // another spelling would lock nobody out.
-            Some((id, session_owner)) => Ok((
+            Some((id, user, agent_id)) => Ok((
                 SessionId::new(session.access_type(), id.to_string()),
-                vec![session_owner],
+                vec![SessionOwner { user, agent_id }],
             )),
             None => Ok((session.clone(), front_state.sessions.owners_of(session).await?)),
         }
@@ -211,7 +200,6 @@ impl PlatformHandler<'_> {
         Ok((views.collect(), Some(end)))
     }
 
-    /// Lists browser sessions that were not used lately.
     async fn unused_sessions(
         &self,
         filter: &CredentialFilter,

@@ -12,12 +12,10 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::platform::api::content::NewToken;
-use crate::platform::api::query::encode_cursor;
 use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{PlatformPermission, object};
-use crate::platform::sessions::Revoked;
-use crate::platform::{CallerUser, ListPage, ListRequest, PlatformHandler, answer, too_many, unblocked};
+use crate::platform::{CallerUser, ListRequest, PlatformHandler, answer, page, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -44,10 +42,10 @@ impl PlatformHandler<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         let filter = self.row_filter(PlatformPermission::GetTokens, list, checks)?;
-        let mut page = PageBuilder::new(list.query.decode_cursor(|_| true)?, list.query.row_limit());
-        while page.needs_query() {
+        let mut collected = PageBuilder::new(list.query.decode_cursor(|_| true)?, list.query.row_limit());
+        while collected.needs_query() {
             let page_request = Page {
-                after: page.after(),
+                after: collected.after(),
                 limit: ROWS,
             };
             let rows = self.front_state.store.tokens(&filter, &page_request).await?;
@@ -55,18 +53,14 @@ impl PlatformHandler<'_> {
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
             let visible = self.visible(PlatformPermission::GetTokens, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
-            page.add_rows(rows.map(|(token, _)| (position(&token), token)), end);
+            collected.add_rows(rows.map(|(token, _)| (position(&token), token)), end);
         }
-        let (tokens, next) = page.finish()?;
+        let (tokens, next) = collected.finish()?;
         if tokens.is_empty() {
             self.check_empty_list(PlatformPermission::GetTokens, list, checks)?;
         }
         let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
-        let listed = ListPage {
-            items: &views,
-            next: next.as_ref().map(encode_cursor),
-        };
-        Ok(answer(StatusCode::OK, &listed))
+        Ok(page(&views, next.as_ref()))
     }
 
     pub(super) async fn create_token(
@@ -118,12 +112,7 @@ impl PlatformHandler<'_> {
             user: token.user,
             agent_id: Some(token.agent_id),
         };
-        let closed = self
-            .front_state
-            .sessions
-            .revoke(&session, &session_owner, &self.actor())
-            .await?;
-        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
+        self.end(&session, &session_owner).await
     }
 
     /// The owner of a new token: the caller, or somebody they may create it for.

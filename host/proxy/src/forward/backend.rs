@@ -16,7 +16,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tower::Service;
 
 use super::http2_pool::{Http2Pool, StreamPermit};
@@ -119,7 +119,7 @@ impl Backend {
         let tls = if secure {
             tls::client_config(&spec.tls)?
         } else {
-            unused_tls()
+            tls::unused_config()?
         };
         let name = tls::server_name(spec.tls.server_name.as_deref())?;
         let connection = &spec.connection;
@@ -199,23 +199,6 @@ pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> 
         scheme,
         Authority::from_maybe_shared(authority).map_err(|_| BuildError::Host)?,
     ))
-}
-
-/// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the
-/// system's authorities would be a waste.
-pub(super) fn unused_tls() -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    match versions {
-        Ok(builder) => builder
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
-        // The provider above supports the default versions; rustls' own default
-        // is the same.
-        Err(_) => ClientConfig::builder()
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth(),
-    }
 }
 
 /// Whether HTTP/2 keep-alive pings are sent.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use url::Url;
 
-use super::backend::{Backend, BuildError, target, unused_tls};
+use super::backend::{Backend, BuildError, target};
 use super::tls;
 use crate::headers::{RequestHeader, Upstream};
 use tollgate_plugin::credential::cache::Lease;
@@ -104,7 +104,7 @@ fn build_backend(
     let config = if server.scheme() == "https" {
         tls::cluster_config(settings, certificate)?
     } else {
-        unused_tls()
+        tls::unused_config()?
     };
     let name = tls::server_name(settings.server_name.as_deref())?;
     let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)

@@ -10,7 +10,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, SignatureScheme, WantsVerifier};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
 use secrecy::{ExposeSecret, SecretString};
 
 use tollgate_plugin::certificates::{Error, certificates, roots_from_pem, system_roots};
@@ -20,11 +20,7 @@ use tollgate_state::{ClusterTls, TlsVerification};
 
 /// A client configuration without ALPN; the connector adds it.
 pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
-    let roots = match &spec.ca_pem {
-        Some(pem) => roots_from_pem(pem)?,
-        None => system_roots()?,
-    };
-    let builder = builder()?.with_root_certificates(roots);
+    let builder = builder()?.with_root_certificates(roots(spec.ca_pem.as_deref())?);
     match (&spec.client_certificate_pem, &spec.client_key_pem) {
         (None, None) => Ok(builder.with_no_client_auth()),
         (Some(certificate), Some(key)) => with_identity(builder, certificate, key),
@@ -35,13 +31,7 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
 /// Like [`client_config`], for a cluster, with the client certificate of its credential.
 pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let builder = match tls.verification {
-        TlsVerification::On => {
-            let roots = match &tls.ca_pem {
-                Some(pem) => roots_from_pem(pem)?,
-                None => system_roots()?,
-            };
-            builder()?.with_root_certificates(roots)
-        }
+        TlsVerification::On => builder()?.with_root_certificates(roots(tls.ca_pem.as_deref())?),
         TlsVerification::Off => builder()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate::new())),
@@ -49,6 +39,20 @@ pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertif
     match certificate {
         None => Ok(builder.with_no_client_auth()),
         Some(ClientCertificate { chain_pem, key_pem }) => with_identity(builder, chain_pem, key_pem),
+    }
+}
+
+/// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the
+/// system's authorities would be a waste.
+pub(super) fn unused_config() -> Result<ClientConfig, Error> {
+    let builder = builder()?.with_root_certificates(RootCertStore::empty());
+    Ok(builder.with_no_client_auth())
+}
+
+fn roots(ca_pem: Option<&str>) -> Result<Arc<RootCertStore>, Error> {
+    match ca_pem {
+        Some(pem) => roots_from_pem(pem),
+        None => system_roots(),
     }
 }
 

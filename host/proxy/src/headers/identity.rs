@@ -3,11 +3,11 @@
 //!
 //! Security: no two different identities read the same to a backend.
 
-use std::fmt::Write as _;
-
 use http::{HeaderName, HeaderValue};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Error;
+use super::kubernetes::ESCAPED;
 
 /// The caller, as authentication knows it. Borrowed, because the fields are copied into header
 /// values once.
@@ -79,7 +79,7 @@ impl IdentityHeaders {
             }
         }
         for (key, values) in caller.extra {
-            let name = HeaderName::try_from(format!("x-remote-extra-{}", escaped_key(key)))
+            let name = HeaderName::try_from(format!("x-remote-extra-{}", utf8_percent_encode(key, ESCAPED)))
                 .map_err(|_| Error::Identity { part: "extra key" })?;
             for value in values {
                 if let Some(value) = single("extra value", value)? {
@@ -132,27 +132,9 @@ fn push_group(list: &mut String, group: &str) {
     for (at, c) in group.char_indices() {
         let edge = at < start || at >= start + body.len();
         if edge || special(c) {
-            let mut bytes = [0_u8; 4];
-            for byte in c.encode_utf8(&mut bytes).bytes() {
-                // Writing to a String cannot fail.
-                let _ = write!(list, "%{byte:02X}");
-            }
+            list.extend(utf8_percent_encode(c.encode_utf8(&mut [0; 4]), NON_ALPHANUMERIC));
         } else {
             list.push(c);
         }
     }
-}
-
-/// Escapes a key for a field name: every byte that is no token character, and
-/// `%`, as `%XX`. Source: Kubernetes `transport.headerKeyEscape`.
-fn escaped_key(key: &str) -> String {
-    let mut escaped = String::with_capacity(key.len());
-    for byte in key.to_ascii_lowercase().bytes() {
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = write!(escaped, "%{byte:02x}");
-        }
-    }
-    escaped
 }

@@ -32,9 +32,9 @@ const FRONT_ONLY_FIELDS: [HeaderName; 2] = [
     HeaderName::from_static("x-csrf-token"),
 ];
 
-/// Bytes of a key that are escaped: `%`, and every byte that a token cannot contain. Source:
-/// RFC 9110, section 5.6.2.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+/// Bytes of a key that are escaped in a field name: `%`, and every byte that a token cannot contain.
+/// Source: RFC 9110, section 5.6.2; Kubernetes `transport.headerKeyEscape`.
+pub(super) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
     .remove(b'$')

@@ -22,7 +22,6 @@ use tollgate_state::Cluster;
 #[derive(Debug, Default)]
 pub struct AccountPlan {
     pub(super) mode: ImpersonationMode,
-    /// Clusters by server.
     pub(super) clusters: BTreeMap<String, ClusterAccounts>,
     /// Keys of `extra` that requests send, in order, without duplicates.
     pub(super) keys: Vec<String>,
@@ -124,7 +123,6 @@ impl ClusterAccounts {
         must_ask.then(|| stale.into_iter().cloned().collect())
     }
 
-    /// Number of accounts that were not asked about yet.
     pub(super) fn unasked(&self, result: &SurveyResult) -> usize {
         let unknown = self
             .accounts

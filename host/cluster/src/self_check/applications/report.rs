@@ -14,7 +14,6 @@ const MAX_SHOWN_ACCOUNTS: usize = 1_000;
 
 const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
-/// Why there is no result for an account.
 const NOT_ASKED: &str = "it was not asked about yet";
 
 /// What was found about the service accounts of Applications, for operators.
@@ -59,7 +58,6 @@ pub(crate) struct ClusterReport {
 pub(crate) struct Counts {
     pub(crate) granted: usize,
     pub(crate) missing: usize,
-    /// The cluster did not answer, or was not asked yet.
     pub(crate) unknown: usize,
 }
 
@@ -75,12 +73,10 @@ pub(crate) struct AccountReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum AccountAnswer {
-    /// The gateway may, in this mode: `classic` or `constrained`.
     Granted {
         mode: &'static str,
     },
     Exists,
-    /// The gateway may not, or the account does not exist.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,

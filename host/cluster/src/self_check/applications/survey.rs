@@ -44,7 +44,6 @@ pub(super) struct AccountResult {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AccountImpersonation {
-    /// It may, in this mode.
     Granted(ImpersonationKind),
     Missing,
     /// No cluster can have an account of this name.
@@ -70,7 +69,6 @@ pub(super) enum ExtraStatus {
 }
 
 impl AccountResult {
-    /// Whether nothing is missing or unknown.
     pub(super) fn is_good(&self) -> bool {
         let may_impersonate = matches!(self.impersonation, AccountImpersonation::Granted(_));
         let exists = matches!(self.existence, AccountExistence::Present | AccountExistence::Hidden);

@@ -236,7 +236,6 @@ impl ApplicationEvaluation {
         sync
     }
 
-    /// Whether RBAC lets the caller sync manifests of their own.
     pub(super) fn may_override(&self) -> bool {
         let [get, sync, may_override, ..] = self.allowed;
         get && sync && may_override

@@ -319,7 +319,6 @@ fn also_written(group_kind: GroupKind<'_>) -> Option<GroupKind<'static>> {
     (group_kind.group.is_empty() && group_kind.kind == "Binding").then_some(GroupKind { group: "", kind: "Pod" })
 }
 
-/// Whether resource and group are those of a resource of the core group.
 fn is_of_core(attributes: &Attributes, resource: &str) -> bool {
     attributes.api_group.is_empty() && attributes.resource.as_deref() == Some(resource)
 }

@@ -26,7 +26,6 @@ pub enum Transport {
     Grpc,
     /// gRPC-Web: the trailers are the last frame.
     Web,
-    /// gRPC-Web, in base64.
     WebText,
 }
 
@@ -101,37 +100,12 @@ impl Method {
             Self::Watch => "/applicationset.ApplicationSetService/Watch",
         }
     }
-
-    pub(super) fn messages(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Version => ("version.Query", "version.VersionMessage"),
-            Self::UserInfo => ("session.GetUserInfoRequest", "session.GetUserInfoResponse"),
-            Self::Get => ("applicationset.ApplicationSetGetQuery", "argocd.ApplicationSet"),
-            Self::List => ("applicationset.ApplicationSetListQuery", "argocd.ApplicationSetList"),
-            Self::Create => ("applicationset.ApplicationSetCreateRequest", "argocd.ApplicationSet"),
-            Self::Generate => (
-                "applicationset.ApplicationSetGenerateRequest",
-                "applicationset.ApplicationSetGenerateResponse",
-            ),
-            Self::Delete => (
-                "applicationset.ApplicationSetDeleteRequest",
-                "applicationset.ApplicationSetResponse",
-            ),
-            Self::ResourceTree => ("applicationset.ApplicationSetTreeQuery", "argocd.ApplicationSetTree"),
-            Self::Events => ("applicationset.ApplicationSetGetQuery", "events.EventList"),
-            Self::Watch => (
-                "applicationset.ApplicationSetWatchQuery",
-                "argocd.ApplicationSetWatchEvent",
-            ),
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) transport: Transport,
-    /// Deadline of the call. A stream may have none.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -159,7 +133,6 @@ impl Call {
     }
 }
 
-/// Decodes up to eight digits and a unit.
 fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
     let text = value.to_str().map_err(|_| Error::Timeout)?;
     let digits = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());

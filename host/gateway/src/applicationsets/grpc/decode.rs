@@ -196,7 +196,6 @@ impl Decoder<'_> {
         })
     }
 
-    /// Reads JSON in a field of bytes.
     fn raw(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let text = bytes_of(message, bytes)?;
         let Some(text) = text.filter(|text| !text.is_empty()) else {
@@ -269,7 +268,6 @@ fn fill(schema: &Schema, object: &mut ObjectBuilder<'_>, field: &FieldSchema) ->
     }
 }
 
-/// The zero value in Go's JSON.
 fn zero(schema: &Schema, kind: FieldKind) -> Value {
     let message = match kind {
         FieldKind::Text => return Value::String(String::new()),

@@ -21,10 +21,8 @@ pub(crate) struct Error {
     pub(crate) wanted: &'static str,
 }
 
-/// A response as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EncodedMessage {
-    /// Without its frame.
     pub(crate) bytes: Bytes,
     /// Names of fields that the messages in it cannot represent, the first few. They come from a
     /// newer Argo CD, and the API of this version would not show them either.

@@ -15,7 +15,6 @@ use crate::applicationsets::grpc::call::Transport;
 /// Longest message that clients accept, in bytes: the limit of Argo CD's.
 pub(super) const MAX_MESSAGE_BYTES: usize = 200 * 1024 * 1024;
 
-/// A flag and a length.
 const HEAD_BYTES: usize = 5;
 
 /// Set on frames of gRPC-Web that hold trailers.

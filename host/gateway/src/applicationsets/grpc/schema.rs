@@ -29,6 +29,7 @@ pub(crate) enum Error {
 pub(super) struct Schema {
     messages: Vec<MessageSchema>,
     names: BTreeMap<String, MessageId>,
+    methods: BTreeMap<String, (MessageId, MessageId)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,6 @@ pub(super) struct MessageId(usize);
 pub(super) struct MessageSchema {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Fields by number.
     pub(super) fields: BTreeMap<u32, FieldSchema>,
     /// Whether its JSON has `apiVersion` and `kind`, which the message does not have.
     pub(super) is_object: bool,
@@ -67,7 +67,6 @@ pub(super) enum FieldKind {
 pub(super) enum FieldCardinality {
     Singular,
     Repeated,
-    /// A map with text keys.
     Map,
 }
 
@@ -82,7 +81,6 @@ pub(super) enum Zero {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JsonPlacement {
     Member,
-    /// In the parent object.
     Inline,
 }
 
@@ -104,10 +102,27 @@ impl Schema {
         let name = |message: &MessageDescriptor| message.full_name().to_owned();
         let names = described.iter().map(name).zip((0..).map(MessageId)).collect();
         let messages = described.iter().map(|message| options.message(message, &names));
-        Ok(Self {
+        let mut schema = Self {
             messages: messages.collect::<Result<_, _>>()?,
             names,
-        })
+            methods: BTreeMap::new(),
+        };
+        for service in pool.services() {
+            for method in service.methods() {
+                let ids = (
+                    schema.id(method.input().full_name())?,
+                    schema.id(method.output().full_name())?,
+                );
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                schema.methods.insert(path, ids);
+            }
+        }
+        Ok(schema)
+    }
+
+    pub(super) fn method(&self, path: &str) -> Result<(MessageId, MessageId), Error> {
+        let ids = self.methods.get(path).copied();
+        ids.ok_or_else(|| Error::Missing(path.to_owned()))
     }
 
     pub(super) fn id(&self, name: &str) -> Result<MessageId, Error> {

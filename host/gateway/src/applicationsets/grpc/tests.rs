@@ -130,10 +130,10 @@ fn no_message_is_part_of_itself() {
         }
         above.pop();
     }
-    for method in Method::ALL {
-        let (taken, given) = method.messages();
-        for name in [taken, given] {
-            visit(&pool().get_message_by_name(name).expect("a message"), &mut Vec::new());
+    for service in pool().services() {
+        for method in service.methods() {
+            visit(&method.input(), &mut Vec::new());
+            visit(&method.output(), &mut Vec::new());
         }
     }
 }
@@ -148,13 +148,13 @@ fn methods_are_those_of_the_services() {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let (input, output) = (method.input(), method.output());
             assert_eq!(method.is_server_streaming(), path == Method::Watch.path());
-            (path, input.full_name().to_owned(), output.full_name().to_owned())
+            let ids = (schema().id(input.full_name()), schema().id(output.full_name()));
+            let ids = (ids.0.expect("a message"), ids.1.expect("a message"));
+            assert_eq!(schema().method(&path).expect("a method"), ids);
+            path
         })
         .collect();
-    let served = Method::ALL.map(|method| {
-        let (taken, given) = method.messages();
-        (method.path().to_owned(), taken.to_owned(), given.to_owned())
-    });
+    let served = Method::ALL.map(|method| method.path().to_owned());
     assert_eq!(described, BTreeSet::from(served));
 }
 

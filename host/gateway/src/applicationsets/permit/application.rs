@@ -26,9 +26,6 @@ pub(super) fn project_of(application: &Value) -> &str {
 }
 
 /// Reads an Application.
-///
-/// # Errors
-/// What is wrong with its shape, as a text for the caller.
 pub(super) fn read(application: &Value) -> Result<ApplicationFields<'_>, String> {
     let metadata = object(application, "metadata")?;
     let spec = object(application, "spec")?;
@@ -163,7 +160,6 @@ fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Res
     Ok(())
 }
 
-/// Argo CD's text for an Application without a name.
 pub(super) fn unnamed(set: &str) -> String {
     format!(
         "ApplicationSet {set} contains an application with no name; a name must be set in the template's \
@@ -171,7 +167,6 @@ pub(super) fn unnamed(set: &str) -> String {
     )
 }
 
-/// Argo CD's text for a duplicate name.
 pub(super) fn duplicate(set: &str, name: &str) -> String {
     format!("ApplicationSet {set} contains applications with duplicate name: {name}")
 }

@@ -15,7 +15,6 @@ use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 const PROJECT: &str = "spec.template.spec.project";
-/// Matches any project and any name.
 const ANY: &str = "*";
 
 impl SetAuthorizer<'_> {

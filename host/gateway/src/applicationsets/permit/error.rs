@@ -40,7 +40,6 @@ impl RefusalList {
         self.refusals.is_empty()
     }
 
-    /// The list, unless it is empty.
     pub(super) fn finish(self) -> Option<Self> {
         (!self.is_empty()).then_some(self)
     }

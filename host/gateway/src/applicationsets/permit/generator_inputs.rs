@@ -75,7 +75,6 @@ impl<'a> CallerInputAuthorizer<'a> {
         answer
     }
 
-    /// Evaluates RBAC's verdict and the policy. Returns the first finding.
     fn judge(
         &self,
         (about, subject): (DeniedResource, ApplicationSetStage<'_>),

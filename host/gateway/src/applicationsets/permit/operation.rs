@@ -23,7 +23,6 @@ use tollgate_proxy::record::CheckRecord;
 /// A placeholder: `CallerInputAuthorizer` replaces it with the kind.
 const PLUGIN: &str = "plugin";
 
-/// The facts that follow from a request.
 struct RequestFacts<'a> {
     request: SetRequest<'a>,
     /// That of the request; a creation if there is nothing to change.

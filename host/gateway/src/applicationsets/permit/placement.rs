@@ -253,7 +253,6 @@ fn unresolved(error: &destination::Error) -> String {
     format!("application destination spec is invalid: {why}")
 }
 
-/// A URL without its credentials.
 pub(super) fn redact_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

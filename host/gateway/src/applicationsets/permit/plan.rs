@@ -36,7 +36,6 @@ const RESOURCE: &str = "applications";
 
 #[derive(Debug, Default)]
 pub(super) struct PlanVerdict {
-    /// Reasons to refuse the operation itself.
     pub(super) set: RefusalList,
     /// Reasons to refuse the plan, including those for the operation.
     pub(super) refused: RefusalList,
@@ -215,7 +214,6 @@ impl SetAuthorizer<'_> {
         Ok(())
     }
 
-    /// A row as `file:line: text`.
     fn rule_text(&self, id: RuleId) -> String {
         let rule = self.rbac.rule(id);
         rule.map(|rule| format!("{}: {}", rule.location, rule.text))

@@ -68,7 +68,6 @@ impl Error {
         Self::Denied(permit::Error::NotVisible { name: name.clone() })
     }
 
-    /// HTTP status, and the stable reason for programs.
     pub(crate) fn answer(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Content(error) => error.answer(),

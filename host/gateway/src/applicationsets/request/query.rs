@@ -118,7 +118,6 @@ impl Query {
         }
     }
 
-    /// The set of the path, or of the message.
     pub(crate) fn target(self) -> ApplicationSetRef {
         ApplicationSetRef {
             name: self.name,

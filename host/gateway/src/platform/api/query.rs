@@ -24,6 +24,16 @@ pub(crate) enum OwnerFilter {
     All,
 }
 
+impl OwnerFilter {
+    /// The person who is named.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self {
+            Self::User(name) => Some(name),
+            Self::Mine | Self::All => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) owner: OwnerFilter,

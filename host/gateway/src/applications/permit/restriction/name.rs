@@ -84,10 +84,8 @@ fn has_two_readings(bytes: &[u8]) -> bool {
     merges || !bytes.is_ascii() || bytes.iter().any(|byte| matches!(byte, b'!' | b'%'))
 }
 
-/// An object of which only the metadata is read.
 struct Object(Option<Metadata>);
 
-/// Metadata of which only the name is read.
 struct Metadata(Option<String>);
 
 impl<'de> Deserialize<'de> for Object {

@@ -101,7 +101,6 @@ impl SetAuthorizer<'_> {
 }
 
 impl ChangeCheck<'_> {
-    /// What happens to the Application, in the form policies see.
     pub(super) fn action(&self, operation: Operation) -> Action {
         match (operation, self.side) {
             (Operation::Delete, _) => Action::Delete,
@@ -130,7 +129,6 @@ impl ChangeCheck<'_> {
         self.change.before.as_ref().map_or("", project_of)
     }
 
-    /// The name that refusals give.
     pub(super) fn about(&self) -> &str {
         let object = self.new.as_deref().or(self.old.as_deref());
         object.unwrap_or(&self.change.name.name)
