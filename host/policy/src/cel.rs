@@ -161,6 +161,8 @@ pub struct Expression {
     program: cel::Program,
     patterns: Vec<library::Pattern>,
     names: Vec<String>,
+    /// How many items an input list or map may have. The more work an expression does per item, the
+    /// fewer.
     items: usize,
 }
 
@@ -197,12 +199,6 @@ impl Expression {
             names: checked.names,
             items: checked.items,
         })
-    }
-
-    /// How many items an input list or map may have. The more work an expression does per item, the
-    /// fewer.
-    pub fn items_allowed(&self) -> usize {
-        self.items
     }
 
     /// Whether the expression mentions `<variable>.<field>`, with dot, index, `?.` or `has`.

@@ -322,3 +322,6 @@ fn file_coverage(file: regorus::coverage::File) -> FileCoverage {
         not_covered: file.not_covered.into_iter().collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;
