@@ -1,16 +1,8 @@
 //! The engine for `{{ key }}` without Go templates: parses a string once and renders it often. A
 //! tag with an unknown key stays as it was written.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::{Error, excerpt};
 use crate::Params;
-
-/// Matches if some line has an opening and, after it, a closing pair of braces. Strings without
-/// such a line are not parsed at all, even if their braces are wrong.
-static TEMPLATED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{\{.*\}\}").ok());
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
@@ -29,7 +21,10 @@ impl FastTemplate {
     /// # Errors
     /// [`Error::Syntax`]: a tag is not closed and the string is templated.
     pub(super) fn new(text: &str) -> Result<Option<Self>, Error> {
-        if !TEMPLATED.as_ref().is_some_and(|pattern| pattern.is_match(text)) {
+        // As in Argo CD: without a line that has an opening and, after it, a closing pair of braces,
+        // a string is not parsed at all, even if its braces are wrong.
+        let is_tagged = |line: &str| line.split_once(OPEN).is_some_and(|(_, after)| after.contains(CLOSE));
+        if !text.split('\n').any(is_tagged) {
             return Ok(None);
         }
         let mut parts = Vec::new();

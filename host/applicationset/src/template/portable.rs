@@ -108,10 +108,10 @@ enum TokenKind {
 
 impl TokenKind {
     fn is_operand(self) -> bool {
-        match self {
-            Self::Word | Self::Dot | Self::Field | Self::Variable | Self::Literal | Self::Close => true,
-            Self::Open | Self::Pipe | Self::Comma | Self::Declare | Self::Assign => false,
-        }
+        matches!(
+            self,
+            Self::Word | Self::Dot | Self::Field | Self::Variable | Self::Literal | Self::Close
+        )
     }
 }
 

@@ -235,6 +235,14 @@ fn every_function_argo_cd_offers_is_known_and_refused_ones_say_so() {
             "{error}"
         );
     }
+    // Each module implements the names it lists.
+    for name in names.lines() {
+        for arguments in ["", "nil", "nil nil", "nil nil nil"] {
+            if let Err(error) = render(GO, &format!("{{{{ {name} {arguments} }}}}"), json!({"a": "b"})) {
+                assert!(!error.to_string().contains("is not implemented"), "{error}");
+            }
+        }
+    }
     for name in ["env", "expandenv", "getHostByName"] {
         let error = render(GO, &format!("{{{{ {name} \"HOME\" }}}}"), json!({"a": "b"})).unwrap_err();
         assert!(error.to_string().contains("is not defined"), "{error}");

@@ -26,8 +26,6 @@ const STEPS_PER_DEADLINE_CHECK: u64 = 256;
 const STEPS: u64 = 5_000_000;
 /// Number of bytes that count as one step of work.
 const WORK_BYTES: u64 = 64;
-/// Maximum number of compiled regular expressions that are kept; only small ones are.
-const EXPRESSIONS: usize = 16;
 /// Memory for an element of a list or map in addition to its strings, in bytes.
 const CELL_BYTES: u64 = 48;
 
@@ -194,8 +192,8 @@ pub(super) struct Heap<'a> {
     /// Every map of this render. They are emptied one after the other at the end, so that maps
     /// that contain themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
-    /// Small compiled expressions, by their pattern; at most [`EXPRESSIONS`].
-    expressions: BTreeMap<Rc<str>, Rc<Regex>>,
+    /// Small compiled expressions, by their pattern.
+    pub(super) expressions: BTreeMap<Rc<str>, Rc<Regex>>,
 }
 
 impl Drop for Heap<'_> {
@@ -226,17 +224,6 @@ impl<'a> Heap<'a> {
             true => Err(ExecError::Divergent(what())),
             false => Ok(()),
         }
-    }
-
-    pub(super) fn expression(&self, pattern: &str) -> Option<Rc<Regex>> {
-        self.expressions.get(pattern).cloned()
-    }
-
-    pub(super) fn keep_expression(&mut self, pattern: &Rc<str>, compiled: &Rc<Regex>) {
-        if self.expressions.len() >= EXPRESSIONS {
-            self.expressions.clear();
-        }
-        self.expressions.insert(Rc::clone(pattern), Rc::clone(compiled));
     }
 
     pub(super) fn step(&mut self) -> Result<(), ExecError> {

@@ -6,8 +6,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::json::{self, Style};
-use super::{Args, Signature, write_yaml};
+use super::{Args, Signature, json, write_yaml};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 use crate::{json as counted, yaml};
@@ -144,8 +143,9 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-fn to_json(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<Value, ExecError> {
-    let text = json::write(heap, args, Style { pretty, html })?;
+/// - `style`: as for [`json::write`].
+fn to_json(heap: &mut Heap<'_>, args: &Args<'_>, style: (bool, bool)) -> Result<Value, ExecError> {
+    let text = json::write(heap, args, style)?;
     heap.text(text)
 }
 

@@ -2,106 +2,123 @@
 //!
 //! Invariant: the walk through nested values is bounded.
 
-use std::fmt::Write as _;
+use std::rc::Rc;
 
 use super::super::value::{Heap, Value, check_depth, size};
 use super::super::{ExecError, layout, print};
 use super::Args;
 
-/// Whether the output is indented, and whether `<`, `>` and `&` are escaped.
-#[derive(Clone, Copy)]
-pub(super) struct Style {
-    pub(super) pretty: bool,
-    pub(super) html: bool,
-}
-
-/// Writes `value` as JSON.
+/// Writes the first argument, with indentation or not, with escapes for HTML or not.
 ///
 /// # Errors
 /// A number that JSON cannot represent.
-pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<String, ExecError> {
-    let mut text = String::new();
-    value(heap, args, &mut text, (args.arg(0), style, 0))?;
-    Ok(text)
+pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<String, ExecError> {
+    let mut writer = Writer {
+        heap,
+        args,
+        pretty,
+        html,
+        text: String::new(),
+    };
+    writer.value(args.arg(0), 0)?;
+    Ok(writer.text)
 }
 
-fn value(
-    heap: &mut Heap<'_>,
-    args: &Args<'_>,
-    text: &mut String,
-    (value, style, depth): (&Value, Style, usize),
-) -> Result<(), ExecError> {
-    check_depth(depth)?;
-    heap.charge(4)?;
-    match value {
-        Value::Missing | Value::Nil => text.push_str("null"),
-        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
-        Value::Int(number) | Value::Int64(number) => {
-            let _ = write!(text, "{number}");
-        }
-        Value::Float(float) => {
-            heap.refuse_divergent(print::is_halfway(*float), print::long_number)?;
-            text.push_str(&number(*float).ok_or_else(|| args.error("unsupported value"))?);
-        }
-        Value::Text(inner) => string(heap, text, inner, style)?,
-        Value::Time(time) => {
-            let _ = write!(
-                text,
-                "\"{}\"",
-                layout::format(time, "2006-01-02T15:04:05.999999999Z07:00")
-            );
-        }
-        Value::Version(version) => {
-            let _ = write!(text, "\"{version}\"");
-        }
-        Value::List(list) => {
-            let cells = list.items.iter().map(|item| (None, item.clone())).collect();
-            return cells_of(heap, args, text, (cells, ['[', ']'], style, depth));
-        }
-        Value::Map(map) => {
-            heap.fits(map.len(), 64)?;
-            let cells = map.entries().into_iter().map(|(key, item)| (Some(key), item)).collect();
-            return cells_of(heap, args, text, (cells, ['{', '}'], style, depth));
-        }
-    }
-    Ok(())
+struct Writer<'w, 'h> {
+    heap: &'w mut Heap<'h>,
+    args: &'w Args<'w>,
+    pretty: bool,
+    html: bool,
+    text: String,
 }
 
-type Cells = Vec<(Option<std::rc::Rc<str>>, Value)>;
-
-fn cells_of(
-    heap: &mut Heap<'_>,
-    args: &Args<'_>,
-    text: &mut String,
-    (cells, [open, close], style, depth): (Cells, [char; 2], Style, usize),
-) -> Result<(), ExecError> {
-    text.push(open);
-    let some = !cells.is_empty();
-    for (index, (key, item)) in cells.into_iter().enumerate() {
-        if index > 0 {
-            text.push(',');
+impl Writer<'_, '_> {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), ExecError> {
+        check_depth(depth)?;
+        self.heap.charge(4)?;
+        match value {
+            Value::Missing | Value::Nil => self.text.push_str("null"),
+            Value::Bool(yes) => self.text.push_str(&yes.to_string()),
+            Value::Int(number) | Value::Int64(number) => self.text.push_str(&number.to_string()),
+            Value::Float(float) => {
+                self.heap
+                    .refuse_divergent(print::is_halfway(*float), print::long_number)?;
+                let text = number(*float).ok_or_else(|| self.args.error("unsupported value"))?;
+                self.text.push_str(&text);
+            }
+            Value::Text(inner) => self.string(inner)?,
+            Value::Time(time) => {
+                let time = layout::format(time, "2006-01-02T15:04:05.999999999Z07:00");
+                self.text.push_str(&format!("\"{time}\""));
+            }
+            Value::Version(version) => self.text.push_str(&format!("\"{version}\"")),
+            Value::List(list) => {
+                let cells = list.items.iter().map(|item| (None, item.clone()));
+                return self.cells(cells.collect(), ['[', ']'], depth);
+            }
+            Value::Map(map) => {
+                self.heap.fits(map.len(), 64)?;
+                let cells = map.entries().into_iter().map(|(key, item)| (Some(key), item));
+                return self.cells(cells.collect(), ['{', '}'], depth);
+            }
         }
-        line(heap, text, style, depth + 1)?;
-        if let Some(key) = key {
-            string(heap, text, &key, style)?;
-            text.push_str(if style.pretty { ": " } else { ":" });
-        }
-        value(heap, args, text, (&item, style, depth + 1))?;
+        Ok(())
     }
-    if some {
-        line(heap, text, style, depth)?;
-    }
-    text.push(close);
-    Ok(())
-}
 
-fn line(heap: &mut Heap<'_>, text: &mut String, style: Style, depth: usize) -> Result<(), ExecError> {
-    if style.pretty {
-        heap.charge(size(depth * 2 + 1))?;
-        text.push('\n');
-        text.push_str(&"  ".repeat(depth));
+    fn cells(
+        &mut self,
+        cells: Vec<(Option<Rc<str>>, Value)>,
+        [open, close]: [char; 2],
+        depth: usize,
+    ) -> Result<(), ExecError> {
+        self.text.push(open);
+        for (index, (key, item)) in cells.iter().enumerate() {
+            self.text.push_str(if index > 0 { "," } else { "" });
+            self.line(depth + 1)?;
+            if let Some(key) = key {
+                self.string(key)?;
+                self.text.push_str(if self.pretty { ": " } else { ":" });
+            }
+            self.value(item, depth + 1)?;
+        }
+        if !cells.is_empty() {
+            self.line(depth)?;
+        }
+        self.text.push(close);
+        Ok(())
     }
-    Ok(())
+
+    fn line(&mut self, depth: usize) -> Result<(), ExecError> {
+        if self.pretty {
+            self.heap.charge(size(depth * 2 + 1))?;
+            self.text.push('\n');
+            self.text.push_str(&"  ".repeat(depth));
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, inner: &str) -> Result<(), ExecError> {
+        self.heap.charge(size(inner.len()))?;
+        let before = self.text.len();
+        self.text.push('"');
+        for letter in inner.chars() {
+            match letter {
+                '"' | '\\' => self.text.extend(['\\', letter]),
+                '\n' => self.text.push_str("\\n"),
+                '\r' => self.text.push_str("\\r"),
+                '\t' => self.text.push_str("\\t"),
+                '\u{8}' => self.text.push_str("\\b"),
+                '\u{c}' => self.text.push_str("\\f"),
+                '<' | '>' | '&' if !self.html => self.text.push(letter),
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                    self.text.push_str(&format!("\\u{:04x}", u32::from(letter)));
+                }
+                other => self.text.push(other),
+            }
+        }
+        self.text.push('"');
+        self.heap.charge(size(self.text.len() - before))
+    }
 }
 
 /// Formats a number as ECMAScript does.
@@ -117,31 +134,4 @@ pub(super) fn number(number: f64) -> Option<String> {
         return Some(format!("{sign}{text}"));
     }
     Some(format!("{sign}{}", print::plain(&digits, point)))
-}
-
-fn string(heap: &mut Heap<'_>, text: &mut String, inner: &str, style: Style) -> Result<(), ExecError> {
-    heap.charge(size(inner.len()))?;
-    let before = text.len();
-    text.push('"');
-    for letter in inner.chars() {
-        match letter {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{c}' => text.push_str("\\f"),
-            '<' | '>' | '&' if style.html => escape(text, letter),
-            '\u{2028}' | '\u{2029}' => escape(text, letter),
-            control if u32::from(control) < 0x20 => escape(text, control),
-            other => text.push(other),
-        }
-    }
-    text.push('"');
-    heap.charge(size(text.len() - before))
-}
-
-fn escape(text: &mut String, letter: char) {
-    let _ = write!(text, "\\u{:04x}", u32::from(letter));
 }

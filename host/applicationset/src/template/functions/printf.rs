@@ -217,41 +217,42 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
             let inner = Value::Text(version.to_string().into());
             return shown(heap, text, &inner, (verb, flags, depth));
         }
-        Value::Bool(yes) if matches!(verb, 't' | 'v') => pad(text, if *yes { "true" } else { "false" }, flags),
-        Value::Int(number) | Value::Int64(number) => match integer(*number, verb, flags) {
-            Some(inner) => pad_number(text, &inner, flags),
-            None => return bad(heap, text, value, (verb, flags, depth)),
-        },
-        Value::Float(number) => match float(*number, verb, flags) {
-            Some(inner) => pad_number(text, &inner, flags),
-            None => return bad(heap, text, value, (verb, flags, depth)),
-        },
         Value::Text(inner) if verb == 'v' && flags == Flags::default() => {
             heap.charge(bytes(inner.len()))?;
             text.push_str(inner);
         }
+        Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::Float(_) | Value::Text(_) => {
+            match scalar(heap, value, verb, flags)? {
+                Some(inner) if is_number => pad_number(text, &inner, flags),
+                Some(inner) => pad(text, &inner, flags),
+                // A value that does not support the verb is shown with `v` and the flags.
+                None => {
+                    text.push_str(&format!("%!{verb}({}=", value.type_name()));
+                    shown(heap, text, value, ('v', flags, depth))?;
+                    text.push(')');
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A value without its padding; `None` if it does not support the verb.
+fn scalar(heap: &mut Heap<'_>, value: &Value, verb: char, flags: Flags) -> Result<Option<String>, ExecError> {
+    Ok(match value {
+        Value::Bool(yes) => matches!(verb, 't' | 'v').then(|| yes.to_string()),
+        Value::Int(number) | Value::Int64(number) => integer(*number, verb, flags),
+        Value::Float(number) => float(*number, verb, flags),
         Value::Text(inner) => {
             // Escapes may make it longer.
             heap.charge(bytes(inner.len()).saturating_mul(4))?;
             heap.refuse_divergent(verb == 'q' && !inner.is_ascii(), || {
                 "`printf` with `%q` of other letters than ASCII".to_owned()
             })?;
-            match string(inner, verb, flags) {
-                Some(inner) => pad(text, &inner, flags),
-                None => return bad(heap, text, value, (verb, flags, depth)),
-            }
+            string(inner, verb, flags)
         }
-        Value::Bool(_) => return bad(heap, text, value, (verb, flags, depth)),
-    }
-    Ok(())
-}
-
-/// A value that does not support the verb is shown with `v` and the flags.
-fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
-    text.push_str(&format!("%!{verb}({}=", value.type_name()));
-    shown(heap, text, value, ('v', flags, depth))?;
-    text.push(')');
-    Ok(())
+        _ => None,
+    })
 }
 
 fn pad(text: &mut String, inner: &str, flags: Flags) {

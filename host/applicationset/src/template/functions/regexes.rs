@@ -56,6 +56,8 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
     }
 }
 
+/// Maximum number of compiled expressions that are kept; only small ones are.
+const KEPT: usize = 16;
 /// Maximum length of a pattern, in bytes. A class of two letters can stand for hundreds of ranges.
 const PATTERN_BYTES: usize = 4 * 1024;
 
@@ -96,15 +98,18 @@ fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>,
     }
     heap.work(text.len().saturating_mul(4))?;
     heap.check_deadline()?;
-    if let Some(known) = heap.expression(pattern) {
-        return Ok(Some(known));
+    if let Some(known) = heap.expressions.get(pattern) {
+        return Ok(Some(Rc::clone(known)));
     }
     heap.work(pattern.len().saturating_mul(4096))?;
     let translated = translated(pattern);
     match built(&translated, &SMALL) {
         Ok(small) => {
             let small = Rc::new(small);
-            heap.keep_expression(pattern, &small);
+            if heap.expressions.len() >= KEPT {
+                heap.expressions.clear();
+            }
+            heap.expressions.insert(Rc::clone(pattern), Rc::clone(&small));
             Ok(Some(small))
         }
         Err(regex::Error::CompiledTooBig(_)) if text.len() <= LARGE.text => {
