@@ -7,6 +7,7 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
@@ -43,6 +44,22 @@ pub struct BearerToken {
     pub token: SecretString,
     /// When it expires, if known.
     pub expires_at: Option<jiff::Timestamp>,
+}
+
+impl BearerToken {
+    /// The token of an `answer` given at `now`. Its `expires_in` is a number or, at Azure, a text of
+    /// digits.
+    pub(crate) fn expiring(token: SecretString, answer: &Value, now: jiff::Timestamp) -> Self {
+        let seconds = answer.get("expires_in").and_then(|left| match left {
+            Value::String(text) => text.parse().ok(),
+            left => left.as_i64(),
+        });
+        let end = |seconds| now.checked_add(jiff::SignedDuration::from_secs(seconds)).ok();
+        Self {
+            token,
+            expires_at: seconds.and_then(end),
+        }
+    }
 }
 
 /// AWS credentials of the pod.

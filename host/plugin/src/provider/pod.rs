@@ -185,15 +185,9 @@ impl Ambient for PodIdentities {
     }
 }
 
-/// `access_token` and `expires_in`, a number or, at Azure, a text of digits.
 fn bearer(what: &str, mut answer: Value, before: Timestamp) -> Result<BearerToken, AmbientError> {
     let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
-    let seconds = answer.get("expires_in").and_then(|left| match left {
-        Value::String(text) => text.parse::<i64>().ok(),
-        left => left.as_i64(),
-    });
-    let end = seconds.and_then(|seconds| before.checked_add(jiff::SignedDuration::from_secs(seconds)).ok());
-    Ok(BearerToken { token, expires_at: end })
+    Ok(BearerToken::expiring(token, &answer, before))
 }
 
 /// Takes a string out of a response, so that no copy stays behind.

@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -85,15 +85,8 @@ impl CaseEnvironment {
 
     fn bearer(&self, key: &str) -> Result<BearerToken, AmbientError> {
         let given = self.identity(key)?;
-        let seconds = given.get("expires_in").and_then(|seconds| match seconds {
-            Value::String(text) => text.parse().ok(),
-            other => other.as_i64(),
-        });
-        let end = seconds.and_then(|seconds| self.now().checked_add(SignedDuration::from_secs(seconds)).ok());
-        Ok(BearerToken {
-            token: secret(&given, "access_token")?,
-            expires_at: end,
-        })
+        let token = secret(&given, "access_token")?;
+        Ok(BearerToken::expiring(token, &given, self.now()))
     }
 }
 

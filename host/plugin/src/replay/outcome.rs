@@ -114,22 +114,14 @@ fn error_differences(expected: &Expected, error: &MintError, found: &mut Vec<Str
     text("class", &expected.error_class, Some(error.class.as_str()));
     text("code", &expected.code, Some(&error.code));
     text("correlation", &expected.correlation, error.correlation.as_deref());
-    let mut number = |what: &str, expected: Option<u64>, observed: Option<u64>| {
+    let status = (expected.http_status.map(u64::from), error.http_status.map(u64::from));
+    let wait = (expected.retry_after_s, error.retry_after.map(|wait| wait.as_secs()));
+    for (what, (expected, observed)) in [("http_status", status), ("retry_after_s", wait)] {
         if let Some(expected) = expected.filter(|expected| Some(*expected) != observed) {
             let observed = observed.map_or_else(|| "none".to_owned(), |observed| observed.to_string());
             found.push(format!("{what}: expected {expected}, observed {observed}"));
         }
-    };
-    number(
-        "http_status",
-        expected.http_status.map(u64::from),
-        error.http_status.map(u64::from),
-    );
-    number(
-        "retry_after_s",
-        expected.retry_after_s,
-        error.retry_after.map(|wait| wait.as_secs()),
-    );
+    }
     if let Some(part) = expected
         .message
         .as_ref()
@@ -152,10 +144,11 @@ fn credential_differences(
         found.push(format!("token: expected {expected}, observed {observed}"));
     }
     if expected.client_cert != credential.certificate.is_some() {
-        found.push(match &credential.certificate {
-            Some(_) => "there is a client certificate; `client_cert: true` expects one".to_owned(),
-            None => "there is no client certificate".to_owned(),
-        });
+        let difference = match &credential.certificate {
+            Some(_) => "there is a client certificate; `client_cert: true` expects one",
+            None => "there is no client certificate",
+        };
+        found.push(difference.to_owned());
     }
     fields(expected, credential, labels, found);
     expiry(expected, credential, found);
