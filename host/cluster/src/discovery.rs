@@ -58,6 +58,7 @@ const LIMITS: Limits = Limits {
     timeout: Duration::from_secs(20),
 };
 
+/// The kind that a cluster serves for a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceKind {
     /// API group in which it is served; empty for the core group.

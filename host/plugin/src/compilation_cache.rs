@@ -51,10 +51,17 @@ pub enum CodeOrigin {
     Cached,
 }
 
-#[derive(Debug)]
 pub(super) struct CompilationCache {
     folder: PathBuf,
     key: zeroize::Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for CompilationCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompilationCache")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
 }
 
 impl CompilationCache {

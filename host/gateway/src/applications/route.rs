@@ -12,7 +12,7 @@ use tollgate_proxy::target::{Error, check_path};
 const APPLICATIONS: &str = "/applications/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApplicationPath<'a> {
+pub(crate) struct ApplicationPath<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.

@@ -17,7 +17,7 @@ const STREAM: &str = "/api/v1/stream/applicationsets";
 const NAME_BYTES: usize = 253;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApplicationSetRoute<'a> {
+pub(crate) enum ApplicationSetRoute<'a> {
     List,
     Watch,
     Create,
@@ -29,7 +29,7 @@ pub enum ApplicationSetRoute<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ApplicationSetAction {
+pub(crate) enum ApplicationSetAction {
     Get,
     Update,
     Delete,

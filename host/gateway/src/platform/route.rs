@@ -12,7 +12,7 @@ use tollgate_proxy::target::{Error, check_path};
 const API: &str = "/api/v1/";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlatformRoute {
+pub(crate) enum PlatformRoute {
     Agents,
     Tokens,
     CreateToken,

@@ -4,8 +4,10 @@
 //!
 //! Security: an allow always has a row.
 
+use rustc_hash::FxHashMap;
+
 use super::identity::{Eligibility, PlanStep, RbacIdentity};
-use super::index::Leaf;
+use super::index::{Leaf, Objects};
 use super::{Outcome, Rbac, RbacRequest, RuleId, Verdict, VerdictReason};
 use tollgate_config::RbacSemantics;
 
@@ -59,6 +61,11 @@ const NO_RULE: Verdict = Verdict {
     why: VerdictReason::NoRule,
 };
 
+/// A plan, evaluated as far as resource and action determine it.
+struct PartialPlan<'a> {
+    steps: Vec<(FirstMatches, Vec<&'a Objects>)>,
+}
+
 impl Rbac {
     /// Whether the caller may do this. An identity of another policy may do nothing.
     pub fn decide(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
@@ -69,7 +76,11 @@ impl Rbac {
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
             .map(|step| self.search(step, request));
-        let verdict = combine(self.semantics, founds);
+        self.narrow(combine(self.semantics, founds), who, request)
+    }
+
+    /// Denies what the policy that narrows this one does not allow.
+    fn narrow(&self, verdict: Verdict, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
@@ -81,7 +92,8 @@ impl Rbac {
         if passes { verdict } else { NO_RULE }
     }
 
-    /// [`Rbac::decide`] for many objects of one resource and action.
+    /// [`Rbac::decide`] for many objects of one resource and action, for which the rows are
+    /// narrowed down once.
     pub fn decide_each<'a>(
         &self,
         who: &RbacIdentity,
@@ -89,12 +101,52 @@ impl Rbac {
         action: &str,
         objects: impl Iterator<Item = &'a str>,
     ) -> Vec<Verdict> {
-        let request = |object| RbacRequest {
-            resource,
-            action,
-            object,
+        if !who.belongs_to(self) {
+            return objects.map(|_| NO_RULE).collect();
+        }
+        let mut plans: FxHashMap<*const PlanStep, PartialPlan<'_>> = FxHashMap::default();
+        let decide = |object: &str| {
+            let request = RbacRequest {
+                resource,
+                action,
+                object,
+            };
+            let steps = self.plan(who, request);
+            let plan = plans
+                .entry(steps.as_ptr())
+                .or_insert_with(|| self.prepare(steps, request));
+            let founds = plan.steps.iter();
+            let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
+            self.narrow(combine(self.semantics, founds), who, request)
         };
-        objects.map(|object| self.decide(who, request(object))).collect()
+        objects.map(decide).collect()
+    }
+
+    fn prepare<'a>(&'a self, steps: &[PlanStep], request: RbacRequest<'_>) -> PartialPlan<'a> {
+        let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
+        let prepare = |step: &PlanStep| {
+            let (mut found, mut indexes) = (FirstMatches::default(), Vec::new());
+            for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
+                let mut at_action = None;
+                let row = table.visit(request.resource, &self.pool, &mut |actions| {
+                    let row = actions.visit(request.action, &self.pool, &mut |objects| indexes.push(objects));
+                    at_action = first(at_action, row);
+                });
+                found.broken(first(row, at_action));
+            }
+            (found, indexes)
+        };
+        PartialPlan {
+            steps: counting.map(prepare).collect(),
+        }
+    }
+
+    fn finish(&self, mut found: FirstMatches, indexes: &[&Objects], object: &str) -> FirstMatches {
+        for index in indexes {
+            let broken = index.visit(object, &self.pool, &mut |leaf| found.leaf(leaf));
+            found.broken(broken);
+        }
+        found
     }
 
     /// Rows that match the request for any of the caller's principals, in the order they were read.

@@ -21,7 +21,7 @@ const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 const MAX_CLIENT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// In content that ends with trailers, over HTTP/2.
     Grpc,
     /// gRPC-Web: the trailers are the last frame.
