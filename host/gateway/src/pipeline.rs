@@ -250,9 +250,10 @@ impl Gateway {
             }
             Route::Call(call) => call.serve(context, request).await,
             Route::Grpc(_)
-            | Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
-                Err(Rejection::NotFound)
-            }
+            | Route::Kubernetes(_)
+            | Route::AuthorizeProxyUser
+            | Route::AssertionKeys
+            | Route::Unknown => Err(Rejection::NotFound),
         }
     }
 

@@ -298,7 +298,12 @@ impl<'a> PlatformHandler<'a> {
     /// row that is for all agents.
     fn could_see(&self, permission: PlatformPermission, agent: Option<AgentId>, list: &ListRequest) -> bool {
         let name = list.query.owner.user().unwrap_or_default();
-        may_allow_prefix(&self.snapshot.policies, &self.caller, permission, &self.object(agent, name))
+        may_allow_prefix(
+            &self.snapshot.policies,
+            &self.caller,
+            permission,
+            &self.object(agent, name),
+        )
     }
 
     fn visible<'r>(
