@@ -16,8 +16,9 @@ fn finds_belong_to_targets() {
     let sources = tollgate_fuzz::sources();
     for folder in std::fs::read_dir(root.join("tests/data/fuzz")).unwrap() {
         let name = folder.unwrap().file_name().into_string().unwrap();
-        let line = format!("name: \"{name}\",");
-        let targets = sources.iter().filter(|source| source.contains(&line)).count();
+        let forms = [format!("name: \"{name}\","), format!("target(\"{name}\",")];
+        let is_named = |source: &&String| forms.iter().any(|form| source.contains(form));
+        let targets = sources.iter().filter(is_named).count();
         assert_eq!(targets, 1, "targets named `{name}`");
     }
 }
