@@ -7,9 +7,7 @@
 
 #![expect(
     clippy::expect_used,
-    clippy::unwrap_used,
     clippy::panic,
-    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a bench that cannot run should say so and end; its second result is no time"
 )]

@@ -13,7 +13,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "a case that cannot be run fails loudly"
 )]

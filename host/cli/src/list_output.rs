@@ -51,7 +51,7 @@ pub(super) struct Table {
 pub(super) fn fetch_all(
     server: &Server,
     path: &str,
-    query: [(&str, Option<String>); 2],
+    query: &[(&str, Option<String>); 2],
     hint: Hint,
 ) -> Result<Value, Failure> {
     let mut all = Vec::new();

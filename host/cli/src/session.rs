@@ -52,7 +52,7 @@ impl Command {
                 output,
             } => {
                 let query = [("user", owner.parameter()), ("agent", agent.clone())];
-                let mut answer = fetch_all(server, "sessions", query, hint)?;
+                let mut answer = fetch_all(server, "sessions", &query, hint)?;
                 if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
                     // Latest first, across pages too.
                     items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));

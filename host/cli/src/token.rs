@@ -107,7 +107,7 @@ impl Command {
                 output,
             } => {
                 let query = [("user", owner.parameter()), ("agent", agent.clone())];
-                print_items(&fetch_all(server, "tokens", query, hint)?, *output, &TABLE, out)
+                print_items(&fetch_all(server, "tokens", &query, hint)?, *output, &TABLE, out)
             }
             Self::Revoke { ids, server } => ids.iter().try_for_each(|id| {
                 revoke(server, *id)?;

@@ -53,13 +53,13 @@ pub(crate) enum Error {
     DeletionsMismatch { observed: u64, named: u64 },
     /// A write failed. All earlier writes are undone, except those that are named.
     #[error("{} was not written: {}; {}", .0.key, .0.error, describe_rollback(.0))]
-    BatchError(Box<BatchError>),
+    Batch(Box<BatchError>),
 }
 
 impl Error {
     pub(crate) fn write(&self) -> Option<&write::Error> {
         match self {
-            Self::BatchError(failed) => Some(&failed.error),
+            Self::Batch(failed) => Some(&failed.error),
             Self::Problems(_) | Self::TooManyDeletions { .. } | Self::DeletionsMismatch { .. } => None,
         }
     }
@@ -103,7 +103,7 @@ fn describe_rollback(failed: &BatchError) -> String {
 /// Carries out an approved plan, wholly or not at all.
 ///
 /// # Errors
-/// [`Error::BatchError`] says what was written, undone, and could not be undone. The others come
+/// [`Error::Batch`] says what was written, undone, and could not be undone. The others come
 /// before anything is written.
 ///
 /// A batch that has begun continues if the future is dropped.
@@ -122,7 +122,7 @@ async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<App
         Writer::Folder(_) => in_folder(writer, plan, &options.clock).await,
         Writer::Cluster(_) => in_cluster(writer, plan).await,
     }
-    .map_err(Error::BatchError)?;
+    .map_err(Error::Batch)?;
     outcome.done = done;
     Ok(outcome)
 }

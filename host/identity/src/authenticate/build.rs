@@ -65,7 +65,7 @@ impl Authenticator {
                     .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
             );
         }
-        let authenticator = Authenticator {
+        let authenticator = Self {
             argocd_tokens,
             issuers,
             trusted_origins: config.trusted_origins.clone(),

@@ -225,5 +225,5 @@ fn header(item: Setting<'_>, name: &Substituted, value: &Substituted) -> Option<
 
 fn is_reserved(name: &str) -> bool {
     let is_prefix = |reserved: &&str| reserved.ends_with('-') && name.starts_with(*reserved);
-    RESERVED.contains(&name) || RESERVED.iter().any(|reserved| is_prefix(reserved))
+    RESERVED.contains(&name) || RESERVED.iter().any(is_prefix)
 }

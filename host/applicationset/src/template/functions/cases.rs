@@ -23,8 +23,8 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         "slugify" => return slugify(heap, args),
         "snakecase" => return words(heap, args, '_'),
         "swapcase" => swap,
-        "title" => |text| first_letters(text, (separates, upper)),
-        "untitle" => |text| first_letters(text, (char::is_whitespace, lower)),
+        "title" => |text| first_letters(text, separates, upper),
+        "untitle" => |text| first_letters(text, char::is_whitespace, lower),
         _ => return Err(args.unknown()),
     };
     let text = args.ascii(heap, 0)?;
@@ -32,7 +32,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
 }
 
 /// Changes the first letter and each one after a separator.
-fn first_letters(text: &str, (separates, change): (fn(char) -> bool, fn(char) -> char)) -> String {
+fn first_letters(text: &str, separates: fn(char) -> bool, change: fn(char) -> char) -> String {
     let mut apart = true;
     let letters = text.chars().map(|letter| {
         let first = std::mem::replace(&mut apart, separates(letter));

@@ -54,12 +54,12 @@ impl Writer<'_, '_> {
             Value::Version(version) => self.text.push_str(&format!("\"{version}\"")),
             Value::List(list) => {
                 let cells = list.items.iter().map(|item| (None, item.clone()));
-                return self.cells(cells.collect(), ['[', ']'], depth);
+                return self.cells(&cells.collect::<Vec<_>>(), ['[', ']'], depth);
             }
             Value::Map(map) => {
                 self.heap.fits(map.len(), 64)?;
                 let cells = map.entries().into_iter().map(|(key, item)| (Some(key), item));
-                return self.cells(cells.collect(), ['{', '}'], depth);
+                return self.cells(&cells.collect::<Vec<_>>(), ['{', '}'], depth);
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Writer<'_, '_> {
 
     fn cells(
         &mut self,
-        cells: Vec<(Option<Rc<str>>, Value)>,
+        cells: &[(Option<Rc<str>>, Value)],
         [open, close]: [char; 2],
         depth: usize,
     ) -> Result<(), ExecError> {

@@ -96,7 +96,7 @@ impl Error {
                 apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. } => {
                     (StatusCode::CONFLICT, "too_many_deletions")
                 }
-                apply::Error::BatchError(failed) => state_answer(&failed.error),
+                apply::Error::Batch(failed) => state_answer(&failed.error),
             },
             Self::State(error) => state_answer(error),
         }
@@ -118,7 +118,7 @@ impl Error {
     pub(crate) fn text(&self) -> Cow<'static, str> {
         match self {
             Self::State(error) => update::state_text(error),
-            Self::Apply(apply::Error::BatchError(failed)) => rollback_text(failed).into(),
+            Self::Apply(apply::Error::Batch(failed)) => rollback_text(failed).into(),
             _ => self.to_string().into(),
         }
     }
