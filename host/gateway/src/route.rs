@@ -1,4 +1,4 @@
-//! Finds the [`Route`] of a request from its authority and the raw pieces of its path. Anything
+//! Finds the route of a request from its authority and the raw pieces of its path. Anything
 //! ambiguous gets 400.
 //!
 //! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was

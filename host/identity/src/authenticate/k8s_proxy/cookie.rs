@@ -1,5 +1,5 @@
 //! Reads the cookie of GitLab's pages, with its agent and CSRF token, as
-//! [`PresentedCredential::Cookie`].
+//! [`AccessKey::SessionCookie`].
 //!
 //! Security: two cookies of the same name are refused, because a site in a parent domain may
 //! have planted one of them.
