@@ -182,7 +182,7 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
     let principal = runtime
         .block_on(snapshot.authenticator.authenticate(&head, Safety::ByMethod))
         .expect("alice");
-    snapshot.policies.callers.of(&principal, &snapshot.policies.rbac)
+    snapshot.policies.caller(&principal)
 }
 
 /// One request, step by step.

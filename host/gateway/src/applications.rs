@@ -121,10 +121,7 @@ impl ApplicationsFrontState {
         if !is_same_connection || !snapshot.authenticator.is_still_valid(&permitted.principal.0) {
             return false;
         }
-        let caller = snapshot
-            .policies
-            .callers
-            .of(&permitted.principal.0, &snapshot.policies.rbac);
+        let caller = snapshot.policies.caller(&permitted.principal.0);
         let object = (permitted.kind.as_ref(), permitted.body_name.as_ref());
         let check_object = |access: &ApplicationAccess| {
             let project_lists = self.check_lists(snapshot, access, object);
@@ -147,7 +144,7 @@ impl ApplicationsFrontState {
         content: (BodyFormat, Body),
         (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
     ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
-        let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+        let caller = snapshot.policies.caller(principal);
         let access = access_application(&snapshot.policies, &caller, (&name, &attributes), record);
         record.finish_stage(Stage::Authorize);
         let access = access?;

@@ -118,7 +118,7 @@ impl RequestContext<'_> {
             .write_target()
             .map_err(|error| Error::State(error.into()))?;
         let mut handler = ApplicationSetHandler {
-            caller: snapshot.policies.callers.of(principal, &snapshot.policies.rbac),
+            caller: snapshot.policies.caller(principal),
             writer: Writer::for_target(write_target.clone(), &snapshot.policies.config.control_plane_namespace),
             checks: Vec::new(),
             reader: None,

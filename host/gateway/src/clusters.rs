@@ -62,7 +62,7 @@ impl ClusterReauthorization {
         if !now.authenticator.is_still_valid(principal) {
             return false;
         }
-        let caller = now.policies.callers.of(principal, &now.policies.rbac);
+        let caller = now.policies.caller(principal);
         let permit = reauthorize_cluster((&now.policies, &now.clusters), &caller, (&self.name, self.operation));
         permit.is_ok_and(|permit| {
             let access = permit.access();
@@ -101,11 +101,7 @@ impl Front for ClusterRoute<'_> {
 impl RequestContext<'_> {
     fn list_clusters(&self) -> Result<Response<Body>, Rejection> {
         let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
-        let caller = self
-            .snapshot
-            .policies
-            .callers
-            .of(self.principal, &self.snapshot.policies.rbac);
+        let caller = self.snapshot.policies.caller(self.principal);
         let seen = visible(&self.snapshot.policies, &self.snapshot.clusters, &caller);
         let items: Vec<ClusterView> = seen.into_iter().map(|access| ClusterView::of(access)).collect();
         Ok(json(serde_json::json!({ "items": items }).to_string()))
@@ -190,7 +186,7 @@ fn permit(
     principal: &Arc<Principal>,
     record: &mut OpenRecord,
 ) -> Result<ClusterPermit, Rejection> {
-    let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+    let caller = snapshot.policies.caller(principal);
     let permit = authorize_cluster((&snapshot.policies, &snapshot.clusters), &caller, request, record);
     record.finish_stage(Stage::Authorize);
     Ok(permit?)

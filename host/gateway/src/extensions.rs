@@ -50,7 +50,7 @@ impl Front for ExtensionPath<'_> {
         } = context;
         let call = Call::read(self, &head, &snapshot.extensions)?;
         record.note(|record| note_call(record, &call));
-        let caller = snapshot.policies.callers.of(principal, &snapshot.policies.rbac);
+        let caller = snapshot.policies.caller(principal);
         let permit = permit::authorize(&snapshot.policies, &caller, call, record);
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);

@@ -113,7 +113,7 @@ impl<'a> PlatformHandler<'a> {
             front_state,
             transport: TransportSecurity::of(snapshot.policies.config.tls.is_some(), settings),
             now: front_state.clock.now(),
-            caller: snapshot.policies.callers.of(principal, &snapshot.policies.rbac),
+            caller: snapshot.policies.caller(principal),
             user: find_user(principal, snapshot, (settings, &front.agents))?,
         })
     }

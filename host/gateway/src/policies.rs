@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::caller::CallerCache;
+use crate::caller::{Caller, CallerCache};
 use crate::extensions::CallTarget;
 use crate::extensions::ExtensionEvaluationCache;
 use crate::extensions::call::ExtensionAttributes;
 use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
 use tollgate_identity::access::Agents;
+use tollgate_identity::authenticate::Principal;
 use tollgate_identity::authenticate::k8s_proxy::IdTokenVerifier;
 use tollgate_policy::applications::ApplicationIndex;
 use tollgate_policy::rbac::Rbac;
@@ -44,7 +45,7 @@ pub struct Policies {
     /// Bundle of the ApplicationSet front, if it is open.
     pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
     /// Cached callers with their roles.
-    pub callers: CallerCache,
+    callers: CallerCache,
     /// Cached Applications and projects that calls of extensions name.
     pub call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     /// Cached evaluations of callers and the calls they make.
@@ -112,6 +113,11 @@ impl Policies {
             extension_evaluations: ExtensionEvaluationCache::default(),
             application_evaluations: ApplicationEvaluationCache::default(),
         }
+    }
+
+    /// The caller that `principal` is: roles and identity headers, computed once for a principal.
+    pub fn caller(&self, principal: &Arc<Principal>) -> Arc<Caller> {
+        self.callers.of(principal, &self.rbac)
     }
 
     /// The bundles and fronts, to make the next policies of.

@@ -51,11 +51,7 @@ impl Front for ProjectRoute<'_> {
 
 impl RequestContext<'_> {
     async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
-        let caller = self
-            .snapshot
-            .policies
-            .callers
-            .of(self.principal, &self.snapshot.policies.rbac);
+        let caller = self.snapshot.policies.caller(self.principal);
         let names = self.snapshot.policies.resources.projects.keys();
         let shown = visible(&self.snapshot.policies, &caller, names.clone().map(String::as_str));
         self.record.finish_stage(Stage::Authorize);
@@ -118,11 +114,7 @@ impl RequestContext<'_> {
     }
 
     fn require_project(&mut self, permissions: &[ProjectPermission], name: &str) -> Result<(), Error> {
-        let caller = self
-            .snapshot
-            .policies
-            .callers
-            .of(self.principal, &self.snapshot.policies.rbac);
+        let caller = self.snapshot.policies.caller(self.principal);
         let checks = permissions
             .iter()
             .map(|permission| check(&self.snapshot.policies, &caller, *permission, name));

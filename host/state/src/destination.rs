@@ -2,6 +2,8 @@
 //!
 //! Security: a name that means two clusters is an error; neither is picked.
 
+use std::borrow::Borrow;
+
 use super::{Cluster, ConfigMap, Destination, Project};
 use tollgate_core::glob::Pattern;
 
@@ -141,8 +143,7 @@ pub fn permitted_with(
     namespace: &str,
     project_clusters: impl FnOnce() -> Result<Vec<Cluster>, String>,
 ) -> Result<bool, Error> {
-    let rules: Vec<Rule> = project.destinations.iter().map(Rule::of).collect();
-    if !rules_permit(&rules, cluster, namespace) {
+    if !rules_permit(project.destinations.iter().map(Rule::of), cluster, namespace) {
         return Ok(false);
     }
     if !project.permit_only_project_scoped_clusters {
@@ -177,7 +178,7 @@ impl CompiledDestinations {
             let mut owned = clusters.iter().filter(|candidate| candidate.project == *project);
             owned.any(|own| is_same(own, cluster))
         };
-        rules_permit(&self.rules, cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+        rules_permit(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
     }
 }
 
@@ -187,9 +188,10 @@ fn is_same(one: &Cluster, other: &Cluster) -> bool {
     same(&one.name, &other.name) || same(&one.server, &other.server)
 }
 
-fn rules_permit(rules: &[Rule], cluster: &Cluster, namespace: &str) -> bool {
+fn rules_permit(rules: impl Iterator<Item: Borrow<Rule>>, cluster: &Cluster, namespace: &str) -> bool {
     let mut listed = false;
     for rule in rules {
+        let rule = rule.borrow();
         let name = rule.name.matches_known(&cluster.name);
         let server = rule.server.matches_known(&cluster.server);
         let namespaces = rule.namespace.matches_value(namespace);

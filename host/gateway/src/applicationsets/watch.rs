@@ -144,7 +144,7 @@ impl Watcher {
     /// Evaluates which sets the watch shows: those that match it and that the caller may see, as
     /// in a list. Only sets whose result could have changed are evaluated.
     fn evaluate_sets(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
-        let caller = snapshot.policies.callers.of(&self.principal, &snapshot.policies.rbac);
+        let caller = snapshot.policies.caller(&self.principal);
         let authorizer = permit::SetAuthorizer::new(&snapshot.policies, &caller)?;
         let before = self.visibility_inputs.replace(VisibilityInputs {
             rbac: Arc::clone(&snapshot.policies.rbac),

@@ -23,7 +23,7 @@ impl ExtensionReauthorization {
         if !now.authenticator.is_still_valid(principal) || !now.plugins.missing_required().is_empty() {
             return false;
         }
-        let caller = now.policies.callers.of(principal, &now.policies.rbac);
+        let caller = now.policies.caller(principal);
         let again = reauthorize((&now.policies, &now.extensions), &caller, before);
         again.is_ok_and(|again| {
             let is_same_scope = again.extension().spec().scope == before.extension().spec().scope;

@@ -104,6 +104,7 @@ impl Rbac {
         if !who.belongs_to(self) {
             return objects.map(|_| NO_RULE).collect();
         }
+        // Plans are borrowed from `who`, so their addresses tell them apart.
         let mut plans: FxHashMap<*const PlanStep, PartialPlan<'_>> = FxHashMap::default();
         let decide = |object: &str| {
             let request = RbacRequest {
