@@ -15,9 +15,10 @@ use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 use tollgate_plugin::credential::cache::{self, Lease};
 use tollgate_plugin::credential::source::{
-    CredentialSource, CredentialSourceFactory, SourceResolution, unusable_source,
+    CredentialSource, CredentialSourceFactory, MintedCredential, SourceResolution, unusable_source,
 };
 use tollgate_plugin::credential::{MintError, MintErrorClass};
+use tollgate_plugin::{ProviderMint, block_on_new_thread};
 use tollgate_proxy::forward::ClusterBackend;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
 
@@ -179,12 +180,8 @@ impl Clusters {
 
     /// The keys of the credentials in use, for [`cache::CredentialCache::retain`].
     pub fn keys(&self) -> HashSet<CredentialKey> {
-        let sources = self.iter().map(|access| &access.credential_source);
-        sources
-            .filter_map(|credential_source| match credential_source {
-                CredentialSource::Minted(minted) => Some(minted.slot.key()),
-                CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
-            })
+        self.iter()
+            .filter_map(|access| Some(access.minted()?.slot.key()))
             .collect()
     }
 
@@ -194,12 +191,10 @@ impl Clusters {
         let mut findings = Vec::new();
         for access in self.iter() {
             let label = &access.label;
-            let warnings: Vec<String> = match (&access.credential_source, &access.config.auth) {
-                (CredentialSource::Static(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
+            let warnings = match (&access.credential_source, &access.config.auth) {
+                (CredentialSource::Static(_), _) | (_, ClusterAuth::Unusable { .. }) => continue,
                 // Most gateways outside a pod never need the control plane's own cluster.
-                (CredentialSource::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => {
-                    Vec::new()
-                }
+                (CredentialSource::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => continue,
                 (CredentialSource::Unusable(error), _) => {
                     vec![format!("the cluster `{label}` cannot be used: {error}")]
                 }
@@ -215,7 +210,7 @@ impl Clusters {
     }
 }
 
-type Unchecked = (ClusterAccess, CredentialKey, tollgate_plugin::ProviderMint);
+type Unchecked = (ClusterAccess, CredentialKey, ProviderMint);
 
 /// Runs the plugins' `check` of new configurations, on one new thread.
 fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintError>)> {
@@ -223,7 +218,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
         return Vec::new();
     }
     let mints = unchecked.iter().map(|(_, _, mint)| mint.clone()).collect::<Vec<_>>();
-    let checking = tollgate_plugin::block_on_new_thread(|| async move {
+    let checking = block_on_new_thread(|| async move {
         let mut verdicts = Vec::with_capacity(mints.len());
         for mint in mints {
             verdicts.push(mint.check().await);
@@ -320,23 +315,18 @@ impl ClusterAccess {
 
     /// The credential's source, if its inputs and the cluster's name in metrics are the same. A
     /// plugin whose files changed counts as another one, because its manifest may allow less.
-    fn reusable_source(
-        &self,
-        key: CredentialKey,
-        label: &Arc<str>,
-        mint: &tollgate_plugin::ProviderMint,
-    ) -> Option<CredentialSource> {
-        let same_plugin = |minted: &tollgate_plugin::credential::source::MintedCredential| {
-            let before = minted.mint.as_ref();
-            before.is_some_and(|before| Arc::ptr_eq(before.provider(), mint.provider()))
-        };
+    fn reusable_source(&self, key: CredentialKey, label: &Arc<str>, mint: &ProviderMint) -> Option<CredentialSource> {
+        let minted = self.minted()?;
+        let before = minted.mint.as_ref()?;
+        let is_same_plugin = Arc::ptr_eq(before.provider(), mint.provider());
+        let is_same = minted.slot.key() == key && self.label == *label && is_same_plugin;
+        is_same.then(|| CredentialSource::Minted(minted.clone()))
+    }
+
+    fn minted(&self) -> Option<&MintedCredential> {
         match &self.credential_source {
-            CredentialSource::Minted(minted)
-                if minted.slot.key() == key && self.label == *label && same_plugin(minted) =>
-            {
-                Some(CredentialSource::Minted(minted.clone()))
-            }
-            CredentialSource::Minted(_) | CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
+            CredentialSource::Minted(minted) => Some(minted),
+            CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
     }
 
@@ -377,10 +367,7 @@ impl ClusterAccess {
 
     /// The state of its credential. `None` if it is not minted.
     pub fn health(&self) -> Option<Health> {
-        match &self.credential_source {
-            CredentialSource::Minted(minted) => Some(minted.slot.health()),
-            CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
-        }
+        Some(self.minted()?.slot.health())
     }
 
     /// Returns a credential that may be used now, waiting at most [`MAX_CREDENTIAL_WAIT`].
@@ -392,7 +379,7 @@ impl ClusterAccess {
     pub async fn lease(&self) -> Result<Lease, Error> {
         match &self.credential_source {
             CredentialSource::Static(lease) => Ok(lease.clone()),
-            CredentialSource::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
+            CredentialSource::Minted(minted) => Ok(minted.slot.get(after(MAX_CREDENTIAL_WAIT)).await?),
             CredentialSource::Unusable(error) => Err(Error::Unusable(error.clone())),
         }
     }
@@ -400,21 +387,15 @@ impl ClusterAccess {
     /// Returns the credential for one more attempt after a 401. `None` if another attempt makes no
     /// sense. Waits at most [`MAX_CREDENTIAL_WAIT`] for a mint.
     pub async fn lease_after_unauthorized(&self, generation: u64) -> Option<Lease> {
-        match &self.credential_source {
-            CredentialSource::Minted(minted) => minted
-                .slot
-                .lease_after_unauthorized(generation, deadline())
-                .await
-                .ok()
-                .flatten(),
-            CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
-        }
+        let slot = &self.minted()?.slot;
+        let lease = slot.lease_after_unauthorized(generation, after(MAX_CREDENTIAL_WAIT));
+        lease.await.ok().flatten()
     }
 
     /// Reports a 401 for a request that cannot be sent again, so that the next request gets another
     /// credential. Does not wait.
     pub async fn report_unauthorized(&self, generation: u64) {
-        if let CredentialSource::Minted(minted) = &self.credential_source {
+        if let Some(minted) = self.minted() {
             // The next request gets the result, or its error.
             drop(minted.slot.lease_after_unauthorized(generation, Instant::now()).await);
         }
@@ -426,9 +407,10 @@ impl ClusterAccess {
     }
 }
 
-fn deadline() -> Instant {
+/// The time after `wait` from now.
+pub(crate) fn after(wait: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(MAX_CREDENTIAL_WAIT).unwrap_or(now)
+    now.checked_add(wait).unwrap_or(now)
 }
 
 /// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
@@ -463,11 +445,10 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
         | ClusterAuth::Provider { .. }
         | ClusterAuth::Unusable { .. } => None,
     };
-    let key = certificate.map(|(_, key)| secrecy::ExposeSecret::expose_secret(key).as_bytes());
-    let secrets: Vec<_> = key
-        .map(|bytes| SecretVersion::Bytes { name: "key", bytes })
-        .into_iter()
-        .collect();
+    let key = certificate.map(|(_, key)| SecretVersion::Bytes {
+        name: "key",
+        bytes: secrecy::ExposeSecret::expose_secret(key).as_bytes(),
+    });
     CredentialKey::from_inputs(&KeyInputs {
         abi: "connection",
         plugin: auth.as_str(),
@@ -477,7 +458,7 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
             "ca": ca_pem,
             "chain": certificate.map(|(chain, _)| chain),
         }),
-        secrets: &secrets,
+        secrets: key.as_slice(),
         tenancy: Tenancy::Cluster(server),
         policy: "",
     })

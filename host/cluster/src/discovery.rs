@@ -31,8 +31,6 @@ pub use answer::EndpointError;
 
 use cluster_discovery::{ClusterDiscovery, GroupVersionResource};
 
-/// Most kinds in the cache, those of all clusters together: some 100 MB.
-const MAX_KINDS: u64 = 500_000;
 /// Each cluster counts as this many additional kinds, so at most 10,000 clusters are cached.
 const CLUSTER_WEIGHT: u32 = 50;
 /// Time after which a cluster without lookups is removed from the cache.
@@ -45,7 +43,7 @@ struct Limits {
     bytes: usize,
     /// Most resources of one response.
     kinds: usize,
-    /// Most kinds in the cache, of all clusters.
+    /// Most kinds in the cache, those of all clusters together: 500,000 take some 100 MB.
     max_kinds: u64,
     /// Longest wait for a response; a credential may take 15 s of it.
     timeout: Duration,
@@ -54,7 +52,7 @@ struct Limits {
 const LIMITS: Limits = Limits {
     bytes: 16 * 1024 * 1024,
     kinds: 20_000,
-    max_kinds: MAX_KINDS,
+    max_kinds: 500_000,
     timeout: Duration::from_secs(20),
 };
 

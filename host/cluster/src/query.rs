@@ -12,11 +12,11 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use uuid::Uuid;
 
-use crate::access;
-use crate::access::ClusterAccess;
+use crate::access::{self, ClusterAccess};
+use tollgate_core::diagnostic::with_causes;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_proxy::forward::{self, Body};
+use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers;
 use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
@@ -122,10 +122,8 @@ impl<'a> ClusterClient<'a> {
                 &peer,
             )
             .map_err(|_| Error::Settings)?;
-        let response = backend
-            .forward(outbound, body)
-            .await
-            .map_err(|error| unreachable(&error))?;
+        let unreachable = |error| Error::Unreachable(with_causes(&error));
+        let response = backend.forward(outbound, body).await.map_err(unreachable)?;
         let (head, body) = response.into_parts();
         if !matches!(head.status, StatusCode::OK | StatusCode::CREATED) {
             return Err(Error::Status(head.status));
@@ -156,8 +154,4 @@ impl ClusterQuery<'_> {
         let (head, ()) = head.body(()).map_err(|_| Error::Settings)?.into_parts();
         Ok((head, body))
     }
-}
-
-fn unreachable(error: &forward::Error) -> Error {
-    Error::Unreachable(tollgate_core::diagnostic::with_causes(error))
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::access::{ClusterAccess, ClusterLookup, Clusters};
+use crate::access::{ClusterAccess, ClusterLookup, Clusters, after};
 use tollgate_config::Config;
 use tollgate_core::agent::AgentId;
 use tollgate_identity::access::{Agents, ConfigurationStatus};
@@ -39,9 +39,9 @@ use extras::ExtraGrants;
 use grants::{ImpersonationGrant, ImpersonationGrants, NameSources};
 use review::{CheckError, ImpersonationVerdict, review};
 
-/// Interval between checks for changes of agents or clusters.
+/// Interval between checks for changes of agents, Applications or clusters.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay until clusters that lack a grant, or did not answer, are asked again.
+/// Delay until clusters that lack a right, or did not answer, are asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
@@ -50,17 +50,17 @@ const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// What was found about an agent, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentReport {
-    pub(crate) id: AgentId,
-    pub(crate) name: String,
+    id: AgentId,
+    name: String,
     /// Name or server of its cluster, as in the agent's object.
-    pub(crate) cluster: String,
-    pub(crate) configuration: ConfigurationStatus,
-    pub(crate) impersonation: ImpersonationStatus,
+    cluster: String,
+    configuration: ConfigurationStatus,
+    impersonation: ImpersonationStatus,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub(crate) enum ImpersonationStatus {
+enum ImpersonationStatus {
     NotNeeded,
     Granted {
         /// `classic` or `constrained`.
@@ -160,11 +160,6 @@ async fn run(current: Arc<dyn Configuration>, metrics: Arc<Metrics>, reports: Ar
     }
 }
 
-fn after(wait: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(wait).unwrap_or(now)
-}
-
 /// Which clusters to ask about agents, and which grants each needs.
 #[derive(Debug, Default, PartialEq)]
 pub struct AgentPlan {
@@ -242,13 +237,18 @@ impl AgentPlan {
     }
 
     async fn ask(&self) -> BTreeMap<Arc<str>, ImpersonationVerdict> {
-        let reviews = self
-            .clusters
-            .iter()
-            .map(|(label, cluster)| ask(Arc::clone(label), cluster.access.clone(), cluster.grants.clone()));
+        let reviews = self.clusters.iter().map(|(label, cluster)| {
+            let (label, access, grants) = (Arc::clone(label), cluster.access.clone(), cluster.grants.clone());
+            async move {
+                let verdict = match access {
+                    Some(access) => review(&access, &grants).await,
+                    None => ImpersonationVerdict::Unknown(CheckError::NoCluster),
+                };
+                (label, verdict)
+            }
+        });
         // Collected first, so that the stream does not borrow the plan.
-        let reviews: Vec<_> = reviews.collect();
-        futures_util::stream::iter(reviews)
+        futures_util::stream::iter(reviews.collect::<Vec<_>>())
             .buffer_unordered(MAX_CONCURRENT_CLUSTERS)
             .collect()
             .await
@@ -284,18 +284,6 @@ impl AgentPlan {
         };
         self.agents.iter().map(report).collect()
     }
-}
-
-async fn ask(
-    label: Arc<str>,
-    access: Option<Arc<ClusterAccess>>,
-    grants: ImpersonationGrants,
-) -> (Arc<str>, ImpersonationVerdict) {
-    let verdict = match access {
-        Some(access) => review(&access, &grants).await,
-        None => ImpersonationVerdict::Unknown(CheckError::NoCluster),
-    };
-    (label, verdict)
 }
 
 impl ImpersonationVerdict {

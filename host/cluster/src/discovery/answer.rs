@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList, APIVersions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIGroupList, APIResourceList, APIVersions};
 use kube::core::discovery::v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscoveryList, APIResourceDiscovery};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustc_hash::FxBuildHasher;
@@ -144,11 +144,6 @@ impl Versions {
             }
         }
     }
-
-    fn add(&mut self, group: &str, version: &str) {
-        let versions = self.0.entry(group.to_owned()).or_default();
-        versions.insert(version.to_owned());
-    }
 }
 
 /// Fetches an endpoint within `limits`. Cancel safe.
@@ -174,10 +169,8 @@ pub(super) async fn fetch(
         let reading = tokio::task::spawn_blocking(move || read(&endpoint, &content, limits));
         reading.await.map_err(|_| EndpointError::Answer)?
     };
-    match timeout(limits.timeout, fetching).await {
-        Ok(answer) => answer,
-        Err(_) => Err(EndpointError::Time(limits.timeout)),
-    }
+    let answered = timeout(limits.timeout, fetching).await;
+    answered.unwrap_or(Err(EndpointError::Time(limits.timeout)))
 }
 
 #[derive(Deserialize)]
@@ -202,11 +195,9 @@ pub(super) fn read(
         }
         (_, _) => return Err(EndpointError::Answer),
     };
-    if count > limits.kinds {
-        return Err(EndpointError::TooMany {
-            observed: count,
-            allowed: limits.kinds,
-        });
+    let (observed, allowed) = (count, limits.kinds);
+    if observed > allowed {
+        return Err(EndpointError::TooMany { observed, allowed });
     }
     Ok(answer)
 }
@@ -248,21 +239,24 @@ fn parse_resource(resource: APIResourceDiscovery) -> Option<(String, String, Res
 }
 
 fn core_versions(versions: &APIVersions) -> (DiscoveryContent, usize) {
-    let mut found = Versions::default();
-    for version in &versions.versions {
-        found.add("", version);
-    }
-    (DiscoveryContent::Versions(found), versions.versions.len())
+    listed(versions.versions.iter().map(|version| ("", version.as_str())))
 }
 
-fn group_versions(list: &APIGroupList) -> (DiscoveryContent, usize) {
+fn group_versions<'a>(list: &'a APIGroupList) -> (DiscoveryContent, usize) {
+    let named = |group: &'a APIGroup| {
+        let versions = group.versions.iter();
+        versions.map(|version| (group.name.as_str(), version.version.as_str()))
+    };
+    listed(list.groups.iter().flat_map(named))
+}
+
+/// The versions of groups, and how many the document lists.
+fn listed<'a>(versions: impl Iterator<Item = (&'a str, &'a str)>) -> (DiscoveryContent, usize) {
     let mut found = Versions::default();
     let mut count = 0_usize;
-    for group in &list.groups {
-        for version in &group.versions {
-            count = count.saturating_add(1);
-            found.add(&group.name, &version.version);
-        }
+    for (group, version) in versions {
+        count = count.saturating_add(1);
+        found.0.entry(group.to_owned()).or_default().insert(version.to_owned());
     }
     (DiscoveryContent::Versions(found), count)
 }

@@ -4,7 +4,6 @@
 //! cluster does not list.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -136,10 +135,7 @@ impl ClusterDiscovery {
             }
             Some(DiscoveryContent::Versions(_)) => (top, None),
         };
-        let state = match endpoints.entry(endpoint.clone()) {
-            Entry::Occupied(occupied) => occupied.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(EndpointState::default()),
-        };
+        let state = endpoints.entry(endpoint.clone()).or_default();
         state.step(endpoint, kind, now)
     }
 
@@ -170,8 +166,7 @@ impl EndpointState {
     fn step(&mut self, endpoint: DiscoveryEndpoint, kind: Option<ResourceKind>, now: Duration) -> LookupStep {
         let age = now.saturating_sub(self.read_at);
         // A task that ended without storing a result is no longer in progress.
-        let ended = self.in_flight.take_if(|in_flight| in_flight.has_changed().is_err());
-        drop(ended);
+        drop(self.in_flight.take_if(|in_flight| in_flight.has_changed().is_err()));
         let may_fetch = self
             .tried_at
             .is_none_or(|tried| now.saturating_sub(tried) >= MIN_FETCH_INTERVAL);
@@ -183,10 +178,7 @@ impl EndpointState {
             Some(_) | None => match &self.in_flight {
                 Some(in_flight) => LookupStep::Wait(in_flight.clone()),
                 None if may_fetch => LookupStep::Fetch(self.start_fetch(endpoint)),
-                None => match &self.problem {
-                    Some(problem) => LookupStep::Failed(problem.clone()),
-                    None => LookupStep::Unknown,
-                },
+                None => self.problem.clone().map_or(LookupStep::Unknown, LookupStep::Failed),
             },
         }
     }

@@ -6,7 +6,7 @@
 //! Invariant: clusters are asked only while Applications act as accounts, and no request waits
 //! for an answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use super::extras::{ClusterExtraGrants, ExtraGrants, ForbiddenExtra, GrantedAcco
 use super::grants::ImpersonationKind;
 use super::review::CheckError;
 use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
-use super::{Configuration, after};
-use crate::access::ClusterAccess;
+use super::{Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL};
+use crate::access::after;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
 
@@ -38,15 +38,8 @@ use report::Counts;
 use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
 use warnings::ClusterWarnings;
 
-/// Interval between checks for changes of Applications, accounts or clusters.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay until accounts that were left out of a round are asked about.
 const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
-/// Delay until missing rights are checked again, and those that a cluster did not answer about.
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// Delay until everything is checked again, because roles change without notice.
-const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
-const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// Least time between two rechecks of one cluster.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -125,7 +118,16 @@ impl AccountChecker {
         let keys = self.plan.keys.clone();
         let answers = due.into_iter().map(|(server, cluster, accounts, before)| {
             let (server, access, keys) = (server.clone(), cluster.access.clone(), &keys);
-            async move { (server, ask(access, (&accounts, keys), before).await) }
+            async move {
+                let result = match access {
+                    Some(access) => {
+                        let cluster = ClusterReviewer(&access);
+                        survey(&cluster, (&accounts, keys), before, after(ROUND_TIMEOUT)).await
+                    }
+                    None => SurveyResult::without_answers(CheckError::NoCluster),
+                };
+                (server, result)
+            }
         });
         let mut answers =
             futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT_CLUSTERS);
@@ -179,8 +181,7 @@ impl AccountChecker {
             logged,
             ..
         } = self;
-        let of = |server: &str| surveys.get(server);
-        results.reports.store(Arc::new(AccountsReport::of(plan, of)));
+        results.reports.store(Arc::new(AccountsReport::of(plan, surveys)));
         let no_survey = SurveyResult::default();
         let counts = plan.clusters.iter().map(|(server, cluster)| {
             let result = surveys.get(server).unwrap_or(&no_survey);
@@ -215,17 +216,12 @@ impl AccountChecker {
         if last.is_some_and(|last| last.elapsed() < MIN_RECHECK_INTERVAL) {
             return false;
         }
-        let access = self
-            .plan
-            .clusters
-            .get(server)
-            .and_then(|cluster| cluster.access.clone());
-        let Some(access) = access else { return false };
-        let verdict = timeout(
-            MIN_RECHECK_INTERVAL,
-            still_granted(&ClusterReviewer(&access), &granted, account),
-        )
-        .await;
+        let cluster = self.plan.clusters.get(server);
+        let Some(access) = cluster.and_then(|cluster| cluster.access.as_ref()) else {
+            return false;
+        };
+        let reviewer = ClusterReviewer(access);
+        let verdict = timeout(MIN_RECHECK_INTERVAL, still_granted(&reviewer, &granted, account)).await;
         self.rechecked_at.insert(server.clone(), Instant::now());
         // If a cluster does not answer, the grants stay in force until its next round.
         let is_withdrawn = matches!(verdict, Ok(Ok(false)));
@@ -259,40 +255,18 @@ async fn still_granted(
 }
 
 fn granted(result: &SurveyResult) -> ClusterExtraGrants {
-    let is_granted = |(key, status): (&String, &survey::ExtraStatus)| match status {
-        survey::ExtraStatus::Granted => Some(key.clone()),
-        survey::ExtraStatus::Missing | survey::ExtraStatus::Unknown(_) => None,
-    };
+    let keys = result.extra.iter().filter(|(_, granted)| **granted == Ok(true));
     let classic = AccountImpersonation::Granted(ImpersonationKind::Classic);
     let accounts = match result.all {
         Some(ImpersonationKind::Classic) => GrantedAccounts::All,
         Some(ImpersonationKind::Constrained) | None => {
-            let these = result
-                .accounts
-                .iter()
-                .filter(|(_, account_result)| account_result.impersonation == classic);
-            GrantedAccounts::These(these.map(|(account, _)| account.clone()).collect::<BTreeSet<_>>())
+            let accounts = result.accounts.iter();
+            let these = accounts.filter(|(_, account_result)| account_result.impersonation == classic);
+            GrantedAccounts::These(these.map(|(account, _)| account.clone()).collect())
         }
     };
     ClusterExtraGrants {
-        keys: result.extra.iter().filter_map(is_granted).collect(),
+        keys: keys.map(|(key, _)| key.clone()).collect(),
         accounts,
     }
-}
-
-async fn ask(
-    access: Option<Arc<ClusterAccess>>,
-    accounts_and_keys: (&[ServiceAccountName], &[String]),
-    before: Option<SurveyResult>,
-) -> SurveyResult {
-    let Some(access) = access else {
-        return SurveyResult::without_answers(CheckError::NoCluster);
-    };
-    survey(
-        &ClusterReviewer(&access),
-        accounts_and_keys,
-        before,
-        after(ROUND_TIMEOUT),
-    )
-    .await
 }

@@ -8,7 +8,6 @@
 //! Source: kube-apiserver, `endpoints/filters/impersonation` (one check for each
 //! user, group, uid and value of `extra`) and KEP-5284.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -180,11 +179,8 @@ impl ImpersonationGrants {
 
 /// The command that prints the roles of these agents.
 pub(super) fn command<'a>(agents: impl Iterator<Item = &'a str>) -> String {
-    let mut command = Cow::Borrowed("tollgate rbac manifest");
-    for agent in agents {
-        command.to_mut().push_str(&format!(" --agent {agent}"));
-    }
-    command.into_owned()
+    let command = "tollgate rbac manifest".to_owned();
+    agents.fold(command, |command, agent| command + " --agent " + agent)
 }
 
 #[cfg(test)]

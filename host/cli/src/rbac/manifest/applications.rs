@@ -30,7 +30,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
     let cluster = name(&needs.cluster);
     let accounts: AccountsByNamespace = needs.accounts.keys().collect();
     warn_about_accounts(&accounts, &args.subject, stderr)?;
-    if accounts.is_empty() {
+    if accounts.namespaces.is_empty() {
         writeln!(
             out,
             "# Cluster {cluster}: Applications act as no service account there, so no role is needed."
@@ -76,13 +76,13 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
 
 /// Warns about accounts that the roles leave out, and about accounts that need a second look.
 fn warn_about_accounts(accounts: &AccountsByNamespace, subject: &Subject, stderr: &mut dyn Write) -> Result<(), Error> {
-    for ServiceAccountName { namespace, name } in accounts.impossible() {
+    for ServiceAccountName { namespace, name } in &accounts.impossible {
         writeln!(
             stderr,
             "tollgate: no cluster can have a service account `{namespace}:{name}`, so no role names it"
         )?;
     }
-    for (namespace, names) in accounts.namespaces() {
+    for (namespace, names) in &accounts.namespaces {
         for name in names {
             let why = match subject {
                 Subject::ServiceAccount {

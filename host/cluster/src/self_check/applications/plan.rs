@@ -9,9 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
-use super::super::is_same_connection;
+use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL, is_same_connection};
 use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
-use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use crate::access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::ApplicationIndex;
@@ -52,14 +51,11 @@ impl AccountPlan {
         };
         let to_ask = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
             let access = clusters.find_by_server(&server).cloned();
-            let name = if cluster.name.is_empty() {
-                &server
-            } else {
-                &cluster.name
+            let label = match &access {
+                Some(access) => Arc::clone(access.label()),
+                None if cluster.name.is_empty() => Arc::from(&*server),
+                None => Arc::from(&*cluster.name),
             };
-            let label = access
-                .as_ref()
-                .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
             let cluster_accounts = ClusterAccounts {
                 label,
                 access,
@@ -100,15 +96,9 @@ impl ClusterAccounts {
         if last.problem.is_some() && !is_due(last.at, RETRY_INTERVAL) {
             return None;
         }
-        let is_stale = |result: &AccountResult| {
-            is_due(
-                Some(result.at),
-                if result.is_good() {
-                    FULL_CHECK_INTERVAL
-                } else {
-                    RETRY_INTERVAL
-                },
-            )
+        let is_stale = |result: &AccountResult| match result.is_good() {
+            true => is_due(Some(result.at), FULL_CHECK_INTERVAL),
+            false => is_due(Some(result.at), RETRY_INTERVAL),
         };
         let result_of = |account: &ServiceAccountName| last.accounts.get(account);
         let mut stale: Vec<&ServiceAccountName> = self
@@ -124,11 +114,10 @@ impl ClusterAccounts {
     }
 
     pub(super) fn unasked(&self, result: &SurveyResult) -> usize {
-        let unknown = self
-            .accounts
-            .keys()
-            .filter(|account| !result.accounts.contains_key(account));
-        unknown.count()
+        let accounts = self.accounts.keys();
+        accounts
+            .filter(|account| !result.accounts.contains_key(account))
+            .count()
     }
 
     pub(super) fn command(&self) -> String {

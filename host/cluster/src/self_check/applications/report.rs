@@ -1,11 +1,15 @@
 //! Reports the accounts that Applications act as to operators: an [`AccountsReport`] for the admin
 //! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::super::accounts::ActingApplications;
+use super::super::grants::ImpersonationKind;
+use super::super::review::CheckError;
 use super::plan::{AccountPlan, ClusterAccounts};
-use super::survey::{AccountExistence, AccountImpersonation, AccountResult, ExtraStatus, SurveyResult};
+use super::survey::{AccountExistence, AccountImpersonation, AccountResult, SurveyResult};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
@@ -20,59 +24,59 @@ const NOT_ASKED: &str = "it was not asked about yet";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccountsReport {
     /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
-    pub(crate) mode: &'static str,
-    pub(crate) clusters: Vec<ClusterReport>,
+    mode: &'static str,
+    clusters: Vec<ClusterReport>,
 }
 
 impl Default for AccountsReport {
     fn default() -> Self {
         Self {
-            mode: mode_name(ImpersonationMode::Off),
+            mode: ImpersonationMode::Off.as_str(),
             clusters: Vec::new(),
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ClusterReport {
+struct ClusterReport {
     /// Its name, or its server if the name is not unique.
-    pub(crate) cluster: String,
-    pub(crate) server: String,
+    cluster: String,
+    server: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
+    problem: Option<String>,
     /// The mode in which the gateway may impersonate every account of the cluster, including those
     /// no Application needs. Whoever has its credential controls the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) acts_as_all: Option<&'static str>,
-    pub(crate) impersonation: Counts,
-    pub(crate) existence: Counts,
+    acts_as_all: Option<&'static str>,
+    impersonation: Counts,
+    existence: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) command: Option<String>,
+    command: Option<String>,
     /// The accounts, those with missing or unknown results first, then by name.
-    pub(crate) accounts: Vec<AccountReport>,
-    pub(crate) accounts_left_out: usize,
-    pub(crate) extra: Vec<ExtraReport>,
+    accounts: Vec<AccountReport>,
+    accounts_left_out: usize,
+    extra: Vec<ExtraReport>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
-    pub(crate) granted: usize,
-    pub(crate) missing: usize,
-    pub(crate) unknown: usize,
+pub(super) struct Counts {
+    granted: usize,
+    missing: usize,
+    unknown: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct AccountReport {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) impersonation: AccountAnswer,
-    pub(crate) existence: AccountAnswer,
-    pub(crate) applications: ActingApplications,
+struct AccountReport {
+    namespace: String,
+    name: String,
+    impersonation: AccountAnswer,
+    existence: AccountAnswer,
+    applications: ActingApplications,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub(crate) enum AccountAnswer {
+enum AccountAnswer {
     Granted {
         mode: &'static str,
     },
@@ -86,30 +90,22 @@ pub(crate) enum AccountAnswer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ExtraReport {
-    pub(crate) key: String,
+struct ExtraReport {
+    key: String,
     /// `granted`, `missing` or `unknown`.
-    pub(crate) state: &'static str,
+    state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
-}
-
-pub(super) fn mode_name(mode: ImpersonationMode) -> &'static str {
-    match mode {
-        ImpersonationMode::Off => "off",
-        ImpersonationMode::Audit => "audit",
-        ImpersonationMode::Enforce => "enforce",
-    }
+    problem: Option<String>,
 }
 
 impl AccountsReport {
-    pub(super) fn of<'a>(plan: &AccountPlan, result_of: impl Fn(&str) -> Option<&'a SurveyResult>) -> Self {
+    pub(super) fn of(plan: &AccountPlan, surveys: &BTreeMap<String, SurveyResult>) -> Self {
         let no_survey = SurveyResult::default();
         let clusters = plan.clusters.iter().map(|(server, cluster)| {
-            ClusterReport::of(server, cluster, (result_of(server).unwrap_or(&no_survey), &plan.keys))
+            ClusterReport::of(server, cluster, (surveys.get(server).unwrap_or(&no_survey), &plan.keys))
         });
         Self {
-            mode: mode_name(plan.mode),
+            mode: plan.mode.as_str(),
             clusters: clusters.collect(),
         }
     }
@@ -118,25 +114,22 @@ impl AccountsReport {
 impl ClusterReport {
     fn of(server: &str, cluster: &ClusterAccounts, (result, keys): (&SurveyResult, &[String])) -> Self {
         let impersonation = Counts::of_impersonation(cluster, result);
-        let mut accounts: Vec<(&ServiceAccountName, &ActingApplications, Option<&AccountResult>)> = cluster
-            .accounts
-            .iter()
-            .map(|(account, acting)| (account, acting, result.accounts.get(account)))
-            .collect();
-        accounts.sort_by_key(|(_, _, account_result)| account_result.is_some_and(AccountResult::is_good));
+        let result_of = |account: &ServiceAccountName| result.accounts.get(account);
+        let mut accounts: Vec<_> = cluster.accounts.iter().collect();
+        accounts.sort_by_key(|(account, _)| result_of(account).is_some_and(AccountResult::is_good));
         let accounts_left_out = accounts.len().saturating_sub(MAX_SHOWN_ACCOUNTS);
         accounts.truncate(MAX_SHOWN_ACCOUNTS);
         Self {
             cluster: cluster.label.to_string(),
             server: server.to_owned(),
             problem: result.problem.as_ref().map(ToString::to_string),
-            acts_as_all: result.all.map(super::super::grants::ImpersonationKind::as_str),
+            acts_as_all: result.all.map(ImpersonationKind::as_str),
             impersonation,
             existence: Counts::of_existence(cluster, result),
             command: (impersonation.missing > 0).then(|| cluster.command()),
             accounts: accounts
                 .into_iter()
-                .map(|(account, acting, account_result)| AccountReport::of(account, acting, account_result))
+                .map(|(account, acting)| AccountReport::of(account, acting, result_of(account)))
                 .collect(),
             accounts_left_out,
             extra: keys
@@ -169,12 +162,8 @@ impl Counts {
     }
 
     pub(super) fn of_extra(keys: &[String], result: &SurveyResult) -> Self {
-        let answer = |key: &String| match result.extra.get(key)? {
-            ExtraStatus::Granted => Some(true),
-            ExtraStatus::Missing => Some(false),
-            ExtraStatus::Unknown(_) => None,
-        };
-        keys.iter().map(answer).collect()
+        let answers = keys.iter().map(|key| result.extra.get(key)?.as_ref().ok().copied());
+        answers.collect()
     }
 
     pub(super) fn to_array(self) -> [usize; 3] {
@@ -231,11 +220,11 @@ impl AccountAnswer {
 }
 
 impl ExtraReport {
-    fn of(key: &str, status: Option<&ExtraStatus>) -> Self {
-        let (state, problem) = match status {
-            Some(ExtraStatus::Granted) => ("granted", None),
-            Some(ExtraStatus::Missing) => ("missing", None),
-            Some(ExtraStatus::Unknown(problem)) => ("unknown", Some(problem.to_string())),
+    fn of(key: &str, is_granted: Option<&Result<bool, CheckError>>) -> Self {
+        let (state, problem) = match is_granted {
+            Some(Ok(true)) => ("granted", None),
+            Some(Ok(false)) => ("missing", None),
+            Some(Err(problem)) => ("unknown", Some(problem.to_string())),
             None => ("unknown", Some("the cluster did not say".to_owned())),
         };
         Self {

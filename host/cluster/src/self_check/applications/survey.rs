@@ -26,7 +26,8 @@ const MIN_NAMESPACE_ACCOUNTS: usize = 3;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SurveyResult {
     pub(super) accounts: BTreeMap<ServiceAccountName, AccountResult>,
-    pub(super) extra: BTreeMap<String, ExtraStatus>,
+    /// Whether each key of `extra` may be sent, with any value.
+    pub(super) extra: BTreeMap<String, Result<bool, CheckError>>,
     /// The mode in which every account of the cluster may be impersonated, including those that no
     /// Application acts as.
     pub(super) all: Option<ImpersonationKind>,
@@ -57,14 +58,6 @@ pub(super) enum AccountExistence {
     Absent,
     /// The gateway may not check, and does not need to.
     Hidden,
-    Unknown(CheckError),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ExtraStatus {
-    /// It may, with any value.
-    Granted,
-    Missing,
     Unknown(CheckError),
 }
 
@@ -102,7 +95,10 @@ pub(super) async fn survey(
     let mut result = before.unwrap_or_default();
     let asking = async {
         let broad = ask_broad_rights(cluster, due).await?;
-        let extra = ask_extra(cluster, keys).await;
+        let mut extra = BTreeMap::new();
+        for key in keys {
+            extra.insert(key.clone(), cluster.is_allowed(AccessCheck::Extra(key)).await);
+        }
         Ok((broad, extra))
     };
     let (broad, extra) = match timeout_at(deadline, asking).await {
@@ -180,19 +176,6 @@ async fn ask_broad_rights(
         }
     }
     Ok(broad)
-}
-
-async fn ask_extra(cluster: &impl AccessReviewer, keys: &[String]) -> BTreeMap<String, ExtraStatus> {
-    let mut extra = BTreeMap::new();
-    for key in keys {
-        let status = match cluster.is_allowed(AccessCheck::Extra(key)).await {
-            Ok(true) => ExtraStatus::Granted,
-            Ok(false) => ExtraStatus::Missing,
-            Err(problem) => ExtraStatus::Unknown(problem),
-        };
-        extra.insert(key.clone(), status);
-    }
-    extra
 }
 
 async fn ask_one(

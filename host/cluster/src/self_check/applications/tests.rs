@@ -8,9 +8,10 @@ use serde_json::json;
 
 use super::plan::{AccountPlan, ClusterAccounts};
 use super::report::AccountsReport;
-use super::survey::{AccountExistence, AccountImpersonation, ExtraStatus, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
+use super::survey::{AccountExistence, AccountImpersonation, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use super::warnings::ClusterWarnings;
 use super::*;
+use crate::self_check::FULL_CHECK_INTERVAL;
 use crate::self_check::accounts::ActingApplications;
 use tollgate_config::ImpersonationMode as Switch;
 
@@ -183,7 +184,7 @@ async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
     )
     .await;
     assert_eq!(result.all, None);
-    let extra = [ExtraStatus::Missing, ExtraStatus::Granted];
+    let extra = [Ok(false), Ok(true)];
     assert_eq!(result.extra, keys().into_iter().zip(extra).collect());
     let checks = fake.checks();
     assert!(!checks.iter().any(|check| check.starts_with("look")), "{checks:?}");
@@ -355,7 +356,8 @@ async fn operators_see_what_is_wrong_first() {
         clusters: BTreeMap::from([("https://one.example".to_owned(), cluster)]),
         keys: keys(),
     };
-    let report = serde_json::to_value(AccountsReport::of(&plan, |_| Some(&result))).unwrap();
+    let surveys = BTreeMap::from([("https://one.example".to_owned(), result)]);
+    let report = serde_json::to_value(AccountsReport::of(&plan, &surveys)).unwrap();
     let account = |namespace: &str, name: &str, impersonation: serde_json::Value, existence: serde_json::Value| {
         json!({
             "namespace": namespace, "name": name, "impersonation": impersonation, "existence": existence,
@@ -395,7 +397,7 @@ async fn off_asks_nobody() {
     let clusters = crate::access::Clusters::default();
     let plan = AccountPlan::of(&index, keys().into_iter(), (&clusters, &[]));
     assert!(plan.clusters.is_empty());
-    let report = serde_json::to_value(AccountsReport::of(&plan, |_| None)).unwrap();
+    let report = serde_json::to_value(AccountsReport::of(&plan, &BTreeMap::new())).unwrap();
     assert_eq!(report, json!({"mode": "off", "clusters": []}));
 }
 

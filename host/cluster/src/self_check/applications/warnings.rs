@@ -3,7 +3,7 @@
 
 use super::super::grants::ImpersonationKind;
 use super::plan::ClusterAccounts;
-use super::survey::{AccountExistence, AccountImpersonation, ExtraStatus, SurveyResult};
+use super::survey::{AccountExistence, AccountImpersonation, SurveyResult};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
 const MAX_NAMED: usize = 5;
@@ -40,10 +40,7 @@ impl ClusterWarnings {
                 warnings.absent.push(account.clone());
             }
         }
-        let missing = result
-            .extra
-            .iter()
-            .filter(|(_, status)| **status == ExtraStatus::Missing);
+        let missing = result.extra.iter().filter(|(_, granted)| **granted == Ok(false));
         warnings.extra = missing.map(|(key, _)| key.clone()).collect();
         warnings
     }
@@ -112,12 +109,9 @@ impl ClusterWarnings {
 }
 
 fn named(accounts: &[ServiceAccountName]) -> String {
-    let names = accounts.iter().take(MAX_NAMED);
-    let names: Vec<String> = names
-        .map(|ServiceAccountName { namespace, name }| format!("{namespace}:{name}"))
-        .collect();
-    let more = accounts.len().saturating_sub(MAX_NAMED);
-    match more {
+    let shown = |ServiceAccountName { namespace, name }: &_| format!("{namespace}:{name}");
+    let names: Vec<String> = accounts.iter().take(MAX_NAMED).map(shown).collect();
+    match accounts.len().saturating_sub(MAX_NAMED) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }

@@ -23,8 +23,6 @@ const EXTRA_ROLE: &str = "tollgate-applications-extra";
 /// Label of all these objects, by which obsolete ones are found.
 const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
 
-const IMPERSONATION_KIND: &str = "serviceaccount";
-
 /// Whether the gateway may check which accounts exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistenceCheck {
@@ -38,8 +36,10 @@ pub enum ExistenceCheck {
 /// The accounts of one cluster, by namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountsByNamespace {
-    namespaces: BTreeMap<String, BTreeSet<String>>,
-    impossible: BTreeSet<ServiceAccountName>,
+    /// Names by namespace, in order.
+    pub namespaces: BTreeMap<String, BTreeSet<String>>,
+    /// Accounts that are left out because no cluster can have one of their names.
+    pub impossible: BTreeSet<ServiceAccountName>,
 }
 
 impl<'a> FromIterator<&'a ServiceAccountName> for AccountsByNamespace {
@@ -54,23 +54,6 @@ impl<'a> FromIterator<&'a ServiceAccountName> for AccountsByNamespace {
             }
         }
         all
-    }
-}
-
-impl AccountsByNamespace {
-    /// Whether there are no accounts.
-    pub fn is_empty(&self) -> bool {
-        self.namespaces.is_empty()
-    }
-
-    /// Names by namespace, in order.
-    pub fn namespaces(&self) -> &BTreeMap<String, BTreeSet<String>> {
-        &self.namespaces
-    }
-
-    /// Accounts that are left out because no cluster can have one of their names.
-    pub fn impossible(&self) -> &BTreeSet<ServiceAccountName> {
-        &self.impossible
     }
 }
 
@@ -98,12 +81,9 @@ pub fn constrained(
     permissions: &ConstrainedPermissions,
     (subject, check): (&Subject, ExistenceCheck),
 ) -> Vec<Value> {
-    let mut objects = roles(
-        accounts,
-        (CONSTRAINED_ROLE, ImpersonationKind::Constrained),
-        (subject, check),
-    );
-    let rules = constrained_rules(permissions, IMPERSONATION_KIND);
+    let role = (CONSTRAINED_ROLE, ImpersonationKind::Constrained);
+    let mut objects = roles(accounts, role, (subject, check));
+    let rules = constrained_rules(permissions, "serviceaccount");
     objects.extend(cluster_role(CONSTRAINED_ROLE, &rules, subject));
     labeled(objects)
 }
