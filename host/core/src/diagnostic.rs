@@ -124,7 +124,7 @@ impl fmt::Display for Diagnostic {
 
 /// The result of one load and all its findings. `value` is `None` exactly when a finding is an
 /// error.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Loaded<T> {
     /// The result, when no finding is an error.
     pub value: Option<T>,

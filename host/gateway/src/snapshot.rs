@@ -89,6 +89,12 @@ struct Bundles {
     application_sets: Option<Arc<ApplicationSetsPolicy>>,
 }
 
+impl Snapshot {
+    fn agents(&self) -> Option<&Arc<Agents>> {
+        Some(&self.policies.kubernetes.as_ref()?.agents)
+    }
+}
+
 impl OtherParts {
     fn of(snapshot: &Snapshot) -> Self {
         Self {
@@ -134,15 +140,10 @@ impl Loader {
 
     /// Returns the folders to watch. A change in one requires a reload of its part.
     pub fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
-        let mut watched = vec![(ConfigPart::Policies, self.config.policies_directory.clone())];
-        watched.extend(
-            self.config
-                .plugins
-                .directory
-                .clone()
-                .map(|folder| (ConfigPart::Plugins, folder)),
-        );
-        watched
+        let policies = (ConfigPart::Policies, self.config.policies_directory.clone());
+        let plugins = self.config.plugins.directory.clone();
+        let plugins = plugins.map(|folder| (ConfigPart::Plugins, folder));
+        std::iter::once(policies).chain(plugins).collect()
     }
 
     /// Loads everything for the first time. Blocks: call it off the runtime.
@@ -154,20 +155,20 @@ impl Loader {
         };
         let bundles = self.bundles(&mut findings);
         let id_tokens = self.id_tokens(&mut findings);
-        let (plugins, mut found) = self.runtime.load(None);
-        findings.append(&mut found);
+        let (plugins, found) = self.runtime.load(None);
+        findings.extend(found);
         let (Some(state), Some(bundles)) = (state, bundles) else {
             return Loaded::refused(findings);
         };
         findings.extend(self.unknown_extensions(&state));
-        let kubernetes = match (bundles.kubernetes, id_tokens) {
-            (Some(policy), Some(id_tokens)) => Some(KubernetesFront {
+        let kubernetes = bundles
+            .kubernetes
+            .zip(id_tokens)
+            .map(|(policy, id_tokens)| KubernetesFront {
                 agents: Agents::build(&state.resources, None),
                 id_tokens,
                 policy,
-            }),
-            (None, _) | (_, None) => None,
-        };
+            });
         let applications = match bundles.applications {
             None => None,
             Some(policy) => {
@@ -224,14 +225,15 @@ impl Loader {
         let Some(resources) = take(self.state.source.load(), &mut findings) else {
             return Loaded::refused(findings);
         };
-        let (plugins, mut found) = self.runtime.load(None);
-        findings.append(&mut found);
+        let (plugins, found) = self.runtime.load(None);
+        findings.extend(found);
         let clusters = self.clusters(&resources, &plugins, None);
         findings.extend(clusters.findings());
         // Errors are findings only: a plugin that no cluster needs may be broken.
-        let mut loaded = Loaded::new(clusters, Vec::new());
-        loaded.diagnostics = findings;
-        loaded
+        Loaded {
+            value: Some(clusters),
+            diagnostics: findings,
+        }
     }
 
     fn clusters(
@@ -299,8 +301,8 @@ impl Loader {
                 Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
             }),
             ConfigPart::Plugins => {
-                let (set, mut found) = self.runtime.load(Some(&old.plugins));
-                findings.append(&mut found);
+                let (set, found) = self.runtime.load(Some(&old.plugins));
+                findings.extend(found);
                 parts.clusters = self.clusters(&old_state.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
                 Some(self.narrowed(self.snapshot(generation, old_state, parts), old.narrowed_by.as_deref()))
@@ -339,9 +341,7 @@ impl Loader {
             }
             StateLoad::Refused(state) => state?,
         };
-        let is_known =
-            was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.policies.resources, &refused.resources));
-        if is_known {
+        if was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.policies.resources, &refused.resources)) {
             return None;
         }
         let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
@@ -349,10 +349,8 @@ impl Loader {
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
-        Some(self.narrowed(
-            self.snapshot(generation, old_state, OtherParts::of(old)),
-            Some(&narrower),
-        ))
+        let next = self.snapshot(generation, old_state, OtherParts::of(old));
+        Some(self.narrowed(next, Some(&narrower)))
     }
 
     /// Makes the other parts of a snapshot from new objects. Also returns whether all are made from
@@ -417,23 +415,15 @@ impl Loader {
             (false, true) => tracing::info!(part, generation, "configuration took effect"),
             (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
         }
-        let agents = |snapshot: &Snapshot| {
-            snapshot
-                .policies
-                .kubernetes
-                .as_ref()
-                .map(|front| Arc::clone(&front.agents))
-        };
-        let (before, agents) = (agents(old), agents(&next));
-        self.metrics
-            .identity
-            .configurations(agents.iter().flat_map(|agents| agents.configurations()));
+        let agents = next.agents();
+        let configurations = agents.into_iter().flat_map(|agents| agents.configurations());
+        self.metrics.identity.configurations(configurations);
         let mut found = Vec::new();
         if !Arc::ptr_eq(&old.clusters, &next.clusters) {
             found.extend(next.clusters.findings());
         }
-        if before.as_ref().map(Arc::as_ptr) != agents.as_ref().map(Arc::as_ptr) {
-            found.extend(agents.iter().flat_map(|agents| agents.findings()));
+        if old.agents().map(Arc::as_ptr) != agents.map(Arc::as_ptr) {
+            found.extend(agents.into_iter().flat_map(|agents| agents.findings()));
         }
         for finding in found {
             tracing::warn!(part, "{finding}");
@@ -537,18 +527,11 @@ impl Loader {
 /// Whether two snapshots with the same policies and plugins are made of the same objects, as far
 /// as decisions depend on them.
 fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
-    let agents = |snapshot: &Snapshot| {
-        snapshot
-            .policies
-            .kubernetes
-            .as_ref()
-            .map(|front| Arc::as_ptr(&front.agents))
-    };
     Arc::ptr_eq(&one.policies.rbac, &other.policies.rbac)
         && Arc::ptr_eq(&one.authenticator, &other.authenticator)
         && Arc::ptr_eq(&one.extensions, &other.extensions)
         && Arc::ptr_eq(&one.clusters, &other.clusters)
-        && agents(one) == agents(other)
+        && one.agents().map(Arc::as_ptr) == other.agents().map(Arc::as_ptr)
         && one.policies.resources.argocd_cm == other.policies.resources.argocd_cm
         && one.policies.resources.clusters == other.policies.resources.clusters
         && same_pointers(&one.policies.resources.projects, &other.policies.resources.projects)

@@ -24,7 +24,6 @@ pub(super) struct StateParts {
 }
 
 impl StateParts {
-    /// Takes the parts from a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self {
             resources: Arc::clone(&snapshot.policies.resources),
@@ -38,7 +37,6 @@ impl StateParts {
 /// The result of a load.
 #[derive(Debug)]
 pub(super) enum StateLoad {
-    /// It may take effect.
     Good(StateParts),
     /// It has mistakes. Contains its parts, with earlier versions in place of faulty ones, if there
     /// are any: these say which permissions are withdrawn.
@@ -53,13 +51,11 @@ pub(super) struct StateLoader {
     last_good: Mutex<Option<LastGood>>,
 }
 
-/// The last good parts with the findings about each.
+/// The last good parts, and the same parts with the findings about each.
 #[derive(Debug)]
 struct LastGood {
     parts: StateParts,
-    rbac: Vec<Diagnostic>,
-    authenticator: Vec<Diagnostic>,
-    extensions: Vec<Diagnostic>,
+    results: PartResults,
 }
 
 /// Which objects are unchanged since the last good load.
@@ -102,39 +98,34 @@ impl StateLoader {
             });
             return StateLoad::Refused(parts.flatten());
         };
-        let parts = make((config, &resources), (last_good.as_ref(), earlier), findings);
-        match parts.complete(resources) {
-            Ok(complete) => StateLoad::Good(last_good.insert(*complete).parts.clone()),
-            Err((parts, resources)) => StateLoad::Refused(parts.or_earlier(replacement, resources)),
+        let results = make((config, &resources), (last_good.as_ref(), earlier), findings);
+        match results.complete(&resources) {
+            Some(parts) => {
+                let good = LastGood { parts, results };
+                StateLoad::Good(last_good.insert(good).parts.clone())
+            }
+            None => StateLoad::Refused(results.or_earlier(replacement, resources)),
         }
     }
 }
 
 /// The parts made from objects, each with its own result.
+#[derive(Debug)]
 struct PartResults {
-    rbac: PartResult<Rbac>,
-    authenticator: PartResult<Authenticator>,
-    extensions: PartResult<Registry>,
+    rbac: Loaded<Arc<Rbac>>,
+    authenticator: Loaded<Arc<Authenticator>>,
+    extensions: Loaded<Arc<Registry>>,
 }
 
 impl PartResults {
     /// Returns all parts if every one could be made.
-    fn complete(self, resources: Arc<Resources>) -> Result<Box<LastGood>, (Self, Arc<Resources>)> {
-        let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
-        let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
-            return Err((self, resources));
-        };
-        Ok(Box::new(LastGood {
-            parts: StateParts {
-                resources,
-                rbac: Arc::clone(rbac),
-                authenticator: Arc::clone(authenticator),
-                extensions: Arc::clone(extensions),
-            },
-            rbac: self.rbac.findings,
-            authenticator: self.authenticator.findings,
-            extensions: self.extensions.findings,
-        }))
+    fn complete(&self, resources: &Arc<Resources>) -> Option<StateParts> {
+        Some(StateParts {
+            resources: Arc::clone(resources),
+            rbac: self.rbac.value.clone()?,
+            authenticator: self.authenticator.value.clone()?,
+            extensions: self.extensions.value.clone()?,
+        })
     }
 
     /// Replaces the parts that could not be made by their earlier versions.
@@ -158,34 +149,28 @@ fn make(
     let unchanged = last_good.map(|last| Unchanged::of(&last.parts.resources, resources));
     let reusable = |is: fn(&Unchanged) -> bool| last_good.filter(|_| unchanged.as_ref().is_some_and(is));
     let rbac = match reusable(|same| same.argocd_cm && same.rbac_cm && same.projects) {
-        Some(last) => PartResult::reused(&last.parts.rbac, &last.rbac),
-        None => PartResult::new(rbac(config, resources)),
+        Some(last) => last.results.rbac.clone(),
+        None => rbac(config, resources).map(Arc::new),
     };
     let extensions = match reusable(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
-        Some(last) => PartResult::reused(&last.parts.extensions, &last.extensions),
-        None => PartResult::new(extensions(config, resources, earlier)),
+        Some(last) => last.results.extensions.clone(),
+        None => extensions(config, resources, earlier).map(Arc::new),
     };
-    findings.extend_from_slice(&rbac.findings);
-    findings.extend_from_slice(&extensions.findings);
+    findings.extend_from_slice(&rbac.diagnostics);
+    findings.extend_from_slice(&extensions.diagnostics);
     let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
     let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
     let authenticator = match reusable(|same| same.argocd_cm && same.secrets && same.projects) {
-        Some(last) if same_scopes => PartResult::reused(&last.parts.authenticator, &last.authenticator),
+        // Without a policy, it is unknown which claims hold groups.
+        _ if compiled.is_none() => Loaded::refused(Vec::new()),
+        Some(last) if same_scopes => last.results.authenticator.clone(),
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
-            PartResult::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
+            Authenticator::build(&config.authentication, resources, scopes, earlier).map(Arc::new)
         }
     };
-    // Without a policy, it is unknown which claims hold groups.
-    let authenticator = match (&rbac.value, earlier) {
-        (None, None) => PartResult {
-            value: None,
-            findings: Vec::new(),
-        },
-        (Some(_), _) | (None, Some(_)) => authenticator,
-    };
-    findings.extend_from_slice(&authenticator.findings);
+    findings.extend_from_slice(&authenticator.diagnostics);
     PartResults {
         rbac,
         authenticator,
@@ -198,28 +183,6 @@ fn make(
 pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &Arc<Rbac>) -> Option<Arc<Rbac>> {
     let compiled = rbac(config, resources).value?;
     Some(Arc::new(compiled.narrowed_by(narrower)))
-}
-
-/// One part, if it could be made, with its findings.
-struct PartResult<T> {
-    value: Option<Arc<T>>,
-    findings: Vec<Diagnostic>,
-}
-
-impl<T> PartResult<T> {
-    fn new(loaded: Loaded<T>) -> Self {
-        Self {
-            value: loaded.value.map(Arc::new),
-            findings: loaded.diagnostics,
-        }
-    }
-
-    fn reused(value: &Arc<T>, findings: &[Diagnostic]) -> Self {
-        Self {
-            value: Some(Arc::clone(value)),
-            findings: findings.to_vec(),
-        }
-    }
 }
 
 fn rbac(config: &Config, resources: &Resources) -> Loaded<Rbac> {
