@@ -36,32 +36,25 @@ use tollgate_proxy::server::{Handler, Peer};
 
 /// The data the admin listener shows.
 #[derive(Clone, Debug)]
-pub struct AdminState {
-    /// Configuration in force.
-    pub current: CurrentSnapshot,
-    /// Latest decisions.
-    pub recorder: Arc<Recorder>,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// Credentials of clusters.
-    pub credentials: Arc<CredentialCache>,
-    /// Findings of the latest load of each part.
-    pub findings: LoadFindings,
-    /// Results of the checks of the gateway's identity in clusters.
-    pub checks: CheckResults,
-    /// Open sessions; `None` while the Kubernetes front is closed.
-    pub sessions: Option<Arc<SessionRegistry>>,
+pub(crate) struct AdminState {
+    pub(crate) current: CurrentSnapshot,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) credentials: Arc<CredentialCache>,
+    pub(crate) findings: LoadFindings,
+    pub(crate) checks: CheckResults,
+    /// `None` while the Kubernetes front is closed.
+    pub(crate) sessions: Option<Arc<SessionRegistry>>,
 }
 
 /// Findings of the latest load of each part.
 #[derive(Clone, Debug, Default)]
-pub struct LoadFindings(Arc<Mutex<ByPart>>);
+pub(crate) struct LoadFindings(Arc<Mutex<ByPart>>);
 
 type ByPart = Vec<(ConfigPart, Vec<Diagnostic>)>;
 
 impl LoadFindings {
-    /// Replaces the findings of `part`.
-    pub fn set(&self, part: ConfigPart, findings: Vec<Diagnostic>) {
+    pub(crate) fn set(&self, part: ConfigPart, findings: Vec<Diagnostic>) {
         let mut by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         by_part.retain(|(other, _)| *other != part);
         by_part.push((part, findings));
@@ -69,10 +62,7 @@ impl LoadFindings {
 
     fn all(&self) -> Vec<Diagnostic> {
         let by_part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        by_part
-            .iter()
-            .flat_map(|(_, findings)| findings.iter().cloned())
-            .collect()
+        by_part.iter().flat_map(|(_, findings)| findings).cloned().collect()
     }
 }
 
@@ -104,16 +94,8 @@ struct DecisionsQuery {
 /// Most records in one response.
 const MAX_RECORDS: usize = 1_000;
 
-/// Answers the requests of the admin listener.
 #[derive(Debug)]
-pub struct AdminHandler(Router);
-
-impl AdminHandler {
-    /// Makes a handler that shows `admin`.
-    pub fn new(admin: AdminState) -> Self {
-        Self(router(admin))
-    }
-}
+pub(crate) struct AdminHandler(Router);
 
 impl Handler for AdminHandler {
     async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Peer>) -> axum::http::Response<Body> {
@@ -123,16 +105,12 @@ impl Handler for AdminHandler {
         // Every page is already in memory as a whole.
         match axum::body::to_bytes(content, usize::MAX).await {
             Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
-            Err(_) => {
-                let mut response = axum::http::Response::new(Body::empty());
-                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                response
-            }
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response().map(|_| Body::empty()),
         }
     }
 }
 
-fn router(admin: AdminState) -> Router {
+pub(crate) fn handler(admin: AdminState) -> AdminHandler {
     let operators = Router::new()
         .route("/agents", get(agents))
         .route("/applications", get(applications))
@@ -142,12 +120,12 @@ fn router(admin: AdminState) -> Router {
         .route("/decisions/{id}", get(decision))
         .layer(middleware::from_fn(require_address_host));
     // Probes and scrapers may use a name.
-    Router::new()
+    let all = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .merge(operators)
-        .with_state(admin)
+        .merge(operators);
+    AdminHandler(all.with_state(admin))
 }
 
 /// SECURITY: if a site's name resolves to this machine (DNS rebinding), its pages have the same
@@ -178,59 +156,43 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
 /// The gateway is ready while a good configuration is in force, every required plugin is loaded
 /// and the store answers. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<AdminState>) -> Response {
-    if admin
-        .sessions
-        .as_ref()
-        .is_some_and(|sessions| sessions.is_store_unavailable())
-    {
+    let mut sessions = admin.sessions.iter();
+    if sessions.any(|sessions| sessions.is_store_unavailable()) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
     }
     let snapshot = admin.current.load_full();
     let missing = snapshot.plugins.missing_required();
     if missing.is_empty() {
-        "ok\n".into_response()
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("required plugins are missing: {}\n", missing.join(", ")),
-        )
-            .into_response()
+        return "ok\n".into_response();
     }
+    let text = format!("required plugins are missing: {}\n", missing.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 async fn metrics(State(admin): State<AdminState>) -> Response {
-    // Read here, because the thread that detects it has no access to metrics.
-    let stuck = admin.current.load().policies.extensions.is_stuck();
-    admin.metrics.policy_stuck(stuck);
     let snapshot = admin.current.load_full();
+    // Read here, because the thread that detects it has no access to metrics.
+    admin.metrics.policy_stuck(snapshot.policies.extensions.is_stuck());
     let health = snapshot.clusters.iter();
     let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
     admin.metrics.credentials.replace(health, admin.credentials.totals());
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match admin.metrics.text() {
-        Ok(text) => (
-            [(
-                CONTENT_TYPE,
-                "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            )],
-            text,
-        )
-            .into_response(),
+        Ok(text) => ([(CONTENT_TYPE, content_type)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
 async fn configuration(State(admin): State<AdminState>) -> Response {
     let snapshot = admin.current.load_full();
+    let mut findings = admin.findings.all();
+    findings.extend(snapshot.clusters.findings());
     Json(Configuration {
         generation: snapshot.generation,
         extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
         plugins: snapshot.plugins.list().collect(),
         policy_sha256: snapshot.policies.extensions.digest().to_owned(),
-        findings: {
-            let mut findings = admin.findings.all();
-            findings.extend(snapshot.clusters.findings());
-            findings
-        },
+        findings,
     })
     .into_response()
 }
@@ -259,16 +221,12 @@ async fn applications(State(admin): State<AdminState>) -> Response {
 async fn decisions(State(admin): State<AdminState>, Query(query): Query<DecisionsQuery>) -> Response {
     let limit = query.most.unwrap_or(20).min(MAX_RECORDS);
     let records = admin.recorder.latest(limit, |record| {
-        let user = query.user.as_deref();
-        user.is_none_or(|user| {
-            record
-                .principal
-                .as_ref()
-                .is_some_and(|principal| principal.user_id() == user || principal.username() == user)
-        }) && query
-            .outcome
-            .as_deref()
-            .is_none_or(|outcome| outcome == record.outcome.as_str())
+        let is_user = |user: &String| {
+            let principal = record.principal.as_ref();
+            principal.is_some_and(|principal| principal.user_id() == user || principal.username() == user)
+        };
+        let is_outcome = |outcome: &String| outcome == record.outcome.as_str();
+        query.user.as_ref().is_none_or(is_user) && query.outcome.as_ref().is_none_or(is_outcome)
     });
     Json(records).into_response()
 }

@@ -17,7 +17,7 @@ use crate::applications::permit::{
 };
 use crate::applications::route::ApplicationPath;
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
-use crate::front::{Front, RequestContext, safety_in_cluster};
+use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
@@ -258,7 +258,7 @@ impl ApplicationsFrontState {
     }
 }
 
-impl Front for ApplicationPath<'_> {
+impl RouteHandler for ApplicationPath<'_> {
     fn safety(&self, method: &Method) -> Safety {
         safety_in_cluster(method, self.rest, self.query)
     }

@@ -18,7 +18,7 @@ use crate::applicationsets::permit::{Operation, ResolvedInputs, SetPermit, SetRe
 use crate::applicationsets::request::{ApiResponse, ApplicationSetRef, Error, Request};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
@@ -77,7 +77,7 @@ enum ReadScope {
     Namespace,
 }
 
-impl Front for ApplicationSetRoute<'_> {
+impl RouteHandler for ApplicationSetRoute<'_> {
     /// Runs the stages for REST; [`grpc::Call`] has its own for gRPC.
     async fn serve(
         &self,

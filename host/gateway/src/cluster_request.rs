@@ -56,13 +56,6 @@ pub(crate) struct ClusterRequest<'a> {
     pub(crate) ending: EndSignal,
 }
 
-/// The first or second attempt to send a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SendAttempt {
-    First,
-    Second,
-}
-
 /// The outcome of a request.
 pub(crate) enum SendOutcome {
     /// The cluster's response to the request.
@@ -91,7 +84,7 @@ impl ClusterRequest<'_> {
         let held = Arc::new(held);
         let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
         let retry = only_reads.then(|| cleaned.clone());
-        record_credential(record, self.cluster, Some(&lease), SendAttempt::First);
+        record_credential(record, self.cluster, Some(&lease));
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
         // A response from behind the API server's own proxy says nothing about the gateway's
@@ -107,7 +100,8 @@ impl ClusterRequest<'_> {
             return Ok(SendOutcome::CredentialRejected(first));
         };
         drop(first);
-        record_credential(record, self.cluster, Some(&lease), SendAttempt::Second);
+        record_credential(record, self.cluster, Some(&lease));
+        note_credential(record, |credential| credential.replayed = true);
         let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
         Ok(if second.status() == StatusCode::UNAUTHORIZED {
             SendOutcome::CredentialRejected(second)
@@ -184,29 +178,29 @@ fn follows_log(rest: &str, query: Option<&str>) -> bool {
 /// Runs the credential stage. Records the class and code of a failure.
 pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Result<Lease, Rejection> {
     access.lease().await.map_err(|error| {
-        record_credential(record, access, None, SendAttempt::First);
-        record.note(|record| {
-            if let Some(credential) = &mut record.credential {
-                credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
-            }
+        record_credential(record, access, None);
+        note_credential(record, |credential| {
+            credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
         });
         Rejection::Credential(error)
     })
 }
 
-/// Records a credential that is handed out rather than used.
-pub(crate) fn record_lease(record: &mut OpenRecord, access: &ClusterAccess, lease: &Lease) {
-    record_credential(record, access, Some(lease), SendAttempt::First);
-}
-
-fn record_credential(record: &mut OpenRecord, access: &ClusterAccess, lease: Option<&Lease>, attempt: SendAttempt) {
+/// Records the credential of a cluster; `lease` is `None` if there is none.
+pub(crate) fn record_credential(record: &mut OpenRecord, access: &ClusterAccess, lease: Option<&Lease>) {
     record.note(|record| {
         record.credential = Some(CredentialNote {
             provider: Arc::clone(access.provider()),
             generation: lease.map_or(0, |lease| lease.generation),
             failure: None,
-            replayed: attempt == SendAttempt::Second,
+            replayed: false,
         });
+    });
+}
+
+fn note_credential(record: &mut OpenRecord, change: impl FnOnce(&mut CredentialNote)) {
+    record.note(|record| {
+        record.credential.as_mut().map(change);
     });
 }
 

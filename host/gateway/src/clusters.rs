@@ -10,12 +10,12 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, request};
 
-use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_lease};
+use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
 use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
 use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
-use crate::front::{Front, RequestContext, safety_in_cluster};
+use crate::front::{RequestContext, RouteHandler, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::pipeline::json;
 use crate::rejection::Rejection;
@@ -71,7 +71,7 @@ impl ClusterReauthorization {
     }
 }
 
-impl Front for ClusterRoute<'_> {
+impl RouteHandler for ClusterRoute<'_> {
     // SECURITY: handing out a credential mints it first.
     fn safety(&self, method: &Method) -> Safety {
         match self {
@@ -123,7 +123,7 @@ impl RequestContext<'_> {
         let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
         let access = permit.access();
         let lease = lease(access, self.record).await?;
-        record_lease(self.record, access, &lease);
+        record_credential(self.record, access, Some(&lease));
         let until = usable_until(access, &lease);
         let document =
             exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{Response, request};
 
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::Reauthorization;
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
@@ -35,7 +35,7 @@ use call::Call;
 use permit::ExtensionPermit;
 pub(crate) use reauthorization::ExtensionReauthorization;
 
-impl Front for ExtensionPath<'_> {
+impl RouteHandler for ExtensionPath<'_> {
     async fn serve(
         &self,
         context: RequestContext<'_>,
@@ -112,14 +112,13 @@ impl Gateway {
         for (name, value) in &permit.decision().set_headers {
             cleaned.fields_mut().insert(name.clone(), value.clone());
         }
-        let caller = permit.caller();
         let assertion = match &extension.spec().identity.assertion {
             Some(spec) => Some(self.signer.sign(spec, &assertion_claims(permit))?),
             None => None,
         };
         let call = permit.call();
         let own = HostHeaders {
-            identity: caller.identity.as_ref().map_err(Clone::clone)?,
+            identity: permit.caller().identity.as_ref().map_err(Clone::clone)?,
             resource: permit.resource_headers().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
@@ -147,10 +146,7 @@ impl Gateway {
 
     /// Counts requests handed to a backend, as Argo CD does.
     fn count(&self, permit: &ExtensionPermit, record: &OpenRecord, forwarded: &Result<Response<Body>, forward::Error>) {
-        let status = match forwarded {
-            Ok(response) => response.status(),
-            Err(error) => error.status(),
-        };
+        let status = forwarded.as_ref().map_or_else(forward::Error::status, Response::status);
         let seconds = record.stage_duration(Stage::Forward).as_secs_f64();
         self.metrics
             .count_forwarded(permit.extension().spec(), status.as_u16(), seconds);

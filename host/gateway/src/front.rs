@@ -1,4 +1,4 @@
-//! The trait [`Front`], and the [`RequestContext`] its stages take. A request's path determines
+//! The trait [`RouteHandler`], and the [`RequestContext`] its stages take. A request's path determines
 //! its [`FrontKind`], and with it the format of its errors and which other origins may call. The
 //! caller plays no part in this.
 
@@ -31,12 +31,12 @@ pub(crate) struct RequestContext<'a, P = &'a Arc<Principal>> {
     pub(crate) record: &'a mut OpenRecord,
 }
 
-/// A front, implemented by its variant of [`Route`](crate::route::Route): how requests of one kind
-/// are authorized and answered.
+/// How a front authorizes and answers its requests. Implemented by its variant of
+/// [`Route`](crate::route::Route).
 ///
 /// `P` is what the front needs of the caller: a principal that the gateway authenticated, or
 /// nothing, if a credential of the front's own says who calls.
-pub(crate) trait Front<P = Arc<Principal>> {
+pub(crate) trait RouteHandler<P = Arc<Principal>> {
     /// The safety of the request, as far as the route changes what the method implies.
     fn safety(&self, _method: &Method) -> Safety {
         Safety::ByMethod
@@ -73,11 +73,9 @@ pub(crate) enum FrontKind {
     Agents,
     /// The clusters of Applications.
     Applications,
-    /// ApplicationSets.
     ApplicationSets,
     /// ApplicationSets, by gRPC.
     Grpc(Transport),
-    /// Everything else.
     Other(ErrorFormat),
 }
 
@@ -85,13 +83,10 @@ impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
         let path = head.map_or("", |head| head.uri.path());
         let sets = snapshot.policies.config.application_sets.is_some();
-        let transport = head
-            .filter(|_| sets)
-            .and_then(|head| Transport::of(&head.method, path, &head.headers));
-        if let Some(transport) = transport {
-            return Self::Grpc(transport);
-        }
-        if snapshot.policies.kubernetes.is_some() && kubernetes::route::is_kubernetes(path) {
+        let transport = head.and_then(|head| Transport::of(&head.method, path, &head.headers));
+        if let Some(transport) = transport.filter(|_| sets) {
+            Self::Grpc(transport)
+        } else if snapshot.policies.kubernetes.is_some() && kubernetes::route::is_kubernetes(path) {
             Self::Agents
         } else if snapshot.policies.config.applications.is_some() && applications::route::is_application(path) {
             Self::Applications
@@ -102,7 +97,6 @@ impl FrontKind {
         }
     }
 
-    /// The format of error responses of this front.
     fn error_format(self) -> ErrorFormat {
         match self {
             Self::Agents | Self::Applications => ErrorFormat::Kubernetes,

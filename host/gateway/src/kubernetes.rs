@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{Response, request};
 
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
 use crate::open_exchanges::{PtrEqArc, Reauthorization, Withdrawn};
@@ -186,6 +186,22 @@ impl AuditContext {
             expires_at: None,
         })
     }
+
+    /// The audit entry of a refusal.
+    fn refused(&self, reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'_> {
+        AccessEntry {
+            holder: self.holder(),
+            agent: self.agent,
+            access_type: self.access_type,
+            attributes: self.attributes.as_deref(),
+            outcome: audit::AccessOutcome::Denied,
+            reason,
+            detail: None,
+            client: peer.address().ip(),
+            audit_id: decision,
+            impersonated: None,
+        }
+    }
 }
 
 /// A permitted request.
@@ -195,7 +211,7 @@ struct PermittedRequest {
     held: forward::LimitPermit,
 }
 
-impl Front<()> for KubernetesRequest<'_> {
+impl RouteHandler<()> for KubernetesRequest<'_> {
     /// The stages authenticate, authorize, impersonate, audit and forward. The credential names the
     /// agent, so this front authenticates by itself.
     async fn serve(
@@ -227,11 +243,7 @@ impl Front<()> for KubernetesRequest<'_> {
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
             // The request is refused after all.
             let answer = rejection.answer(ErrorFormat::Kubernetes);
-            let entry = AccessEntry {
-                holder: audit_context.holder(),
-                attributes: audit_context.attributes.as_deref(),
-                ..anonymous_entry(answer.reason, (peer, decision))
-            };
+            let entry = audit_context.refused(answer.reason, (peer, decision));
             let audit = &self.front_state.audit;
             audit.record_access(entry).await.map_err(Rejection::Audit)?;
         }
@@ -352,22 +364,13 @@ impl<'a> KubernetesRequest<'a> {
             Ok(Impersonation::Nobody) | Err(_) => None,
         };
         let entry = AccessEntry {
-            holder: audit_context.holder(),
-            agent: audit_context.agent,
-            access_type: audit_context.access_type,
-            attributes: audit_context.attributes.as_deref(),
             outcome,
-            reason,
             detail: detail.as_deref(),
-            client: context.peer.address().ip(),
-            audit_id: context.record.id(),
             impersonated,
+            ..audit_context.refused(reason, (context.peer, context.record.id()))
         };
-        self.front_state
-            .audit
-            .record_access(entry)
-            .await
-            .map_err(Rejection::Audit)
+        let audit = &self.front_state.audit;
+        audit.record_access(entry).await.map_err(Rejection::Audit)
     }
 
     async fn forward(
@@ -402,9 +405,10 @@ impl<'a> KubernetesRequest<'a> {
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
         });
-        let guard = gateway
-            .open
-            .register_session(reauthorization, (snapshot, record.id()), Arc::new(entered));
+        let guard =
+            gateway
+                .open
+                .register_with_session(reauthorization, (snapshot, record.id()), Some(Arc::new(entered)));
         let guard = guard.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
         let cluster_request = ClusterRequest {
             cluster,
@@ -428,28 +432,13 @@ impl<'a> KubernetesRequest<'a> {
     }
 }
 
-/// The audit entry of a request that was refused before its caller was known.
-fn anonymous_entry<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
-    AccessEntry {
-        holder: None,
-        agent: None,
-        access_type: None,
-        attributes: None,
-        outcome: audit::AccessOutcome::Denied,
-        reason,
-        detail: None,
-        client: peer.address().ip(),
-        audit_id: decision,
-        impersonated: None,
-    }
-}
-
 impl KubernetesFrontState {
     /// Audits a refusal that comes before anything is known of the caller. The caller gets a
     /// response even if the store fails.
     pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
         let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
-        if let Err(error) = self.audit.record_access(anonymous_entry(reason, at)).await {
+        let nothing_known = AuditContext::default();
+        if let Err(error) = self.audit.record_access(nothing_known.refused(reason, at)).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }
     }

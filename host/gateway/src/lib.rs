@@ -7,16 +7,16 @@
 //! |---|---|
 //! | [`route`] | finds the front of a path |
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
-//! | [`pipeline`] | runs the stages of a request in order |
+//! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
-//! | [`open_exchanges`] | reauthorizes open exchanges after every reload |
+//! | `open_exchanges` | reauthorizes open exchanges after every reload |
 //! | `rejection` | maps errors to responses |
 //! | [`policies`] | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
-//! | [`admin`] | shows the state of the process |
+//! | `admin` | shows the state of the process |
 
-pub mod admin;
+mod admin;
 pub mod applications;
 pub mod applicationsets;
 pub mod caller;
@@ -27,8 +27,8 @@ mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod kubernetes;
-pub mod open_exchanges;
-pub mod pipeline;
+mod open_exchanges;
+mod pipeline;
 mod platform;
 pub mod policies;
 pub mod projects;

@@ -35,7 +35,6 @@ const SHARDS: usize = 32;
 /// are evaluated once for each change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reauthorization {
-    /// A call of an extension.
     Extension(ExtensionReauthorization),
     /// A request to a cluster by its name.
     Cluster(ClusterReauthorization),
@@ -69,11 +68,8 @@ impl<T> Hash for PtrEqArc<T> {
 impl Reauthorization {
     /// Whether `now`, and the snapshot that narrows it, permit the exchange likewise.
     fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        self.is_allowed_by(now)
-            && now
-                .narrowed_by
-                .as_ref()
-                .is_none_or(|narrower| self.is_allowed_by(narrower))
+        let narrower = now.narrowed_by.as_ref();
+        self.is_allowed_by(now) && narrower.is_none_or(|narrower| self.is_allowed_by(narrower))
     }
 
     fn is_allowed_by(&self, now: &Snapshot) -> bool {
@@ -116,10 +112,7 @@ struct UnchangedInputs {
 
 impl UnchangedInputs {
     fn between(before: &Snapshot, now: &Snapshot) -> Self {
-        let narrowed = match (&before.narrowed_by, &now.narrowed_by) {
-            (None, None) => false,
-            (Some(_), _) | (_, Some(_)) => true,
-        };
+        let narrowed = before.narrowed_by.is_some() || now.narrowed_by.is_some();
         let callers = !narrowed && Arc::ptr_eq(&before.authenticator, &now.authenticator);
         let people = callers && Arc::ptr_eq(&before.policies.rbac, &now.policies.rbac);
         let clusters = Arc::ptr_eq(&before.clusters, &now.clusters);
@@ -156,7 +149,6 @@ impl UnchangedInputs {
     }
 }
 
-/// An open exchange.
 #[derive(Debug)]
 struct Exchange {
     reauthorization: Reauthorization,
@@ -179,7 +171,7 @@ type Shard = FxHashMap<u64, Arc<Exchange>>;
 
 /// All open exchanges, of all fronts. There is one for each process.
 #[derive(Debug)]
-pub struct OpenExchanges {
+pub(crate) struct OpenExchanges {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
     current: CurrentSnapshot,
@@ -201,11 +193,10 @@ pub(crate) struct OpenExchangeGuard {
 /// A snapshot that came into force after a request was permitted does not permit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access was withdrawn")]
-pub struct Withdrawn;
+pub(crate) struct Withdrawn;
 
 impl OpenExchanges {
-    /// Makes a registry with no exchanges.
-    pub fn new(current: CurrentSnapshot, recorder: Arc<Recorder>) -> Arc<Self> {
+    pub(crate) fn new(current: CurrentSnapshot, recorder: Arc<Recorder>) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
@@ -217,13 +208,13 @@ impl OpenExchanges {
     }
 
     /// Signals that another snapshot is in force.
-    pub fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changed.notify_one();
     }
 
     /// Reauthorizes all open exchanges after every change, for as long as it is polled. Changes
     /// that arrive meanwhile are handled together.
-    pub async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
             let now = self.current.load_full();
@@ -258,26 +249,20 @@ impl OpenExchanges {
         reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
     ) -> Result<OpenExchangeGuard, Withdrawn> {
-        self.register_with_trigger(reauthorization, (snapshot, decision), (Arc::default(), None))
+        self.register_with_session(reauthorization, (snapshot, decision), None)
     }
 
     /// Same as [`OpenExchanges::register`], for a session that also counts the exchange.
-    pub(crate) fn register_session(
+    pub(crate) fn register_with_session(
         self: &Arc<Self>,
         reauthorization: Reauthorization,
         (snapshot, decision): (&Snapshot, Uuid),
-        session: Arc<ExchangeGuard>,
+        session: Option<Arc<ExchangeGuard>>,
     ) -> Result<OpenExchangeGuard, Withdrawn> {
-        let end_trigger = Arc::clone(session.end_trigger());
-        self.register_with_trigger(reauthorization, (snapshot, decision), (end_trigger, Some(session)))
-    }
-
-    fn register_with_trigger(
-        self: &Arc<Self>,
-        reauthorization: Reauthorization,
-        (snapshot, decision): (&Snapshot, Uuid),
-        (end_trigger, session): (Arc<EndTrigger>, Option<Arc<ExchangeGuard>>),
-    ) -> Result<OpenExchangeGuard, Withdrawn> {
+        let end_trigger: Arc<EndTrigger> = match &session {
+            Some(session) => Arc::clone(session.end_trigger()),
+            None => Arc::default(),
+        };
         let recorder = Arc::clone(&self.recorder);
         end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange = Arc::new(Exchange {
@@ -326,11 +311,8 @@ impl OpenExchanges {
 
     /// Copies the list, so that reauthorization holds no lock while exchanges begin and end.
     fn open(&self) -> Vec<Arc<Exchange>> {
-        let mut open = Vec::new();
-        for shard in &self.shards {
-            open.extend(lock(shard).values().cloned());
-        }
-        open
+        let copied = |shard| lock(shard).values().cloned().collect::<Vec<_>>();
+        self.shards.iter().flat_map(copied).collect()
     }
 
     #[expect(

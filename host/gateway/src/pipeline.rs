@@ -15,7 +15,7 @@ use crate::applications::ApplicationsFrontState;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
-use crate::front::{Front, FrontKind, RequestContext, set_decision_header};
+use crate::front::{FrontKind, RequestContext, RouteHandler, set_decision_header};
 use crate::kubernetes::{KubernetesFrontState, KubernetesRequest};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
@@ -36,7 +36,7 @@ use tollgate_state::source::Source;
 
 /// Serves requests with the snapshot in force.
 #[derive(Debug)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     pub(crate) current: CurrentSnapshot,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) metrics: Arc<Metrics>,
@@ -44,34 +44,27 @@ pub struct Gateway {
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
     public_keys: bytes::Bytes,
     pub(crate) persons: Arc<Limiter>,
-    /// State of the Kubernetes front. `None` if the front is closed.
+    // Each state is `None` while its front is closed.
     pub(crate) kubernetes_state: Option<Arc<KubernetesFrontState>>,
-    /// State of the Applications front. `None` if the front is closed.
     pub(crate) applications_state: Option<Arc<ApplicationsFrontState>>,
-    /// State of the ApplicationSet front. `None` if the front is closed.
     pub(crate) application_sets_state: Option<Arc<ApplicationSetsFrontState>>,
     /// Where objects are written.
     pub(crate) source: Arc<dyn Source>,
-    /// Codec of the messages of the gRPC methods.
     pub(crate) grpc: Arc<MessageCodec>,
-    /// Open exchanges of all fronts.
     pub(crate) open: Arc<OpenExchanges>,
 }
 
-/// State of the Kubernetes, Applications and ApplicationSet fronts, which outlives reloads of the
-/// snapshot. `None` for a front that is closed.
-pub type FrontStates = (
+/// State of the fronts that outlives reloads of the snapshot. `None` for a front that is closed.
+pub(crate) type FrontStates = (
     Option<Arc<KubernetesFrontState>>,
     Option<Arc<ApplicationsFrontState>>,
     Option<Arc<ApplicationSetsFrontState>>,
 );
 
 impl Gateway {
-    /// Makes a gateway over the snapshots of `current`.
-    ///
     /// # Errors
     /// The key that signs assertions cannot be read or made.
-    pub fn new(
+    pub(crate) fn new(
         current: CurrentSnapshot,
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
@@ -81,11 +74,9 @@ impl Gateway {
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
-        let concurrency = u32::try_from(config.limits.requests_per_person)
-            .ok()
-            .and_then(NonZeroU32::new);
+        let concurrency = u32::try_from(config.limits.requests_per_person).ok();
         let per_person = PersonLimitSpec {
-            concurrency,
+            concurrency: concurrency.and_then(NonZeroU32::new),
             ..PersonLimitSpec::default()
         };
         let persons = Limiter::new(&LimitSpec {
@@ -108,38 +99,17 @@ impl Gateway {
         })
     }
 
-    async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
-        let snapshot = self.current.load_full();
-        let (head, body) = request.into_parts();
-        let mut record = self.recorder.open(head.method.clone(), head.uri.path());
-        let front_kind = FrontKind::of(&snapshot, Some(&head));
+    fn open_record(&self, head: Option<&request::Parts>, (peer, snapshot): (&Peer, &Snapshot)) -> OpenRecord {
+        let mut record = match head {
+            Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
+            None => self.recorder.open_unread(),
+        };
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
-            record.trace_id = trace_id(&head.headers);
+            record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
-        let decision = record.id();
-        let mut response = match front_kind.cors(&snapshot, &head) {
-            Some(Err(error)) => {
-                let rejection = Rejection::Origin(error);
-                self.audit_early_refusal(&rejection, (peer, decision)).await;
-                front_kind.refuse(&rejection, record)
-            }
-            Some(Ok(cors)) => match cors.preflight(&head) {
-                Some(answer) => {
-                    record.close(Outcome::Allowed, answer.status(), "preflight");
-                    answer.map(Body::from)
-                }
-                None => {
-                    let mut response = self.recorded((head, body), (peer, &snapshot), record, front_kind).await;
-                    cors.apply(response.headers_mut());
-                    response
-                }
-            },
-            None => self.recorded((head, body), (peer, &snapshot), record, front_kind).await,
-        };
-        set_decision_header(&mut response, decision);
-        response
+        record
     }
 
     /// Runs the stages, and closes the record with the outcome.
@@ -203,16 +173,13 @@ impl Gateway {
             return front_state.answer_gateway((head, body), snapshot, record).await;
         }
         let (route, head) = match route {
-            Route::Grpc(transport) => {
-                let opened = self.open_call((head, body), transport, (snapshot, record)).await?;
-                match opened {
-                    Opened::Answered(response) => return Ok(response),
-                    Opened::Call(call, head, content) => {
-                        body = content;
-                        (Route::Call(call), *head)
-                    }
+            Route::Grpc(transport) => match self.open_call((head, body), transport, (snapshot, record)).await? {
+                Opened::Answered(response) => return Ok(response),
+                Opened::Call(call, head, content) => {
+                    body = content;
+                    (Route::Call(call), *head)
                 }
-            }
+            },
             route => (route, head),
         };
         if route == Route::Unknown && snapshot.policies.kubernetes.is_some() && is_for_agents(&head) {
@@ -260,35 +227,51 @@ impl Gateway {
     /// Returns the record of a decision about the caller. A decision about anyone else is reported
     /// as missing.
     fn own_decision(&self, id: uuid::Uuid, principal: &Principal) -> Result<Response<Body>, Rejection> {
-        let record = self.recorder.find(id).filter(|record| {
-            record.principal.as_ref().is_some_and(|owner| {
-                owner.kind() == principal.kind()
-                    && owner.issuer() == principal.issuer()
-                    && owner.user_id() == principal.user_id()
-            })
-        });
-        let record = record.ok_or(Rejection::NotFound)?;
-        let view = record.for_caller();
+        let is_caller = |owner: &Arc<Principal>| {
+            owner.kind() == principal.kind()
+                && owner.issuer() == principal.issuer()
+                && owner.user_id() == principal.user_id()
+        };
+        let record = self.recorder.find(id);
+        let record = record.filter(|record| record.principal.as_ref().is_some_and(is_caller));
+        let view = record.as_ref().ok_or(Rejection::NotFound)?.for_caller();
         Ok(json(serde_json::to_string(&view).unwrap_or_default()))
     }
 }
 
 impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
-        self.answer(request, peer).await
+        let snapshot = self.current.load_full();
+        let (head, body) = request.into_parts();
+        let record = self.open_record(Some(&head), (peer, &snapshot));
+        let front_kind = FrontKind::of(&snapshot, Some(&head));
+        let decision = record.id();
+        let mut response = match front_kind.cors(&snapshot, &head) {
+            Some(Err(error)) => {
+                let rejection = Rejection::Origin(error);
+                self.audit_early_refusal(&rejection, (peer, decision)).await;
+                front_kind.refuse(&rejection, record)
+            }
+            Some(Ok(cors)) => match cors.preflight(&head) {
+                Some(answer) => {
+                    record.close(Outcome::Allowed, answer.status(), "preflight");
+                    answer.map(Body::from)
+                }
+                None => {
+                    let mut response = self.recorded((head, body), (peer, &snapshot), record, front_kind).await;
+                    cors.apply(response.headers_mut());
+                    response
+                }
+            },
+            None => self.recorded((head, body), (peer, &snapshot), record, front_kind).await,
+        };
+        set_decision_header(&mut response, decision);
+        response
     }
 
     fn refuse(&self, refusal: RequestReadError, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load();
-        let mut record = match head {
-            Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
-            None => self.recorder.open_unread(),
-        };
-        record.note(|record| {
-            record.generation = snapshot.generation;
-            record.peer = Some(peer.address());
-            record.trace_id = head.and_then(|head| trace_id(&head.headers));
-        });
+        let record = self.open_record(head, (peer, &snapshot));
         let decision = record.id();
         let front_kind = FrontKind::of(&snapshot, head);
         let mut response = front_kind.refuse(&Rejection::Server(refusal), record);
@@ -301,11 +284,8 @@ impl Handler for Gateway {
     }
 
     fn on_incomplete_head(&self, peer: &Arc<Peer>) {
-        let generation = self.current.load().generation;
         // Dropping the record closes it with the outcome `cancelled`.
-        self.recorder.open_unread().note(|record| {
-            record.generation = generation;
-            record.peer = Some(peer.address());
+        self.open_record(None, (peer, &self.current.load())).note(|record| {
             "the client went away in the request head".clone_into(&mut record.detail);
         });
     }
@@ -344,10 +324,8 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
 
 /// Whether only the Kubernetes front accepts the credential.
 fn is_for_agents(head: &request::Parts) -> bool {
-    match k8s_proxy::read(head, CiTokenSupport::Accepted) {
-        Ok(PresentedCredential::Query(_)) => true,
-        Ok(PresentedCredential::IdToken(_)) | Err(_) => false,
-    }
+    let read = k8s_proxy::read(head, CiTokenSupport::Accepted);
+    matches!(read, Ok(PresentedCredential::Query(_)))
 }
 
 pub(crate) fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::caller::Caller;
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::json;
 use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
@@ -71,7 +71,7 @@ struct ListRequest {
     is_mine: bool,
 }
 
-impl Front for PlatformRoute {
+impl RouteHandler for PlatformRoute {
     async fn serve(
         &self,
         context: RequestContext<'_>,

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, request};
 use serde_json::{Value, json};
 
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::platform::api::content::{buffer, read};
 use crate::projects::permit::{ProjectPermission, check, visible};
 use crate::projects::route::ProjectRoute;
@@ -26,7 +26,7 @@ pub mod permit;
 pub mod route;
 pub mod update;
 
-impl Front for ProjectRoute<'_> {
+impl RouteHandler for ProjectRoute<'_> {
     async fn serve(
         &self,
         mut context: RequestContext<'_>,

@@ -29,7 +29,7 @@ use tollgate_applicationset::Denial;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
 use tollgate_identity::sessions::EndReason;
-use tollgate_identity::{access, authenticate, sessions, store};
+use tollgate_identity::{access, authenticate, store};
 use tollgate_plugin as plugin;
 use tollgate_policy::rego;
 use tollgate_proxy::record::Outcome;
@@ -84,7 +84,7 @@ pub(crate) enum Rejection {
     #[error("the audit log cannot be written")]
     Audit(#[source] store::Error),
     #[error("the session has ended")]
-    Ended(sessions::EndReason),
+    Ended(EndReason),
     #[error(transparent)]
     Withdrawn(#[from] open_exchanges::Withdrawn),
     #[error("the agent's cluster is not known")]
@@ -198,10 +198,7 @@ impl Rejection {
                 failed(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", text)
             }
             Self::Ended(ending) => kubernetes::ended(*ending),
-            Self::Withdrawn(_) => {
-                let reason = sessions::EndReason::Withdrawn.code();
-                denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
-            }
+            Self::Withdrawn(_) => denied(StatusCode::FORBIDDEN, EndReason::Withdrawn.code(), text()),
             Self::UnknownCluster => failed(StatusCode::BAD_GATEWAY, "cluster_unknown", text()),
             Self::ClusterUnauthorized => failed(StatusCode::BAD_GATEWAY, "credential_refused", text()),
             Self::Platform(error) => ErrorResponse::of(error.answer(), text()),

@@ -31,9 +31,7 @@ const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
-    /// A call of an extension.
     Extension(ExtensionPath<'a>),
-    /// A request about clusters.
     Cluster(ClusterRoute<'a>),
     /// A request into the cluster of the caller's agent.
     Kubernetes(KubernetesPath<'a>),
@@ -45,9 +43,7 @@ pub(crate) enum Route<'a> {
     Grpc(Transport),
     /// A call of gRPC or gRPC-Web whose head was read.
     Call(Call),
-    /// AppProjects.
     Project(ProjectRoute<'a>),
-    /// ApplicationSets.
     ApplicationSet(ApplicationSetRoute<'a>),
     /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
@@ -55,7 +51,6 @@ pub(crate) enum Route<'a> {
     Decision(uuid::Uuid),
     /// The public keys of assertions. Nothing else can be read without authentication.
     AssertionKeys,
-    /// Nothing that is served.
     Unknown,
 }
 

@@ -113,11 +113,10 @@ impl RunningGateway {
             let extras = checks.extras.clone();
             Arc::new(ApplicationsFrontState::new(clock.clone(), extras))
         });
-        let sets = config.application_sets.as_ref();
-        let sets = sets
-            .map(|settings| ApplicationSetsFrontState::new(settings, clock.clone()))
-            .transpose()?;
-        let sets = sets.map(Arc::new);
+        let sets = match &config.application_sets {
+            Some(settings) => Some(Arc::new(ApplicationSetsFrontState::new(settings, clock.clone())?)),
+            None => None,
+        };
         let open_exchanges = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
         helpers.spawn(Arc::clone(&open_exchanges).run());
         let gateway = Gateway::new(
@@ -144,7 +143,7 @@ impl RunningGateway {
         };
         let admin_stop = CancellationToken::new();
         let admin_server = Server::new(private, None, Limits::admin(&config.limits));
-        helpers.spawn(admin_server.serve(Arc::new(admin::AdminHandler::new(admin)), admin_stop.clone()));
+        helpers.spawn(admin_server.serve(Arc::new(admin::handler(admin)), admin_stop.clone()));
         helpers.spawn(reload_on(changes, loader, (current, open_exchanges), findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
@@ -250,14 +249,7 @@ async fn services(
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
-    let url = match &config.store.url {
-        StoreUrl::Text(url) => url.clone(),
-        StoreUrl::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| anyhow::anyhow!("`store.urlFile` {}: {error}", path.display()))?;
-            SecretString::from(text.lines().next().unwrap_or_default().trim())
-        }
-    };
+    let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
     let store = Arc::new(Store::open(&url).await?);
     let grace = config.store.grace_period;
     let sessions = SessionRegistry::start(
@@ -288,6 +280,17 @@ async fn services(
         endpoint,
         clock: clock.clone(),
     })))
+}
+
+/// The URL of the store, or why its file cannot be read.
+fn store_url(url: &StoreUrl) -> Result<SecretString, String> {
+    match url {
+        StoreUrl::Text(url) => Ok(url.clone()),
+        StoreUrl::File(path) => match std::fs::read_to_string(path) {
+            Ok(text) => Ok(SecretString::from(text.lines().next().unwrap_or_default().trim())),
+            Err(error) => Err(format!("`store.urlFile`: `{}`: {error}", path.display())),
+        },
+    }
 }
 
 async fn reload_on(
@@ -357,10 +360,8 @@ async fn reload(loader: &Arc<Loader>, current: &CurrentSnapshot, part: ConfigPar
         move || loader.reload(&current, part)
     });
     let found = loading.await.unwrap_or_else(|error| {
-        let found = vec![Diagnostic::error(
-            None,
-            format!("loading failed, the last good configuration stays: {error}"),
-        )];
+        let text = format!("loading failed, the last good configuration stays: {error}");
+        let found = vec![Diagnostic::error(None, text)];
         loader.report(part, &found);
         found
     });

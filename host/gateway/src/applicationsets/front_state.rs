@@ -59,7 +59,7 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State of the ApplicationSet front that outlives reloads of the snapshot.
 #[derive(Debug)]
-pub struct ApplicationSetsFrontState {
+pub(crate) struct ApplicationSetsFrontState {
     pub(super) store: RepositoryStore,
     /// Permits of sets that are being generated.
     running: Arc<Semaphore>,
@@ -116,7 +116,7 @@ impl ApplicationSetsFrontState {
             })
         };
         Ok(Self {
-            store: RepositoryStore::with_cache(settings.git, &settings.git_cache, &settings.repositories)?,
+            store: RepositoryStore::new(settings.git, &settings.git_cache, &settings.repositories)?,
             running: Arc::new(Semaphore::new(settings.concurrency)),
             started: Arc::new(Semaphore::new(
                 settings.concurrency.saturating_mul(STARTED_PER_GENERATION),

@@ -130,25 +130,18 @@ pub fn read(
         return Err(Error::MissingName);
     }
     let extension = registry.find(name);
-    let scope = extension
-        .as_ref()
-        .map_or(Scope::Application, |extension| extension.spec().scope);
-    let object = match scope {
-        Scope::Application => {
-            let application = application(headers)?;
-            CallObject::Application {
-                application,
-                project: project(headers)?,
-            }
-        }
+    let registered = extension.as_ref();
+    let object = match registered.map_or(Scope::Application, |extension| extension.spec().scope) {
+        Scope::Application => CallObject::Application {
+            application: application(headers)?,
+            project: project(headers)?,
+        },
         Scope::Project => CallObject::Project {
             project: project(headers)?,
         },
         Scope::Global => CallObject::Global,
     };
-    let name = extension
-        .as_ref()
-        .map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
+    let name = registered.map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
     Ok((ExtensionAttributes { name, object }, extension))
 }
 
@@ -174,11 +167,8 @@ fn application(headers: &HeaderMap) -> Result<ObjectName, Error> {
 
 fn project(headers: &HeaderMap) -> Result<String, Error> {
     let value = single(headers, PROJECT_HEADER, "Argocd-Project-Name")?.ok_or(Error::MissingProject)?;
-    if is_subdomain(value) {
-        Ok(value.to_owned())
-    } else {
-        Err(Error::InvalidProject)
-    }
+    let valid = Some(value).filter(|value| is_subdomain(value));
+    valid.map(str::to_owned).ok_or(Error::InvalidProject)
 }
 
 /// The header's one value; an empty one counts as none.
@@ -205,14 +195,11 @@ impl Call {
     /// As [`read`].
     pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
         let (attributes, extension) = read(path.name, registry, &head.headers)?;
-        let application = attributes
-            .object
-            .application()
-            .map(|app| format!("{}:{}", app.namespace, app.name));
+        let application = attributes.object.application();
         Ok(Self {
+            application: application.map(|app| format!("{}:{}", app.namespace, app.name)),
             attributes,
             extension,
-            application,
             method: head.method.clone(),
             rest: path.rest.to_owned(),
             query: head.uri.query().map(str::to_owned),

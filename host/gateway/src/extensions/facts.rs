@@ -50,7 +50,6 @@ pub struct CallTarget {
 pub(crate) struct Facts {
     /// The lookups as the record shows them, in the order of evaluation.
     pub(crate) checks: Arc<[CheckRecord]>,
-    /// The objects that the call names.
     pub(crate) target: Arc<CallTarget>,
     /// The lookups as policies see them.
     verdicts: RbacFacts,
@@ -72,15 +71,13 @@ impl Facts {
             CallObject::Global => None,
         };
         let invoke = look("extensions", "invoke", attributes.name.to_string());
-        let rows = if policies.extensions.dependencies().candidates {
-            candidates(policies, caller, read.iter().chain([&invoke]))
-        } else {
-            Vec::new()
+        let rows = match policies.extensions.dependencies().candidates {
+            true => candidates(policies, caller, read.iter().chain([&invoke])),
+            false => Vec::new(),
         };
         let verdict = |resource| {
-            read.as_ref()
-                .filter(|read| read.resource == resource)
-                .map(Lookup::verdict)
+            let read = read.as_ref().filter(|read| read.resource == resource);
+            read.map(Lookup::verdict)
         };
         let verdicts = RbacFacts::new(&ExtensionVerdicts {
             applications_get: verdict("applications"),
@@ -159,14 +156,12 @@ impl Lookup {
         [resource, action]: [&'static str; 2],
         object: String,
     ) -> Self {
-        let verdict = rbac.decide(
-            &caller.roles,
-            RbacRequest {
-                resource,
-                action,
-                object: &object,
-            },
-        );
+        let request = RbacRequest {
+            resource,
+            action,
+            object: &object,
+        };
+        let verdict = rbac.decide(&caller.roles, request);
         let rule = verdict.rule.and_then(|id| rbac.rule(id));
         let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
         Self {
@@ -187,10 +182,7 @@ impl Lookup {
     }
 
     pub(crate) fn is_allowed(&self) -> bool {
-        match self.verdict.outcome {
-            Outcome::Allow => true,
-            Outcome::Deny => false,
-        }
+        self.verdict.outcome == Outcome::Allow
     }
 
     /// Whether a row denies it, or a row that had to be evaluated is invalid. That no row allows
@@ -250,55 +242,35 @@ impl CallTarget {
 
     fn of(policies: &Policies, call: &Call) -> Self {
         let attributes = &call.attributes;
-        let scope = call
-            .extension
-            .as_ref()
-            .map_or(Scope::Application, |found| found.spec().scope);
-        let prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
-        let project = attributes
-            .object
-            .project()
-            .and_then(|name| policies.resources.projects.get(name));
+        let extension = call.extension.as_ref();
+        let scope = extension.map_or(Scope::Application, |found| found.spec().scope);
+        let project = attributes.object.project();
+        let project = project.and_then(|name| policies.resources.projects.get(name));
         let application = project
             .zip(attributes.object.application())
             .and_then(|(project, name)| application(policies, project, name));
-        let prepared = match project {
-            Some(project) => prepared.with_project(project),
-            None => prepared,
-        };
-        let list_entries = count_list_entries(project, application);
-        let (Some(project), Some(application)) = (project, application) else {
-            return Self {
-                literal: None,
-                destination: None,
-                prepared,
-                headers: resource_headers(policies, attributes, None),
-                list_entries,
-            };
-        };
         let clusters = &policies.resources.clusters;
-        let prepared = prepared.with_application(application);
-        let destination = destination::resolve(&application.destination, clusters).ok();
-        let prepared = match &destination {
-            Some(cluster) => {
-                let namespace = &application.destination.namespace;
-                let permitted = destination::permitted(project, cluster, namespace, clusters);
-                prepared.with_destination(cluster, namespace, permitted)
-            }
-            None => prepared,
-        };
+        let literal = application.map(|application| &application.destination);
+        let destination = literal.and_then(|literal| destination::resolve(literal, clusters).ok());
+        let mut prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
+        if let Some(project) = project {
+            prepared = prepared.with_project(project);
+        }
+        if let Some(application) = application {
+            prepared = prepared.with_application(application);
+        }
+        if let (Some(project), Some(literal), Some(cluster)) = (project, literal, &destination) {
+            let permitted = destination::permitted(project, cluster, &literal.namespace, clusters);
+            prepared = prepared.with_destination(cluster, &literal.namespace, permitted);
+        }
+        let values = destination.as_ref().zip(literal);
+        let values = values.map(|(cluster, literal)| cluster_header_values(policies, cluster, literal));
         Self {
-            literal: Some(application.destination.clone()),
-            headers: resource_headers(
-                policies,
-                attributes,
-                destination
-                    .as_ref()
-                    .map(|cluster| cluster_header_values(policies, cluster, &application.destination)),
-            ),
+            headers: resource_headers(policies, attributes, values),
+            literal: literal.cloned(),
             destination: destination.map(Arc::new),
             prepared,
-            list_entries,
+            list_entries: count_list_entries(project, application),
         }
     }
 }
@@ -353,26 +325,19 @@ fn application<'a>(policies: &'a Policies, project: &Project, name: &ObjectName)
 /// namespace always, others if `sourceNamespaces` lists the namespace. Argo CD does not check it
 /// here.
 fn is_app_namespace_permitted(policies: &Policies, project: &Project, namespace: &str) -> bool {
+    let own = &policies.config.control_plane_namespace;
     match policies.config.extensions.compatibility {
         Compatibility::Argocd => true,
-        Compatibility::None => tollgate_policy::applications::is_app_namespace_permitted(
-            project,
-            &policies.config.control_plane_namespace,
-            namespace,
-        ),
+        Compatibility::None => tollgate_policy::applications::is_app_namespace_permitted(project, own, namespace),
     }
 }
 
 /// The RBAC object of an application. Argo CD omits the namespace from the object it checks here,
 /// so a grant on `proj/app` covers that name in every namespace.
 fn application_object(policies: &Policies, project: &str, name: &ObjectName) -> String {
+    let own = &policies.config.control_plane_namespace;
     match policies.config.extensions.compatibility {
-        Compatibility::None => object_name(
-            &policies.config.control_plane_namespace,
-            project,
-            &name.namespace,
-            &name.name,
-        ),
+        Compatibility::None => object_name(own, project, &name.namespace, &name.name),
         Compatibility::Argocd => format!("{project}/{}", name.name),
     }
 }

@@ -1,22 +1,21 @@
 //! Decides whether the caller may make a call. The result is an [`ExtensionPermit`], which only
 //! this stage can make, or 403.
 //!
-//! Security: everything is denied by default, and only the policies of the snapshot that the request took
-//! decides.
+//! Security: everything is denied by default, and only the policies of the snapshot that the
+//! request took decide.
 
 use std::sync::Arc;
-use tollgate_policy::rego;
 
 use crate::caller::Caller;
 use crate::extensions::call::Call;
+use crate::extensions::evaluation::ExtensionEvaluation;
 use crate::extensions::registry::{Extension, Registry};
 use crate::policies::Policies;
+use tollgate_policy::rego;
 use tollgate_proxy::forward::Backend;
 use tollgate_proxy::headers;
 use tollgate_proxy::record::OpenRecord;
 use tollgate_state::Cluster;
-
-use crate::extensions::evaluation::ExtensionEvaluation;
 
 /// Proof that the policy allowed one call.
 ///
@@ -131,26 +130,23 @@ fn permit(
     (evaluation, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
     call: Call,
 ) -> Result<ExtensionPermit, Error> {
-    let target = &evaluation.facts.target;
     if !decision.allow {
-        return Err(Error::Denied {
-            reason: decision.reason.clone(),
-        });
+        let reason = decision.reason.clone();
+        return Err(Error::Denied { reason });
     }
     // This comes after the policy: only callers who could call an extension of that name learn
     // that it does not exist, as in Argo CD.
     let Some(extension) = call.extension.clone() else {
-        return Err(Error::UnknownExtension {
-            name: call.attributes.name,
-        });
+        let name = call.attributes.name;
+        return Err(Error::UnknownExtension { name });
     };
     let compatibility = policies.config.extensions.compatibility;
-    let backend = extension
-        .backend(target.literal.as_ref(), target.destination.as_deref(), compatibility)
-        .cloned()
-        .ok_or_else(|| Error::NoBackend {
-            name: Arc::clone(extension.name()),
-        })?;
+    let target = &evaluation.facts.target;
+    let backend = extension.backend(target.literal.as_ref(), target.destination.as_deref(), compatibility);
+    let Some(backend) = backend.cloned() else {
+        let name = Arc::clone(extension.name());
+        return Err(Error::NoBackend { name });
+    };
     Ok(ExtensionPermit {
         evaluation,
         extension,

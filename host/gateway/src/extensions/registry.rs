@@ -4,7 +4,6 @@
 //! streams.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use tollgate_config::Compatibility;
@@ -14,6 +13,7 @@ use tollgate_state::extensions::ExtensionSpec;
 use tollgate_state::{Cluster, Destination};
 
 /// One registered extension.
+#[derive(Debug)]
 pub struct Extension {
     name: Arc<str>,
     spec: ExtensionSpec,
@@ -40,14 +40,10 @@ impl Registry {
         let mut extensions = HashMap::with_capacity(specs.len());
         for spec in specs {
             let previous_extension = previous.and_then(|previous| previous.find(&spec.name));
-            let extension = match Extension::build(spec, previous_extension.as_deref()) {
-                Ok(extension) => Arc::new(extension),
-                Err(mut found) => {
-                    findings.append(&mut found);
-                    continue;
-                }
-            };
-            extensions.insert(Arc::clone(&extension.name), extension);
+            match Extension::build(spec, previous_extension.as_deref()) {
+                Ok(extension) => drop(extensions.insert(Arc::clone(&extension.name), Arc::new(extension))),
+                Err(found) => findings.extend(found),
+            }
         }
         Loaded::new(Self { extensions }, findings)
     }
@@ -131,12 +127,10 @@ impl Extension {
     /// name and server, or whichever of the two the destination has.
     fn position_by_destination(&self, to: &Destination) -> Option<usize> {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
+        let is_named = !to.name.is_empty() || !to.server.is_empty();
         self.spec.services.iter().position(|service| {
-            let named = !to.name.is_empty() || !to.server.is_empty();
-            service
-                .cluster
-                .as_ref()
-                .is_some_and(|cluster| named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server))
+            let mut cluster = service.cluster.iter().filter(|_| is_named);
+            cluster.any(|cluster| same(&to.name, &cluster.name) && same(&to.server, &cluster.server))
         })
     }
 }
@@ -163,17 +157,5 @@ fn backends(spec: &ExtensionSpec) -> Result<Vec<Arc<Backend>>, Vec<Diagnostic>> 
             ),
         }
     }
-    if findings.is_empty() {
-        Ok(backends)
-    } else {
-        Err(findings)
-    }
-}
-
-impl fmt::Debug for Extension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extension")
-            .field("spec", &self.spec)
-            .finish_non_exhaustive()
-    }
+    findings.is_empty().then_some(backends).ok_or(findings)
 }

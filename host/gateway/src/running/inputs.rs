@@ -13,6 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::store_url;
 use tollgate_config::raw::SettingLocations;
 use tollgate_config::{Config, StoreUrl, Tls};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
@@ -89,10 +90,9 @@ fn certificates(tls: &Tls, locations: &SettingLocations, clock: &Clock, found: &
         // Clients refuse an expired certificate, but a gateway that does not start would be worse
         // than one that some clients still reach.
         if let Some(text) = validity(one, clock.now()) {
-            let which = if number == 0 {
-                "the certificate"
-            } else {
-                "a certificate of its chain"
+            let which = match number {
+                0 => "the certificate",
+                _ => "a certificate of its chain",
             };
             let text = format!("`{certificate}`: {which} {text}");
             let finding = Diagnostic::warning(locations.locate(certificate), text);
@@ -135,16 +135,12 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
 }
 
 async fn store(url: &StoreUrl, locations: &SettingLocations, found: &mut Vec<Diagnostic>) {
-    let url = match url {
-        StoreUrl::Text(url) => url.clone(),
-        StoreUrl::File(path) => match std::fs::read_to_string(path) {
-            Ok(text) => SecretString::from(text.lines().next().unwrap_or_default().trim()),
-            Err(error) => {
-                let text = format!("`store.urlFile`: `{}`: {error}", path.display());
-                found.push(Diagnostic::error(locations.locate("store.urlFile"), text));
-                return;
-            }
-        },
+    let url = match store_url(url) {
+        Ok(url) => url,
+        Err(text) => {
+            found.push(Diagnostic::error(locations.locate("store.urlFile"), text));
+            return;
+        }
     };
     let location = locations.locate("store.url");
     match url.expose_secret().strip_prefix("sqlite:") {

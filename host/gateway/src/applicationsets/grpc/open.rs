@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use crate::applicationsets::grpc;
 use crate::applicationsets::grpc::{Call, Method, Transport};
 use crate::applicationsets::request::{ApiResponse, WatchEvent};
-use crate::front::{Front, RequestContext};
+use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -45,7 +45,7 @@ impl Gateway {
     }
 }
 
-impl Front for Call {
+impl RouteHandler for Call {
     async fn serve(
         &self,
         context: RequestContext<'_>,
