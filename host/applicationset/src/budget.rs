@@ -113,10 +113,8 @@ impl GenerationBudget {
         if slot.reacquire(self.deadline, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
-        self.check_deadline()?;
-        Err(Exceeded::Time {
-            allowed: self.limits.time,
-        })
+        let allowed = self.limits.time;
+        self.check_deadline().and(Err(Exceeded::Time { allowed }))
     }
 
     /// Cancels the work: it ends the next time it checks the deadline.
@@ -134,64 +132,40 @@ impl GenerationBudget {
         self.deadline
     }
 
-    /// Charges `count` Applications.
-    ///
-    /// # Errors
-    /// [`Exceeded::Applications`], [`Exceeded::Time`].
-    pub fn charge_applications(&self, count: u64) -> Result<(), Exceeded> {
+    pub(crate) fn charge_applications(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.applications;
         spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
         self.check_deadline()
     }
 
-    /// Charges `count` sets of parameters.
-    ///
-    /// # Errors
-    /// [`Exceeded::Parameters`], [`Exceeded::Time`].
-    pub fn charge_parameters(&self, count: u64) -> Result<(), Exceeded> {
+    pub(crate) fn charge_parameters(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.parameters;
         spend(&self.parameters, count, allowed).map_err(|observed| Exceeded::Parameters { observed, allowed })?;
         self.check_deadline()
     }
 
-    /// Charges `count` generators.
-    ///
-    /// # Errors
-    /// [`Exceeded::Generators`], [`Exceeded::Time`].
-    pub fn charge_generators(&self, count: u64) -> Result<(), Exceeded> {
+    pub(crate) fn charge_generators(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.generators;
         spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
         self.check_deadline()
     }
 
-    /// Charges `count` bytes.
-    ///
-    /// # Errors
-    /// [`Exceeded::Bytes`].
-    pub fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
+    pub(crate) fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.bytes;
         spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
     }
 
-    /// Number of bytes left.
-    pub fn bytes_left(&self) -> u64 {
-        self.limits.bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
-    }
-
-    /// Checks the deadline.
-    ///
     /// # Errors
     /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
-    pub fn check_deadline(&self) -> Result<(), Exceeded> {
+    pub(crate) fn check_deadline(&self) -> Result<(), Exceeded> {
+        let allowed = self.limits.time;
         if self.cancelled.load(Ordering::Relaxed) {
-            return Err(Exceeded::Cancelled);
+            Err(Exceeded::Cancelled)
+        } else if Instant::now() < self.deadline {
+            Ok(())
+        } else {
+            Err(Exceeded::Time { allowed })
         }
-        if Instant::now() < self.deadline {
-            return Ok(());
-        }
-        Err(Exceeded::Time {
-            allowed: self.limits.time,
-        })
     }
 }
 
@@ -236,9 +210,8 @@ mod tests {
             budget.charge_generators(3),
             Err(Exceeded::Generators { observed, allowed })
         );
-        assert_eq!(budget.bytes_left(), 2);
-        assert_eq!(budget.charge_bytes(3), Err(Exceeded::Bytes { observed, allowed }));
-        assert_eq!(budget.bytes_left(), 0);
+        assert_eq!(budget.charge_bytes(2), Ok(()));
+        assert_eq!(budget.charge_bytes(1), Err(Exceeded::Bytes { observed, allowed }));
     }
 
     /// Counts how often it is released; `is_free` says whether it can be reacquired.

@@ -80,7 +80,7 @@ fn inside(members: &Map<String, Value>) -> u64 {
     members.fold(0, u64::saturating_add)
 }
 
-fn count(length: usize) -> u64 {
+pub(super) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 

@@ -26,18 +26,10 @@ use field_names::FIELD_NAMES;
 pub enum Error {
     /// It is a field's name with different case.
     #[error("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out")]
-    CaseVariant {
-        /// Its path.
-        path: String,
-        /// The field.
-        known: &'static str,
-    },
+    CaseVariant { path: String, known: &'static str },
     /// It is a template where fields are expected.
     #[error("`{path}` is wrong: only keys of labels, annotations and other maps can be templates")]
-    Template {
-        /// Its path.
-        path: String,
-    },
+    Template { path: String },
 }
 
 impl Error {
@@ -61,10 +53,10 @@ pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let checked = members.iter().try_for_each(|(key, value)| {
         check_key(key, "", TemplatedKeys::Refused)?;
-        if key == "spec" {
-            return check_below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key));
+        match key.as_str() {
+            "spec" => check_below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key)),
+            _ => Ok(()),
         }
-        Ok(())
     });
     checked.map_err(|error| error.with_path(truncated))
 }

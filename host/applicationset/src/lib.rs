@@ -16,7 +16,7 @@ pub mod generate;
 mod heap_size;
 pub mod inputs;
 mod json;
-pub mod keys;
+mod keys;
 pub mod patch;
 pub mod plan;
 pub mod repository;

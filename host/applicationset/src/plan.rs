@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use super::heap_size::count;
 use super::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
@@ -25,7 +26,7 @@ mod set;
 pub use owner::{Owner, with_owner_reference, without_owner_reference};
 pub use set::{is_equivalent, replaced, upserted};
 
-use application::{Planner, put_or_remove};
+use application::Planner;
 use ignore::IgnoreRules;
 
 /// Annotation of a set with the projects its Applications are in: sorted by name, separated by
@@ -242,10 +243,8 @@ impl Plan {
                 changes.push(planner.create(name, application));
             }
         }
-        let deleted = remaining
-            .into_iter()
-            .filter(|(_, before)| is_stored && planner.owner.is_controller_of(before));
-        changes.extend(deleted.map(|(name, before)| planner.delete(name, before)));
+        remaining.retain(|_, before| is_stored && planner.owner.is_controller_of(before));
+        changes.extend(remaining.into_iter().map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         // Applications with a name conflict count as well: a dry run shows the annotation.
         let projects = projects(changes.iter().chain(name_conflicts(&problems)));
@@ -278,15 +277,10 @@ impl Plan {
             false => Cascade::Orphan,
         };
         let owner = Owner::of(&set.name.name, &set.object);
-        let bound = existing
-            .applications
-            .into_iter()
-            .filter(|application| owner.is_controller_of(application) || owner.garbage_collects(application));
+        let is_bound = |stored: &Value| owner.is_controller_of(stored) || owner.garbage_collects(stored);
+        let bound = existing.applications.into_iter().filter(is_bound);
         let change = |before: Value| {
-            let name = ObjectName {
-                namespace: set.name.namespace.clone(),
-                name: name_of(&before).to_owned(),
-            };
+            let name = set.application_name(name_of(&before).to_owned());
             let goes = owner.is_controller_of(&before) || owner.others(&before).next().is_none();
             let (action, after) = match (cascade, goes) {
                 (Cascade::Background, true) => (Action::Delete, None),
@@ -308,7 +302,7 @@ impl Plan {
     /// The number of Applications it deletes.
     pub fn deletions(&self) -> u64 {
         let deleted = self.changes.iter().filter(|change| change.action == Action::Delete);
-        u64::try_from(deleted.count()).unwrap_or(u64::MAX)
+        count(deleted.count())
     }
 
     /// The plan as previews show it: Applications with a name conflict appear as created.
@@ -331,6 +325,12 @@ impl Plan {
 impl ApplicationSet {
     fn sync(&self) -> ApplicationsSync {
         self.spec.sync_policy.applications
+    }
+
+    /// The name of an Application of the set.
+    fn application_name(&self, name: String) -> ObjectName {
+        let namespace = self.name.namespace.clone();
+        ObjectName { namespace, name }
     }
 }
 
@@ -359,6 +359,18 @@ fn name_of(object: &Value) -> &str {
 fn metadata_map(object: &Value, key: &str) -> Map<String, Value> {
     let members = object.get("metadata").and_then(|metadata| metadata.get(key));
     members.and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn put_or_remove(members: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => members.insert(key.to_owned(), value),
+        None => members.remove(key),
+    };
+}
+
+/// Sets a member, or removes it if there is nothing in it.
+fn put_map(members: &mut Map<String, Value>, key: &str, value: Map<String, Value>) {
+    put_or_remove(members, key, (!value.is_empty()).then_some(Value::Object(value)));
 }
 
 fn finalizers_of(object: &Value) -> &[Value] {

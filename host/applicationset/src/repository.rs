@@ -32,12 +32,8 @@ mod tree;
 mod wire;
 
 pub(crate) use error::Error;
-pub use permission::AllowedRepository;
+pub use permission::{AllowedRepository, allowed_repository};
 pub use store::{RepositoryReader, RepositoryStore};
-
-use tollgate_state::Resources;
-
-use crate::InputError;
 
 const MAX_FETCHES: usize = 16;
 const MAX_FETCHES_OF_HOST: usize = 6;
@@ -70,21 +66,6 @@ const MAX_FILES: usize = 20_000;
 const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
 /// Maximum number of symbolic links followed on the way to one file.
 const MAX_LINKS: usize = 40;
-
-/// Decides whether and how the gateway may read `url` for a set of `project` (empty if that is
-/// templated), without contacting the repository.
-///
-/// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
-///
-/// # Errors
-/// Why not, and what to do.
-pub fn allowed_repository(
-    resources: &Resources,
-    patterns: &[String],
-    project_and_url: (&str, &str),
-) -> Result<AllowedRepository, InputError> {
-    Ok(permission::allowed_repository(resources, patterns, project_and_url)?)
-}
 
 #[cfg(test)]
 mod tests;

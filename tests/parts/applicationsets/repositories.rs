@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tollgate_applicationset::inputs::InputError;
 use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_applicationset::{GenerationBudget, GitTree, Repositories};
-use tollgate_config::GitLimits;
+use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
 /// Repositories by URL.
@@ -30,7 +30,7 @@ impl Local {
         let pattern = format!("{}/*", root.path().display());
         Self {
             folders: BTreeMap::new(),
-            store: RepositoryStore::new(GitLimits::default(), &[pattern]).unwrap(),
+            store: RepositoryStore::new(GitLimits::default(), &GitCache::default(), &[pattern]).unwrap(),
             resources: Resources::default(),
             root,
         }

@@ -272,7 +272,7 @@ fn a_small_pack_that_takes_gigabytes_is_not_unpacked() {
 }
 
 fn kept(cache: &GitCache, server: &Server) -> RepositoryStore {
-    RepositoryStore::with_cache(limits(), cache, &[server.pattern()]).unwrap()
+    RepositoryStore::new(limits(), cache, &[server.pattern()]).unwrap()
 }
 
 fn bytes_of(folder: &std::path::Path) -> u64 {
@@ -311,7 +311,7 @@ fn what_was_asked_for_longest_ago_makes_room() {
         ..GitCache::default()
     };
     let patterns: Vec<String> = servers.iter().map(Server::pattern).collect();
-    let store = RepositoryStore::with_cache(limits(), &cache, &patterns).unwrap();
+    let store = RepositoryStore::new(limits(), &cache, &patterns).unwrap();
     assert!(store.folder().starts_with(parent.path()));
     let resources = Resources::default();
     for _ in 0..2 {

@@ -18,8 +18,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tollgate_applicationset::GenerationBudget;
 use tollgate_applicationset::repository::RepositoryStore;
-use tollgate_config::GenerationLimits;
-use tollgate_config::GitLimits;
+use tollgate_config::{GenerationLimits, GitCache, GitLimits};
 use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 /// Runs git, without any settings of this machine.
@@ -395,7 +394,7 @@ pub(crate) fn limits() -> GitLimits {
 }
 
 pub(crate) fn store(limits: GitLimits, patterns: &[String]) -> RepositoryStore {
-    RepositoryStore::new(limits, patterns).unwrap()
+    RepositoryStore::new(limits, &GitCache::default(), patterns).unwrap()
 }
 
 pub(crate) fn budget() -> GenerationBudget {

@@ -3,7 +3,7 @@
 //!
 //! Security: a plugin is called only after the `InputAuthorizer` has allowed it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::generator_run::GeneratorRun;
 use super::type_ambiguity::{self, TypeAmbiguity};
@@ -33,23 +33,19 @@ pub(super) fn parameters(
         error,
     })?;
     // In Argo CD, lists and `values` contain strings.
-    run.record_type_ambiguity(
-        if literal.is_empty() {
-            TypeAmbiguity::Lists
-        } else {
-            TypeAmbiguity::Maps
-        },
-        path,
-    );
+    let ambiguity = match literal.is_empty() {
+        true => TypeAmbiguity::Lists,
+        false => TypeAmbiguity::Maps,
+    };
+    run.record_type_ambiguity(ambiguity, path);
     let mut all = Vec::new();
     for made in made {
         let mut params = shaped(run, kind, settings, made)?;
         match &templates {
             Some(values) => values.append(run, &mut params)?,
             None => {
-                let literal = literal
-                    .iter()
-                    .map(|(key, text)| ((*key).to_owned(), Value::from(*text)));
+                let literal = literal.iter();
+                let literal = literal.map(|(key, text)| ((*key).to_owned(), Value::from(*text)));
                 values::add(run.engine, literal.collect(), &mut params);
             }
         }
@@ -72,9 +68,8 @@ fn shaped(run: &GeneratorRun<'_>, kind: GeneratorKind, settings: &Value, made: P
         }
         TemplateEngine::FastTemplate => flatten::flat(run, &made)?,
     };
-    let none = Value::Object(Map::new());
-    let given = settings.pointer("/input/parameters").unwrap_or(&none);
-    let input = json!({ "input": { "parameters": given } });
+    let given = settings.pointer("/input/parameters").cloned();
+    let input = json!({ "input": { "parameters": given.unwrap_or_else(|| json!({})) } });
     params.insert("generator".to_owned(), input);
     Ok(params)
 }

@@ -4,9 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::ignore::IgnoreRules;
-use super::{Action, Owner, PlannedChange, finalizers_of, may_delete, metadata_map, with_owner_reference};
+use super::{
+    Action, Owner, PlannedChange, finalizers_of, may_delete, metadata_map, put_map, put_or_remove, with_owner_reference,
+};
 use crate::{ApplicationSet, ApplicationsSync};
-use tollgate_state::ObjectName;
 use tollgate_state::write::equivalence::{fields_equal, is_zero_value};
 
 /// Annotations that the controllers keep for themselves.
@@ -38,16 +39,9 @@ pub(super) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn named(&self, name: String) -> ObjectName {
-        ObjectName {
-            namespace: self.set.name.namespace.clone(),
-            name,
-        }
-    }
-
     pub(super) fn create(&self, name: String, generated: Value) -> PlannedChange {
         let after = with_owner_reference(with_defaults(generated), &self.owner);
-        PlannedChange::new(self.named(name), Action::Create, None, Some(after))
+        PlannedChange::new(self.set.application_name(name), Action::Create, None, Some(after))
     }
 
     pub(super) fn delete(&self, name: String, before: Value) -> PlannedChange {
@@ -57,7 +51,7 @@ impl Planner<'_> {
         };
         PlannedChange {
             held_back,
-            ..PlannedChange::new(self.named(name), action, Some(before), None)
+            ..PlannedChange::new(self.set.application_name(name), action, Some(before), None)
         }
     }
 
@@ -65,17 +59,15 @@ impl Planner<'_> {
         let after = self.wanted(&name, &before, &generated);
         let differs = after.is_some();
         let allowed = may_update(self.set.sync());
-        let (action, after) = match after.filter(|_| allowed) {
-            Some(after) => (Action::Update, Some(after)),
-            None => (Action::Keep, None),
-        };
+        let after = after.filter(|_| allowed);
+        let action = if after.is_some() { Action::Update } else { Action::Keep };
         let held_back = (differs && !allowed).then_some(Action::Update);
         // In all other cases the result equals what was generated.
         let may_differ = held_back.is_some() || self.rules.applies_to(&name);
         let stays = after.as_ref().unwrap_or(&before);
         let differs = may_differ && !contains_generated(stays, &generated);
         PlannedChange {
-            name: self.named(name),
+            name: self.set.application_name(name),
             action,
             before: Some(before),
             after,
@@ -107,13 +99,17 @@ impl Planner<'_> {
     /// are kept.
     fn kept(&self, before: &Value, generated: &Value, part: &str) -> Map<String, Value> {
         let preserved = &self.set.spec.preserved_fields;
-        match part {
-            "annotations" => {
-                let keys = preserved.annotations.iter().map(String::as_str).chain(KEPT_ANNOTATIONS);
-                kept(before, generated, part, keys)
+        let (preserved, own) = match part {
+            "annotations" => (&preserved.annotations, &KEPT_ANNOTATIONS[..]),
+            _ => (&preserved.labels, &[][..]),
+        };
+        let (stored, mut members) = (metadata_map(before, part), metadata_map(generated, part));
+        for key in preserved.iter().map(String::as_str).chain(own.iter().copied()) {
+            if let Some(value) = stored.get(key) {
+                members.insert(key.to_owned(), value.clone());
             }
-            _ => kept(before, generated, part, preserved.labels.iter().map(String::as_str)),
         }
+        members
     }
 
     fn merged(&self, before: &Value, generated: &Value) -> Value {
@@ -130,7 +126,7 @@ impl Planner<'_> {
         let metadata = members.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
             for (key, members) in texts {
-                put_or_remove(metadata, key, (!members.is_empty()).then_some(Value::Object(members)));
+                put_map(metadata, key, members);
             }
             let finalizers = finalizers(before, generated);
             let finalizers = (!finalizers.is_empty()).then_some(Value::Array(finalizers));
@@ -138,24 +134,6 @@ impl Planner<'_> {
         }
         with_owner_reference(with_defaults(after), &self.owner)
     }
-}
-
-pub(super) fn put_or_remove(members: &mut Map<String, Value>, key: &str, value: Option<Value>) {
-    match value {
-        Some(value) => members.insert(key.to_owned(), value),
-        None => members.remove(key),
-    };
-}
-
-/// The generated members, with the stored values of the keys that are kept.
-fn kept<'a>(before: &Value, generated: &Value, part: &str, keys: impl Iterator<Item = &'a str>) -> Map<String, Value> {
-    let (stored, mut members) = (metadata_map(before, part), metadata_map(generated, part));
-    for key in keys {
-        if let Some(value) = stored.get(key) {
-            members.insert(key.to_owned(), value.clone());
-        }
-    }
-    members
 }
 
 fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::put_or_remove;
+
 const KIND: &str = "ApplicationSet";
 const GROUP: &str = "argoproj.io/";
 const VERSION: &str = "argoproj.io/v1alpha1";
@@ -41,19 +43,15 @@ impl Owner {
     ///
     /// Source: Kubernetes, garbage collection by `uid`.
     pub fn garbage_collects(&self, application: &Value) -> bool {
-        references(application)
-            .iter()
-            .any(|reference| self.matches_uid(reference))
+        let mut references = references(application).iter();
+        references
+            .any(|reference| self.uid.as_deref() == Some(text(reference, "uid")) && self.matches_reference(reference))
     }
 
     /// The references of an Application to other owners.
     pub(super) fn others<'a>(&self, application: &'a Value) -> impl Iterator<Item = &'a Value> {
         let all = references(application).iter();
         all.filter(|reference| !self.matches_reference(reference))
-    }
-
-    fn matches_uid(&self, reference: &Value) -> bool {
-        self.uid.as_deref() == Some(text(reference, "uid")) && self.matches_reference(reference)
     }
 
     fn matches_reference(&self, reference: &Value) -> bool {
@@ -119,11 +117,8 @@ pub fn without_owner_reference(application: &Value, owner: &Owner) -> Value {
 
 fn with_references(mut application: Value, references: Vec<Value>) -> Value {
     if let Some(metadata) = application.get_mut("metadata").and_then(Value::as_object_mut) {
-        if references.is_empty() {
-            metadata.remove("ownerReferences");
-        } else {
-            metadata.insert("ownerReferences".to_owned(), Value::Array(references));
-        }
+        let references = (!references.is_empty()).then_some(Value::Array(references));
+        put_or_remove(metadata, "ownerReferences", references);
     }
     application
 }

@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map, put_or_remove};
+use super::{
+    Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, finalizers_of, metadata_map, put_map, put_or_remove,
+};
 use crate::transient_annotations;
 use tollgate_state::write::equivalence::EquivalenceRules;
 
@@ -76,7 +78,7 @@ pub fn upserted(stored: &Value, sent: &Value) -> Value {
         for key in ["labels", "annotations"] {
             let mut all = metadata_map(stored, key);
             all.extend(transient_annotations::without_transient(metadata_map(sent, key)));
-            put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
+            put_map(metadata, key, all);
         }
         let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
         put_or_remove(metadata, "finalizers", finalizers.cloned());
@@ -97,23 +99,15 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         let mut annotations = transient_annotations::without_transient(metadata_map(sent, "annotations"));
-        annotations.extend(transient_annotations::only_transient(metadata_map(
-            stored,
-            "annotations",
-        )));
-        put_annotations(metadata, annotations);
+        let stored_annotations = metadata_map(stored, "annotations");
+        annotations.extend(transient_annotations::only_transient(stored_annotations));
+        put_map(metadata, "annotations", annotations);
         let version = (!is_sent).then_some("resourceVersion");
         for key in SERVER_SET_METADATA.into_iter().chain(version) {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
         }
     }
     object
-}
-
-/// Removes the member if there are no annotations.
-fn put_annotations(metadata: &mut Map<String, Value>, annotations: Map<String, Value>) {
-    let annotations = (!annotations.is_empty()).then_some(Value::Object(annotations));
-    put_or_remove(metadata, "annotations", annotations);
 }
 
 /// Whether two sets have equal spec, labels, annotations and finalizers. The gateway's own
@@ -146,7 +140,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
             Some(_) | None => Map::new(),
         };
         put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
-        put_annotations(metadata, annotations);
+        put_map(metadata, "annotations", annotations);
     }
     let is_kept = before.as_ref().is_some_and(|before| {
         let annotation = |object: &Value| metadata_map(object, "annotations").get(PROJECTS_ANNOTATION).cloned();
@@ -170,14 +164,16 @@ fn new_object(sent: &Value) -> Value {
         members.remove("status");
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for key in SERVER_SET_METADATA
-            .into_iter()
-            .chain(["resourceVersion", "managedFields", "selfLink"])
-        {
+        let others = ["resourceVersion", "managedFields", "selfLink"];
+        for key in SERVER_SET_METADATA.into_iter().chain(others) {
             metadata.remove(key);
         }
         let annotations = metadata_map(sent, "annotations");
-        put_annotations(metadata, transient_annotations::without_transient(annotations));
+        put_map(
+            metadata,
+            "annotations",
+            transient_annotations::without_transient(annotations),
+        );
     }
     object
 }

@@ -10,7 +10,7 @@ use crate::inputs::InputError;
 /// Each `url` is as requested, without a user. A `hint` says what to do, and begins with `; `
 /// unless it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error("repository `{url}` cannot be read: {reason}")]
     Url { url: String, reason: &'static str },
     #[error(

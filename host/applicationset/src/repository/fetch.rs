@@ -36,6 +36,7 @@ use super::store::StoreInner;
 use super::tree::open_options;
 use super::wire::{AGENT, GitHttpClient};
 use super::{Error, MAX_LISTING_BYTES, MAX_UNPACKED_BYTES};
+use crate::heap_size::count;
 
 /// Extra time that a fetch may take to end cleanly.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
@@ -319,7 +320,7 @@ fn spool(
         }
         let length = chunk.len();
         // Counted twice, because the pack is written again, with an index, to be kept.
-        let bytes = u64::try_from(length).unwrap_or(u64::MAX).saturating_mul(2);
+        let bytes = count(length).saturating_mul(2);
         folder.set_bytes(folder.bytes.saturating_add(bytes));
         while shared.quota.is_exceeded() {
             if !shared.evict() {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Error;
 use super::error::sanitized;
+use crate::heap_size::count;
 
 #[derive(Debug)]
 pub(super) struct FetchContext {
@@ -80,8 +81,7 @@ impl FetchContext {
 
     pub(super) fn charge_received(&self, bytes: usize) -> io::Result<()> {
         let allowed = self.allowed.get();
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let received = self.received.get().saturating_add(bytes);
+        let received = self.received.get().saturating_add(count(bytes));
         self.received.set(received);
         let observed = received.min(allowed.saturating_add(1));
         Error::check_bound(&self.url, "bytes received", observed, allowed).map_err(|error| self.record(error))

@@ -17,6 +17,7 @@ use gix::zlib::stream::inflate;
 
 use super::fetch_context::FetchContext;
 use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
+use crate::heap_size::count;
 
 const HEADER_BYTES: usize = 12;
 
@@ -87,7 +88,7 @@ pub(super) fn unpack_memory(pack: &mut impl BufRead, context: &FetchContext) -> 
         object_bounded(context, size)?;
         let inflated = inflate(pack, &mut state, size).map_err(broken)?;
         totals.add((&entry, offset), &inflated, context)?;
-        let header = u64::try_from(entry.header_size()).unwrap_or(u64::MAX);
+        let header = count(entry.header_size());
         offset = offset.saturating_add(header).saturating_add(inflated.compressed);
     }
     Ok(totals.total())
@@ -198,10 +199,6 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 fn object_bounded(context: &FetchContext, size: u64) -> Result<(), Error> {
     Error::check_bound(&context.url, "bytes of one object, unpacked,", size, MAX_UNPACKED_BYTES)
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -86,11 +86,17 @@ impl AllowedRepository {
     }
 }
 
-/// See [`super::allowed_repository`].
+/// Decides whether and how the gateway may read `url` for a set of `project` (empty if that is
+/// templated), without contacting the repository.
+///
+/// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
+///
+/// # Errors
+/// Why not, and what to do.
 ///
 /// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no project) and
 /// `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/` and never within a host.
-pub(super) fn allowed_repository(
+pub fn allowed_repository(
     resources: &Resources,
     patterns: &[String],
     (project, url): (&str, &str),

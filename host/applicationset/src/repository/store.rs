@@ -3,7 +3,6 @@
 //!
 //! Invariant: no lock is held while reading from the network or the disk.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,12 +30,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The repositories of all requests: what was fetched, and what is being fetched. There is one
 /// store for the process, and its folder is removed with it.
+#[derive(Debug)]
 pub struct RepositoryStore {
     patterns: Vec<String>,
     shared: Arc<StoreInner>,
 }
 
 /// What the store shares with the threads of its fetches.
+#[derive(Debug)]
 pub(super) struct StoreInner {
     pub(super) limits: GitLimits,
     unused_ttl: Duration,
@@ -98,13 +99,6 @@ impl StoreInner {
     }
 }
 
-impl fmt::Debug for RepositoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("RepositoryStore");
-        shown.field("limits", &self.shared.limits).finish_non_exhaustive()
-    }
-}
-
 impl Drop for RepositoryStore {
     fn drop(&mut self) {
         // Fetches in progress also hold the folder, and may outlive the process's orderly
@@ -116,21 +110,14 @@ impl Drop for RepositoryStore {
 }
 
 impl RepositoryStore {
-    /// Creates an empty store below the system's folder for temporary files.
+    /// Creates an empty store in the folder of `cache`, by default below the system's folder for
+    /// temporary files.
     ///
     /// - `patterns`: `applicationSets.repositories`.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, InputError> {
-        Self::with_cache(limits, &GitCache::default(), patterns)
-    }
-
-    /// Creates a store as [`RepositoryStore::new`] does, with the cache settings `cache`.
-    ///
-    /// # Errors
-    /// As [`RepositoryStore::new`].
-    pub fn with_cache(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, InputError> {
+    pub fn new(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, InputError> {
         let parent = cache.directory.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             patterns: patterns.to_vec(),
@@ -262,19 +249,11 @@ impl RepositoryStore {
 }
 
 /// The repositories one request may read. Blocks; call it off the runtime.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct RepositoryReader<'r> {
     store: &'r RepositoryStore,
     resources: &'r Resources,
     project: &'r str,
-}
-
-impl fmt::Debug for RepositoryReader<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RepositoryReader")
-            .field("project", &self.project)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Repositories for RepositoryReader<'_> {
@@ -300,7 +279,7 @@ mod tests {
     use super::{Checkout, Error, FetchKey, RepositoryStore, allowed_repository};
     use crate::GenerationBudget;
     use tollgate_config::GenerationLimits;
-    use tollgate_config::GitLimits;
+    use tollgate_config::{GitCache, GitLimits};
     use tollgate_state::Resources;
 
     const URL: &str = "https://git.example/app";
@@ -313,7 +292,12 @@ mod tests {
     /// A store in which another request's fetch of the same revision is in progress, and a
     /// function that ends that fetch.
     fn busy() -> (RepositoryStore, fn(&RepositoryStore)) {
-        let store = RepositoryStore::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
+        let store = RepositoryStore::new(
+            GitLimits::default(),
+            &GitCache::default(),
+            &["https://git.example/*".to_owned()],
+        )
+        .unwrap();
         store.shared.state().in_flight.begin(&fetch_key());
         let end = |store: &RepositoryStore| {
             let url = "ended".to_owned();

@@ -10,7 +10,6 @@
 //! Security: a link never leads out of the tree or into a listing, and no path contains `..`.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,6 +23,7 @@ use super::cache::Checkout;
 use super::{
     Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LISTED_BYTES, MAX_OBJECT_BYTES, MAX_PATH_BYTES,
 };
+use crate::heap_size::count;
 use crate::inputs::InputError;
 use crate::{GenerationBudget, GitTree, RepositoryFile};
 
@@ -40,20 +40,13 @@ pub(super) fn open_options() -> gix::open::Options {
     gix::open::Options::isolated().config_overrides([format!("gitoxide.objects.allocLimit={MAX_OBJECT_BYTES}")])
 }
 
+#[derive(Debug)]
 pub(super) struct CommitTree {
     // Dropped before what holds its folder.
     repository: gix::Repository,
     root: ObjectId,
     url: String,
-    checkout: Option<Arc<Checkout>>,
-}
-
-impl fmt::Debug for CommitTree {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("CommitTree");
-        shown.field("url", &self.url).field("root", &self.root);
-        shown.field("fetched", &self.checkout.is_some()).finish()
-    }
+    _checkout: Option<Arc<Checkout>>,
 }
 
 struct TreeEntry {
@@ -76,7 +69,7 @@ impl CommitTree {
             repository,
             root,
             url: url.to_owned(),
-            checkout: None,
+            _checkout: None,
         })
     }
 
@@ -84,7 +77,7 @@ impl CommitTree {
     pub(super) fn of(checkout: Arc<Checkout>, url: &str) -> Result<Self, Error> {
         let tree = Self::new(checkout.repository.to_thread_local(), checkout.commit, url)?;
         Ok(Self {
-            checkout: Some(checkout),
+            _checkout: Some(checkout),
             ..tree
         })
     }
@@ -135,9 +128,7 @@ impl CommitTree {
     fn object(&self, id: ObjectId, (path, allowed): (&str, u64)) -> Result<Vec<u8>, Error> {
         let header = self.repository.try_find_header(id);
         let header = header.map_err(|_| self.wrong(path, "cannot be read"))?;
-        let Some(header) = header else {
-            return Err(self.wrong(path, "is larger than what is fetched, or missing"));
-        };
+        let header = header.ok_or_else(|| self.wrong(path, "is larger than what is fetched, or missing"))?;
         self.check_bound("bytes", header.size(), allowed)?;
         let object = self.repository.find_object(id);
         let object = object.map_err(|_| self.wrong(path, "cannot be read"))?;
@@ -294,8 +285,4 @@ fn joined(parent: &str, name: &str) -> String {
         "" => name.to_owned(),
         _ => format!("{parent}/{name}"),
     }
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }

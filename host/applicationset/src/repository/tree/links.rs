@@ -10,7 +10,8 @@ use std::rc::Rc;
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 
-use super::{CommitTree, ReadCounter, TreeEntry, count};
+use super::{CommitTree, ReadCounter, TreeEntry};
+use crate::heap_size::count;
 use crate::inputs::InputError;
 use crate::repository::{MAX_LINKS, MAX_PATH_BYTES};
 
@@ -44,9 +45,7 @@ impl CommitTree {
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {
-                    if directories.pop().is_none() {
-                        return Err(self.wrong(path, OUTSIDE).into());
-                    }
+                    directories.pop().ok_or_else(|| self.wrong(path, OUTSIDE))?;
                     continue;
                 }
                 _ => {}
