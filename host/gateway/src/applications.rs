@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, request};
 
-use crate::applications::permit::restriction;
-use crate::applications::permit::restriction::{BodyFormat, BodyName, RequestObject, RestrictionsCache, name_in_body};
+use crate::applications::permit::restriction::{
+    self, BodyFormat, BodyName, RequestObject, RestrictionsCache, name_in_body,
+};
 use crate::applications::permit::{
     ApplicationAccess, ApplicationPermit, access_application, authorize_application, reauthorize_application,
 };
@@ -50,6 +51,8 @@ pub(crate) mod route;
 /// of a request.
 const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 
+const UNKNOWN_KIND: &str = "it is not known what kind the object is";
+
 /// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct ApplicationsFrontState {
@@ -58,38 +61,10 @@ pub struct ApplicationsFrontState {
     extras: ExtraGrants,
 }
 
-/// A permitted request, to be authorized again after a change, and the state that it needs.
-#[derive(Debug)]
+/// A permitted request, to be authorized again after a change.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ApplicationReauthorization {
-    front_state: Arc<ApplicationsFrontState>,
-    permitted: PermittedRequest,
-}
-
-impl ApplicationReauthorization {
-    /// Whether `now` permits the request, with the same identity and over the same connection.
-    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
-        self.front_state.is_still_allowed(now, &self.permitted)
-    }
-}
-
-impl PartialEq for ApplicationReauthorization {
-    fn eq(&self, other: &Self) -> bool {
-        self.permitted == other.permitted
-    }
-}
-
-impl Eq for ApplicationReauthorization {}
-
-impl Hash for ApplicationReauthorization {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.permitted.principal.hash(state);
-        self.permitted.name.hash(state);
-        self.permitted.attributes.path.hash(state);
-    }
-}
-
-#[derive(Debug, PartialEq)]
-struct PermittedRequest {
+    front_state: PtrEqArc<ApplicationsFrontState>,
     principal: PtrEqArc<Principal>,
     name: ObjectName,
     attributes: Arc<Attributes>,
@@ -103,6 +78,54 @@ struct PermittedRequest {
     connection: CredentialKey,
 }
 
+impl ApplicationReauthorization {
+    /// Whether `now` permits the request, with the same identity and over the same connection.
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
+        let PtrEqArc(principal) = &self.principal;
+        let cluster = now.clusters.find_by_server(&self.cluster.server);
+        let is_same_connection = cluster.is_some_and(|cluster| cluster.is_reached_by(self.connection));
+        if !is_same_connection || !now.authenticator.is_still_valid(principal) {
+            return false;
+        }
+        let caller = now.policies.caller(principal);
+        let object = (self.kind.as_ref(), self.body_name.as_ref());
+        let check_object = |access: &ApplicationAccess| {
+            let project_lists = self.front_state.0.check_lists(now, access, object);
+            (project_lists, self.recheck_ownership(now, access))
+        };
+        let request = (&self.name, &self.attributes);
+        let permitted = reauthorize_application(&now.policies, &caller, request, check_object);
+        permitted.is_some_and(|(acting_identity, cluster)| {
+            acting_identity == self.acting_identity && cluster.server == self.cluster.server
+        })
+    }
+
+    /// Checks again whether the object belongs to the Application. The cluster gets no query.
+    fn recheck_ownership(&self, now: &Snapshot, access: &ApplicationAccess) -> OwnershipCheck {
+        let (Some(front), true) = (&now.policies.applications, access.requires_owned_object()) else {
+            return OwnershipCheck::NotChecked;
+        };
+        if front.index.tracking != self.tracking {
+            return OwnershipCheck::Refused("objects are tracked in another way now".to_owned());
+        }
+        let Some(kind) = &self.kind else {
+            return OwnershipCheck::Refused(UNKNOWN_KIND.to_owned());
+        };
+        match access.check_permission(&now.policies.rbac, front.index.inheritance, kind) {
+            Ok(()) => self.ownership.clone(),
+            Err(reason) => OwnershipCheck::Refused(reason),
+        }
+    }
+}
+
+impl Hash for ApplicationReauthorization {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.principal.hash(state);
+        self.name.hash(state);
+        self.attributes.path.hash(state);
+    }
+}
+
 impl ApplicationsFrontState {
     /// - `extras`: the keys of `extra` that clusters accept with accounts.
     pub(crate) fn new(clock: Clock, extras: ExtraGrants) -> Self {
@@ -113,37 +136,12 @@ impl ApplicationsFrontState {
         }
     }
 
-    /// Whether `snapshot` permits the request, with the same identity and over the same
-    /// connection.
-    fn is_still_allowed(&self, snapshot: &Snapshot, permitted: &PermittedRequest) -> bool {
-        let cluster = snapshot.clusters.find_by_server(&permitted.cluster.server);
-        let is_same_connection = cluster.is_some_and(|cluster| cluster.is_reached_by(permitted.connection));
-        if !is_same_connection || !snapshot.authenticator.is_still_valid(&permitted.principal.0) {
-            return false;
-        }
-        let caller = snapshot.policies.caller(&permitted.principal.0);
-        let object = (permitted.kind.as_ref(), permitted.body_name.as_ref());
-        let check_object = |access: &ApplicationAccess| {
-            let project_lists = self.check_lists(snapshot, access, object);
-            (project_lists, recheck_ownership(snapshot, access, permitted))
-        };
-        let now = reauthorize_application(
-            &snapshot.policies,
-            &caller,
-            (&permitted.name, &permitted.attributes),
-            check_object,
-        );
-        now.is_some_and(|(acting_identity, cluster)| {
-            acting_identity == permitted.acting_identity && cluster.server == permitted.cluster.server
-        })
-    }
-
     async fn authorize_request(
-        &self,
+        self: &Arc<Self>,
         (name, attributes): (ObjectName, Arc<Attributes>),
         content: (BodyFormat, Body),
         (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut OpenRecord),
-    ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
+    ) -> Result<(ApplicationPermit, ApplicationReauthorization, Body), Rejection> {
         let caller = snapshot.policies.caller(principal);
         let access = access_application(&snapshot.policies, &caller, (&name, &attributes), record);
         record.finish_stage(Stage::Authorize);
@@ -163,19 +161,22 @@ impl ApplicationsFrontState {
         let permit = authorize_application(&snapshot.policies, access, checks, record);
         record.finish_stage(Stage::Authorize);
         let permit = permit?;
-        let permitted = PermittedRequest {
+        let front = snapshot.policies.applications.as_ref();
+        let tracking = front.map(|front| Arc::clone(&front.index.tracking));
+        let reauthorization = ApplicationReauthorization {
+            front_state: PtrEqArc(Arc::clone(self)),
             principal: PtrEqArc(Arc::clone(principal)),
             name,
             attributes,
             kind,
             body_name,
             ownership,
-            tracking: tracking(snapshot),
+            tracking: tracking.unwrap_or_default(),
             acting_identity: permit.acting_identity().clone(),
             cluster: Arc::clone(permit.cluster()),
             connection: cluster.connection(),
         };
-        Ok((permit, permitted, body))
+        Ok((permit, reauthorization, body))
     }
 
     /// Checks the project's lists, once the resource's kind is known.
@@ -217,7 +218,7 @@ impl ApplicationsFrontState {
             return OwnershipCheck::NotChecked;
         };
         let Some(kind) = kind else {
-            return OwnershipCheck::Refused("it is not known what kind the object is".to_owned());
+            return OwnershipCheck::Refused(UNKNOWN_KIND.to_owned());
         };
         if let Err(reason) = access.check_permission(&snapshot.policies.rbac, front.index.inheritance, kind) {
             return OwnershipCheck::Refused(reason);
@@ -302,15 +303,12 @@ impl RouteHandler for ApplicationPath<'_> {
             }));
         });
         let held = gateway.persons.acquire(principal.limit_key())?;
-        let (permit, permitted, body) = front_state
+        let (permit, reauthorization, body) = front_state
             .authorize_request((name, attributes), (format, body), (snapshot, principal, record))
             .await?;
         let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
         let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let reauthorization = Reauthorization::Application(ApplicationReauthorization {
-            front_state: Arc::clone(front_state),
-            permitted,
-        });
+        let reauthorization = Reauthorization::Application(reauthorization);
         let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
         let outgoing = OutgoingRequest {
             front_state,
@@ -410,36 +408,6 @@ impl Gateway {
         );
         self.metrics.would_refuse.inc();
         record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), enforce_deny_reason)));
-    }
-}
-
-fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
-    let front = snapshot.policies.applications.as_ref();
-    front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
-}
-
-/// Checks again whether the object of a request that was permitted before belongs to the
-/// Application. The cluster gets no query.
-fn recheck_ownership(snapshot: &Snapshot, access: &ApplicationAccess, permitted: &PermittedRequest) -> OwnershipCheck {
-    let inheritance = snapshot
-        .policies
-        .applications
-        .as_ref()
-        .map(|front| front.index.inheritance);
-    let (Some(inheritance), true) = (inheritance, access.requires_owned_object()) else {
-        return OwnershipCheck::NotChecked;
-    };
-    if tracking(snapshot) != permitted.tracking {
-        return OwnershipCheck::Refused("objects are tracked in another way now".to_owned());
-    }
-    let right = permitted
-        .kind
-        .as_ref()
-        .map(|kind| access.check_permission(&snapshot.policies.rbac, inheritance, kind));
-    match right {
-        Some(Ok(())) => permitted.ownership.clone(),
-        Some(Err(reason)) => OwnershipCheck::Refused(reason),
-        None => OwnershipCheck::Refused("it is not known what kind the object is".to_owned()),
     }
 }
 

@@ -15,14 +15,13 @@ use http::Response;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{Operation, ResolvedInputs, SetPermit, SetRequest};
-use crate::applicationsets::request::{ApiResponse, ApplicationSetRef, Error, Request};
+use crate::applicationsets::request::{ApiResponse, Error, Query, Request, RequestKind};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
 use crate::front::{RequestContext, RouteHandler};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::snapshot::{CurrentSnapshot, Snapshot};
-use tollgate_applicationset::decode;
 use tollgate_applicationset::generate::static_inputs;
 use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{ApplicationSet, ClusterInput};
@@ -108,10 +107,11 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
+        let Request { kind, query, set } = request;
         let front_state = gateway.application_sets_state.as_ref().ok_or(Rejection::NotFound)?;
         record.note(|record| {
             record.front = "applicationsets";
-            record.notes.insert("operation".to_owned(), request.as_str().to_owned());
+            record.notes.insert("operation".to_owned(), kind.as_str().to_owned());
         });
         let write_target = gateway
             .source
@@ -129,16 +129,16 @@ impl RequestContext<'_> {
             current: &gateway.current,
             open: &gateway.open,
         };
-        let done = match request {
-            Request::List(filter) => handler.list(&filter).await.map(ApiResponse::Document),
-            Request::Get(target) => handler.get(&target).await.map(ApiResponse::Document),
-            Request::Create(create) => handler.create(create).await.map(ApiResponse::Document),
-            Request::Update(update) => handler.update(update).await.map(ApiResponse::Document),
-            Request::Generate { set } => handler.generate(set).await.map(ApiResponse::Document),
-            Request::Delete(delete) => handler.delete(&delete).await.map(ApiResponse::Document),
-            Request::ResourceTree(target) => handler.tree(&target).await.map(ApiResponse::Document),
-            Request::Events(target) => handler.events(&target, write_target).await.map(ApiResponse::Document),
-            Request::Watch(watch) => handler.watch(watch).await.map(ApiResponse::Events),
+        let done = match kind {
+            RequestKind::List => handler.list(&query).await.map(ApiResponse::Document),
+            RequestKind::Get => handler.get(&query).await.map(ApiResponse::Document),
+            RequestKind::Create => handler.create(&query, set).await.map(ApiResponse::Document),
+            RequestKind::Update => handler.update(&query, set).await.map(ApiResponse::Document),
+            RequestKind::Generate => handler.generate(set).await.map(ApiResponse::Document),
+            RequestKind::Delete => handler.delete(&query).await.map(ApiResponse::Document),
+            RequestKind::ResourceTree => handler.tree(&query).await.map(ApiResponse::Document),
+            RequestKind::Events => handler.events(&query, write_target).await.map(ApiResponse::Document),
+            RequestKind::Watch => handler.watch(query).await.map(ApiResponse::Events),
         };
         let checks = std::mem::take(&mut handler.checks);
         handler.record.note(|record| record.checks = checks.into());
@@ -158,14 +158,14 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// The name of the target set, in the control plane's namespace if the request gives none.
     /// Records it.
-    fn object_name(&mut self, target: &ApplicationSetRef) -> ObjectName {
-        let namespace = match target.namespace.as_str() {
+    fn object_name(&mut self, query: &Query) -> ObjectName {
+        let namespace = match query.namespace.as_str() {
             "" => self.snapshot.policies.config.control_plane_namespace.clone(),
             namespace => namespace.to_owned(),
         };
         let name = ObjectName {
             namespace,
-            name: target.name.clone(),
+            name: query.name.clone(),
         };
         self.note_name(&name);
         name
@@ -396,11 +396,6 @@ impl ApplicationSetHandler<'_, '_> {
 
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
-}
-
-/// Decodes a stored set. Its mistakes are not the caller's fault.
-fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
-    ApplicationSet::read_stored(object)
 }
 
 /// The parts of a set's Application that decide permissions.

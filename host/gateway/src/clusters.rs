@@ -7,8 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, Response, request};
+use http::{Method, Response, request};
 
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, record_credential};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
@@ -30,8 +29,8 @@ use tollgate_proxy::record::{OpenRecord, Stage};
 
 pub mod exec;
 pub mod permit;
-pub mod route;
-pub mod view;
+pub(crate) mod route;
+pub(crate) mod view;
 
 /// A permitted request, to be authorized again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -127,11 +126,7 @@ impl RequestContext<'_> {
         let until = usable_until(access, &lease);
         let document =
             exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
-        let mut response = Response::new(Body::from(Bytes::from_owner(document.as_bytes().to_vec())));
-        let fields = response.headers_mut();
-        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Ok(response)
+        Ok(json(Bytes::from_owner(document)))
     }
 
     /// The stages authorize, credential, headers and forward.

@@ -55,13 +55,9 @@ pub(crate) struct PlatformHandler<'a> {
     transport: TransportSecurity,
     now: Timestamp,
     caller: Arc<Caller>,
-    user: CallerUser,
-}
-
-enum CallerUser {
-    Linked(User),
-    /// A caller who is not in the directory. Such callers own nothing, but may have permissions.
-    Unlinked,
+    /// `None` for a caller who is not in the directory. Such callers own nothing, but may have
+    /// permissions.
+    user: Option<User>,
 }
 
 struct ListRequest {
@@ -158,38 +154,26 @@ impl<'a> PlatformHandler<'a> {
     }
 
     fn require_user(&self) -> Result<&User, Error> {
-        match &self.user {
-            CallerUser::Linked(user) => Ok(user),
-            CallerUser::Unlinked => {
-                let principal = &self.caller.principal;
-                Err(Error::NotLinked {
-                    user: principal.user_id().to_owned(),
-                    issuer: principal.issuer().to_owned(),
-                    hint: hint(principal.kind()),
-                })
-            }
-        }
+        let principal = &self.caller.principal;
+        self.user.as_ref().ok_or_else(|| Error::NotLinked {
+            user: principal.user_id().to_owned(),
+            issuer: principal.issuer().to_owned(),
+            hint: hint(principal.kind()),
+        })
     }
 
     /// Whether this person is the caller. A person whom only an issuer knows has no number, and
     /// may share a name with somebody. A person who had a number before has another name.
     fn is_mine(&self, user: &User) -> bool {
-        match &self.user {
-            CallerUser::Linked(me) => me.id > 0 && me == user,
-            CallerUser::Unlinked => false,
-        }
+        self.user.as_ref().is_some_and(|me| me.id > 0 && me == user)
     }
 
     fn actor(&self) -> Actor {
-        match &self.user {
-            CallerUser::Linked(user) => Actor {
-                user_id: Some(user.id),
-                name: user.username.clone(),
-            },
-            CallerUser::Unlinked => Actor {
-                user_id: None,
-                name: self.caller.principal.username().to_owned(),
-            },
+        let user = self.user.as_ref();
+        let name = user.map_or(self.caller.principal.username(), |user| &user.username);
+        Actor {
+            user_id: user.map(|user| user.id),
+            name: name.to_owned(),
         }
     }
 
@@ -236,10 +220,8 @@ impl<'a> PlatformHandler<'a> {
             OwnerFilter::Mine => (Some(self.require_user()?.id), true),
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.user {
-                CallerUser::Linked(me) if me.username == *name => (Some(me.id), true),
-                CallerUser::Linked(_) | CallerUser::Unlinked => {
-                    (self.agents.user_named(name).map(|found| found.user.id), false)
-                }
+                Some(me) if me.username == *name => (Some(me.id), true),
+                Some(_) | None => (self.agents.user_named(name).map(|found| found.user.id), false),
             },
         };
         let agent = query.agent.as_deref().and_then(|text| match self.find_agent(text) {
@@ -289,7 +271,7 @@ impl<'a> PlatformHandler<'a> {
 
     fn username(&self, list: &ListRequest) -> Option<String> {
         match (&list.query.owner, &self.user) {
-            (OwnerFilter::Mine, CallerUser::Linked(me)) => Some(me.username.clone()),
+            (OwnerFilter::Mine, Some(me)) => Some(me.username.clone()),
             (owner, _) => owner.user().map(str::to_owned),
         }
     }
@@ -390,11 +372,11 @@ fn find_user(
     principal: &Principal,
     snapshot: &Snapshot,
     (settings, agents): (&Kubernetes, &Agents),
-) -> Result<CallerUser, Error> {
+) -> Result<Option<User>, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
         // Neither is a person, whatever its name is.
-        Kind::Anonymous | Kind::ProjectToken => return Ok(CallerUser::Unlinked),
+        Kind::Anonymous | Kind::ProjectToken => return Ok(None),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.
     let issuers = &snapshot.policies.config.authentication.issuers;
@@ -405,9 +387,7 @@ fn find_user(
         Some(principal.claims())
     };
     let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
-    found.map_or(Ok(CallerUser::Unlinked), |found| {
-        unblocked(found).map(CallerUser::Linked)
-    })
+    found.map(unblocked).transpose()
 }
 
 fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {

@@ -6,14 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Response, request};
+use http::{Response, request};
 use serde_json::{Value, json};
 
 use crate::front::{RequestContext, RouteHandler};
+use crate::pipeline;
 use crate::platform::api::content::{buffer, read};
-use crate::projects::permit::{ProjectPermission, check, visible};
+use crate::projects::permit::{check, visible};
 use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
@@ -22,8 +21,8 @@ use tollgate_proxy::record::Stage;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{ObjectKey, WritableKind, Writer};
 
-pub mod permit;
-pub mod route;
+pub(crate) mod permit;
+pub(crate) mod route;
 pub mod update;
 
 impl RouteHandler for ProjectRoute<'_> {
@@ -45,7 +44,7 @@ impl RouteHandler for ProjectRoute<'_> {
             Self::Get { name } => context.project(&writer, name).await,
             Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
         };
-        Ok(answer(&document?))
+        Ok(pipeline::json(document?.to_string()))
     }
 }
 
@@ -62,7 +61,7 @@ impl RequestContext<'_> {
             .collect();
         // A caller who may see no project causes no file access and no call.
         if shown.is_empty() {
-            return Ok(list_of(&[]));
+            return Ok(list_of(WritableKind::AppProject, Vec::new()));
         }
         let namespace = &self.snapshot.policies.config.control_plane_namespace;
         let listed = writer.list(WritableKind::AppProject, namespace).await;
@@ -71,12 +70,12 @@ impl RequestContext<'_> {
             let name = stored.object.pointer("/metadata/name").and_then(Value::as_str);
             name.is_some_and(|name| shown.contains(name))
         });
-        let objects: Vec<Value> = all.into_iter().map(|stored| stored.object).collect();
-        Ok(list_of(&objects))
+        let objects = all.into_iter().map(|stored| stored.object).collect();
+        Ok(list_of(WritableKind::AppProject, objects))
     }
 
     async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Rejection> {
-        self.require_project(&[ProjectPermission::Get], name)?;
+        self.require_project(&["get"], name)?;
         let stored = writer.read(&self.project_key(name)).await.map_err(Error::State)?;
         Ok(stored.object)
     }
@@ -88,14 +87,14 @@ impl RequestContext<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Value, Rejection> {
         // The response shows the project, so the caller must also be allowed to see it.
-        self.require_project(&[ProjectPermission::Update, ProjectPermission::Get], name)?;
+        self.require_project(&["update", "get"], name)?;
         let content = buffer(body, CONTENT_BYTES).await?;
         let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
         let expected_version = update.base_version()?;
         let key = self.project_key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
         let semantics = self.snapshot.policies.config.applications.unwrap_or_default().semantics;
-        let updated = update.apply_to(&stored, &key, semantics)?;
+        let updated = update.apply_to(&stored, (&key, &expected_version), semantics)?;
         let stored = writer
             .replace(&key, updated, &expected_version)
             .await
@@ -113,20 +112,20 @@ impl RequestContext<'_> {
         }
     }
 
-    fn require_project(&mut self, permissions: &[ProjectPermission], name: &str) -> Result<(), Error> {
-        let caller = self.snapshot.policies.caller(self.principal);
-        let checks = permissions
+    fn require_project(&mut self, actions: &[&'static str], name: &str) -> Result<(), Error> {
+        let policies = &self.snapshot.policies;
+        let caller = policies.caller(self.principal);
+        let checks: Vec<_> = actions
             .iter()
-            .map(|permission| check(&self.snapshot.policies, &caller, *permission, name));
-        let checks: Vec<_> = checks.collect();
-        let missing = checks.iter().zip(permissions).find(|(check, _)| !check.allowed);
-        let action = missing.map(|(_, permission)| permission.action());
+            .map(|action| check(policies, &caller, action, name))
+            .collect();
+        let missing = checks.iter().find(|check| !check.allowed).map(|check| check.action);
         self.record.finish_stage(Stage::Authorize);
         self.record.note(|record| {
             record.project = Some(name.to_owned());
             record.checks = checks.into();
         });
-        match action {
+        match missing {
             None => Ok(()),
             Some(action) => Err(Error::NotPermitted {
                 action,
@@ -136,20 +135,15 @@ impl RequestContext<'_> {
     }
 }
 
-fn list_of(items: &[Value]) -> Value {
-    json!({
-        "apiVersion": WritableKind::AppProject.api_version(),
-        "kind": "AppProjectList",
+/// A list of objects, as Argo CD's API has it.
+pub(crate) fn list_of(kind: WritableKind, items: Vec<Value>) -> Value {
+    let mut list = json!({
+        "apiVersion": kind.api_version(),
+        "kind": format!("{}List", kind.as_str()),
         "metadata": {},
-        "items": items,
-    })
-}
-
-/// A response that must not be cached, because the next write needs the current version.
-fn answer(document: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    });
+    if let Some(members) = list.as_object_mut() {
+        members.insert("items".to_owned(), items.into());
+    }
+    list
 }

@@ -202,7 +202,7 @@ impl Rejection {
             Self::UnknownCluster => failed(StatusCode::BAD_GATEWAY, "cluster_unknown", text()),
             Self::ClusterUnauthorized => failed(StatusCode::BAD_GATEWAY, "credential_refused", text()),
             Self::Platform(error) => ErrorResponse::of(error.answer(), text()),
-            Self::Project(error) => ErrorResponse::of((error.status(), error.code()), error.text()),
+            Self::Project(error) => ErrorResponse::of(error.answer(), error.text()),
             Self::ApplicationSet(error) => applicationset_error(error),
             Self::Grpc(error) => {
                 let (code, status, reason) = error.answer();

@@ -141,7 +141,7 @@ fn key(config: &Config, name: &str) -> ObjectKey {
 
 /// A failure of the state. Its message may have paths, which only operators see.
 fn state_failure(error: &write::Error) -> Failure {
-    let code = update::state_code(error);
+    let (_, code) = update::state_answer(error);
     let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
     match hint(code) {
         Some(hint) => failure.with_hint(hint),

@@ -41,8 +41,8 @@ pub(super) async fn enforce_deny_reason(
         Impersonation::As(identity) => &identity.username,
     };
     match timeout(TIMEOUT, review(cluster, attributes, &derived.impersonation)).await {
-        Ok(Ok(ReviewOutcome::Allowed)) => None,
-        Ok(Ok(ReviewOutcome::Denied { verb, reason })) => {
+        Ok(Ok(None)) => None,
+        Ok(Ok(Some((verb, reason)))) => {
             let reason = match one_line(&reason, REASON_BYTES) {
                 none if none.is_empty() => "no rule allows it".to_owned(),
                 reason => reason,
@@ -62,29 +62,22 @@ pub(super) async fn enforce_deny_reason(
     }
 }
 
-enum ReviewOutcome {
-    Allowed,
-    Denied { verb: String, reason: String },
-}
-
-async fn review(
+/// The first verb that the cluster denies, and its reason.
+async fn review<'a>(
     cluster: &Arc<ClusterAccess>,
-    attributes: &Attributes,
-    impersonation: &Arc<Impersonation>,
-) -> Result<ReviewOutcome, Error> {
+    attributes: &'a Attributes,
+    impersonation: &Impersonation,
+) -> Result<Option<(&'a str, String)>, Error> {
     let mut client = ClusterClient::acquire(cluster).await?;
     for verb in attributes.verbs() {
         let query = ClusterQuery::review(&spec(verb, attributes));
         let content = client.send_as(&query, impersonation).await?;
         let review = ReviewStatus::parse(&content).ok_or(Error::Truncated)?;
         if !review.allowed {
-            return Ok(ReviewOutcome::Denied {
-                verb: verb.to_owned(),
-                reason: review.reason,
-            });
+            return Ok(Some((verb, review.reason)));
         }
     }
-    Ok(ReviewOutcome::Allowed)
+    Ok(None)
 }
 
 fn spec(verb: &str, attributes: &Attributes) -> Value {

@@ -58,6 +58,9 @@ const READS_ALL: &str =
 /// The same for writes.
 const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
                           are changed, and no secrets";
+const GATEWAY_REFUSED: &str = "no service account acts for the application, and the gateway does not act in its own \
+                               name (`applications.gatewayIdentity`)";
+const NO_PROJECT: &str = "there is no such project for the application, or it takes none of its namespace";
 /// Longest reason of a list that a response contains, in bytes: the limit of the shipped policy.
 const REASON_BYTES: usize = 480;
 
@@ -129,61 +132,39 @@ pub struct ApplicationAccess {
 #[derive(Debug)]
 pub struct ApplicationPermit {
     access: ApplicationAccess,
-    notes: BTreeMap<String, String>,
 }
 
 /// Why a request is refused. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     /// The Application does not exist, or the caller may not see it: the text is the same.
-    #[error("{message}")]
-    NotVisible { message: String },
-    #[error("{message}")]
-    SyncDenied { message: String },
+    #[error("{0}")]
+    NotVisible(String),
+    #[error("{0}")]
+    SyncDenied(String),
     /// The caller may see the Application but lacks another permission that the request needs.
-    #[error("{message}")]
-    PermissionDenied { message: String },
+    #[error("{0}")]
+    PermissionDenied(String),
     /// No account acts, and the settings do not let the gateway's own identity act.
-    #[error("{message}")]
-    GatewayIdentityRefused { message: String },
+    #[error("{0}")]
+    GatewayIdentityRefused(String),
     /// The project does not exist, or it accepts no Applications of that namespace.
-    #[error("{message}")]
-    Project { message: String },
+    #[error("{0}")]
+    Project(String),
     /// The Application's destination does not identify exactly one cluster.
-    #[error("{message}")]
-    Destination {
-        message: String,
-        #[source]
-        source: destination::Error,
-    },
+    #[error("{0}")]
+    Destination(String, #[source] destination::Error),
     /// Applications act as accounts, and this one has none.
-    #[error("{message}")]
-    Identity {
-        message: String,
-        #[source]
-        source: service_account::Error,
-    },
+    #[error("{0}")]
+    Identity(String, #[source] service_account::Error),
     /// The `extra` about the caller cannot be expressed.
-    #[error("{message}")]
-    Extra {
-        message: String,
-        #[source]
-        source: impersonate::Error,
-    },
+    #[error("{0}")]
+    Extra(String, #[source] impersonate::Error),
     /// The policy denied the request, or a check did that the policy cannot overrule.
-    #[error("{message}")]
-    Denied {
-        message: String,
-        /// Texts of the policy for the record.
-        notes: BTreeMap<String, String>,
-    },
-    /// The policy could not be evaluated.
-    #[error("{message}")]
-    Policy {
-        message: String,
-        #[source]
-        source: rego::Error,
-    },
+    #[error("{0}")]
+    Denied(String),
+    #[error("{0}")]
+    Policy(String, #[source] rego::Error),
 }
 
 /// Decides by RBAC whether `caller` may make the request to the cluster of the Application, and
@@ -227,7 +208,7 @@ pub(crate) fn reauthorize_application(
         project_lists: &project_lists,
         ownership: &ownership,
     };
-    let permit = front.policy.decide(access, checks).ok()?;
+    let permit = front.policy.decide(access, checks, &mut BTreeMap::new()).ok()?;
     Some((permit.acting_identity().clone(), Arc::clone(permit.cluster())))
 }
 
@@ -244,9 +225,10 @@ pub(crate) fn authorize_application(
         return Err(not_visible(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
-    let permit = front.policy.decide(access, checks)?;
-    record.note(|record| record.notes.clone_from(&permit.notes));
-    Ok(permit)
+    let mut notes = BTreeMap::new();
+    let permit = front.policy.decide(access, checks, &mut notes);
+    record.note(|record| record.notes = notes);
+    permit
 }
 
 /// Checks a request by RBAC and the Application's own state.
@@ -267,15 +249,9 @@ fn check_access(
     }
     match (access_mode, evaluation.may_sync()) {
         (ReadOrWrite::Read, _) | (ReadOrWrite::Write, true) => {}
-        (ReadOrWrite::Write, false) => {
-            return Err(Error::SyncDenied {
-                message: status_message(SYNC_DENIED),
-            });
-        }
+        (ReadOrWrite::Write, false) => return Err(Error::SyncDenied(status_message(SYNC_DENIED))),
     }
-    let permission_denied = |reason: &str| Error::PermissionDenied {
-        message: status_message(reason),
-    };
+    let permission_denied = |reason: &str| Error::PermissionDenied(status_message(reason));
     match ExtraPermission::required_for(attributes) {
         Some(permission) if !evaluation.may(permission) => return Err(permission_denied(permission.refusal())),
         Some(_) | None => {}
@@ -303,38 +279,36 @@ fn check_access(
             operation,
             evaluation,
         }),
-        Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused {
-            message: status_message(
-                "no service account acts for the application, and the gateway does not act in its own name \
-                 (`applications.gatewayIdentity`)",
-            ),
-        }),
-        Err(DenyReason::Project) => Err(Error::Project {
-            message: status_message("there is no such project for the application, or it takes none of its namespace"),
-        }),
-        Err(DenyReason::Destination(source)) => Err(Error::Destination {
-            message: status_message(&source.to_string()),
-            source: source.clone(),
-        }),
-        Err(DenyReason::Identity(source)) => Err(Error::Identity {
-            message: status_message(&source.public_message()),
-            source: source.clone(),
-        }),
-        Err(DenyReason::Extra(source)) => Err(Error::Extra {
-            message: status_message("the caller's identity cannot be told to the cluster"),
-            source: source.clone(),
-        }),
+        Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused(status_message(GATEWAY_REFUSED))),
+        Err(DenyReason::Project) => Err(Error::Project(status_message(NO_PROJECT))),
+        Err(DenyReason::Destination(source)) => {
+            let message = status_message(&source.to_string());
+            Err(Error::Destination(message, source.clone()))
+        }
+        Err(DenyReason::Identity(source)) => {
+            let message = status_message(&source.public_message());
+            Err(Error::Identity(message, source.clone()))
+        }
+        Err(DenyReason::Extra(source)) => {
+            let message = status_message("the caller's identity cannot be told to the cluster");
+            Err(Error::Extra(message, source.clone()))
+        }
     }
 }
 
 fn not_visible(caller: &Caller, attributes: &Attributes) -> Error {
-    Error::NotVisible {
-        message: status_message::forbidden(caller.principal.username(), attributes, NOT_VISIBLE),
-    }
+    let user = caller.principal.username();
+    Error::NotVisible(status_message::forbidden(user, attributes, NOT_VISIBLE))
 }
 
 impl ApplicationsPolicy {
-    fn decide(&self, access: ApplicationAccess, checks: ObjectChecks<'_>) -> Result<ApplicationPermit, Error> {
+    /// - `notes`: receives the texts of the policy for the record.
+    fn decide(
+        &self,
+        access: ApplicationAccess,
+        checks: ObjectChecks<'_>,
+        notes: &mut BTreeMap<String, String>,
+    ) -> Result<ApplicationPermit, Error> {
         let input = ApplicationInput {
             facts: &access.resolved.facts,
             attributes: &access.attributes,
@@ -344,10 +318,11 @@ impl ApplicationsPolicy {
         };
         let user = access.caller().principal.username();
         let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
-        let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
-            message: status_message("the policy could not be evaluated"),
-            source,
-        })?;
+        let decision = self
+            .bundle
+            .decide(input.to_value())
+            .map_err(|source| Error::Policy(status_message("the policy could not be evaluated"), source))?;
+        *notes = decision.log;
         // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
         // own denial is reported first because it is more informative.
         let refused = match decision.allow {
@@ -360,14 +335,8 @@ impl ApplicationsPolicy {
             tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
         }
         match refused {
-            Some(reason) => Err(Error::Denied {
-                message: status_message(&reason),
-                notes: decision.log,
-            }),
-            None => Ok(ApplicationPermit {
-                access,
-                notes: decision.log,
-            }),
+            Some(reason) => Err(Error::Denied(status_message(&reason))),
+            None => Ok(ApplicationPermit { access }),
         }
     }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::applicationsets::permit::ApprovedPlan;
+use crate::projects::update::resource_version;
 use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, with_owner_reference};
 use tollgate_identity::clock::Clock;
 use tollgate_state::ObjectName;
@@ -35,7 +36,6 @@ pub(crate) struct Options {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApplyOutcome {
     pub(crate) set: Option<Value>,
-    pub(crate) done: Vec<(ObjectKey, Action)>,
     /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
     /// owner references.
     pub(crate) left: Vec<UndoFailure>,
@@ -43,7 +43,7 @@ pub(crate) struct ApplyOutcome {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{}", listed(.0))]
+    #[error("{}", listed(.0, ToString::to_string))]
     Problems(Vec<PlanProblem>),
     #[error(
         "the change deletes {observed} applications, at most {allowed} are deleted without naming their number; name exactly {observed} to go ahead"
@@ -52,7 +52,7 @@ pub(crate) enum Error {
     #[error("the change deletes {observed} applications, and {named} were named")]
     DeletionsMismatch { observed: u64, named: u64 },
     /// A write failed. All earlier writes are undone, except those that are named.
-    #[error("{} was not written: {}; {}", .0.key, .0.error, describe_rollback(.0))]
+    #[error("{} was not written: {}; {}", .0.key, .0.error, rollback(.0, |left| format!("{}: {}", left.key, left.why)))]
     Batch(Box<BatchError>),
 }
 
@@ -65,39 +65,25 @@ impl Error {
     }
 }
 
-fn listed(problems: &[PlanProblem]) -> String {
-    let mut text: Vec<String> = problems.iter().take(MAX_LISTED).map(ToString::to_string).collect();
-    let more = problems.len().saturating_sub(MAX_LISTED);
+fn listed<T>(items: &[T], describe: impl Fn(&T) -> String) -> String {
+    let mut texts: Vec<String> = items.iter().take(MAX_LISTED).map(describe).collect();
+    let more = items.len().saturating_sub(MAX_LISTED);
     if more > 0 {
-        text.push(format!("and {more} more"));
+        texts.push(format!("and {more} more"));
     }
-    text.join("; ")
+    texts.join("; ")
 }
 
-fn describe_rollback(failed: &BatchError) -> String {
-    if failed.undone.is_empty() && failed.not_undone.is_empty() {
-        return "nothing was changed".to_owned();
+/// What became of the objects that were written before the one that failed.
+pub(super) fn rollback(failed: &BatchError, describe: impl Fn(&UndoFailure) -> String) -> String {
+    match (failed.undone.len(), failed.not_undone.as_slice()) {
+        (0, []) => "nothing was changed".to_owned(),
+        (restored, []) => format!("all {restored} objects written before it were restored"),
+        (restored, left) => {
+            let (number, left) = (left.len(), listed(left, describe));
+            format!("of the objects written before it, {restored} were restored and {number} could not be: {left}")
+        }
     }
-    if failed.not_undone.is_empty() {
-        return format!(
-            "all {} objects written before it are again as they were",
-            failed.undone.len()
-        );
-    }
-    let named = failed.not_undone.iter().take(MAX_LISTED);
-    let named: Vec<String> = named.map(|left| format!("{}: {}", left.key, left.why)).collect();
-    let more = failed.not_undone.len().saturating_sub(MAX_LISTED);
-    let more = if more > 0 {
-        format!(", and {more} more")
-    } else {
-        String::new()
-    };
-    format!(
-        "of those written before it, {} are again as they were, and {} could not be undone: {}{more}",
-        failed.undone.len(),
-        failed.not_undone.len(),
-        named.join("; ")
-    )
 }
 
 /// Carries out an approved plan, wholly or not at all.
@@ -117,14 +103,11 @@ async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<App
         return Err(Error::Problems(plan.problems));
     }
     check_deletions(plan.deletions(), options)?;
-    let done = planned_actions(&plan);
-    let mut outcome = match writer {
+    match writer {
         Writer::Folder(_) => in_folder(writer, plan, &options.clock).await,
         Writer::Cluster(_) => in_cluster(writer, plan).await,
     }
-    .map_err(Error::Batch)?;
-    outcome.done = done;
-    Ok(outcome)
+    .map_err(Error::Batch)
 }
 
 fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
@@ -144,16 +127,6 @@ pub(super) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
         kind,
         name: name.clone(),
     }
-}
-
-fn planned_actions(plan: &Plan) -> Vec<(ObjectKey, Action)> {
-    let set = (key(WritableKind::ApplicationSet, &plan.set.name), plan.set.action);
-    let applications = plan.changes.iter();
-    let applications = applications.map(|change| (key(WritableKind::Application, &change.name), change.action));
-    std::iter::once(set)
-        .chain(applications)
-        .filter(|(_, action)| *action != Action::Keep)
-        .collect()
 }
 
 /// In a folder everything is one change of files. What a cluster would add to new objects is added
@@ -280,11 +253,6 @@ fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
     let mut writes: Vec<Write> = writes.collect();
     writes.sort_by_key(rank);
     writes
-}
-
-pub(super) fn resource_version(object: &Value) -> Option<ResourceVersion> {
-    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
 }
 
 fn write(kind: WritableKind, change: PlannedChange, propagation: Propagation) -> Option<Write> {

@@ -6,15 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::applicationsets::answer;
-use crate::applicationsets::answer::Preview;
-use crate::applicationsets::apply;
-use crate::applicationsets::apply::{Options, resource_version};
+use crate::applicationsets::answer::{self, Preview};
+use crate::applicationsets::apply::{self, Options};
 use crate::applicationsets::front_state::GenerationContext;
-use crate::applicationsets::permit;
-use crate::applicationsets::permit::{ApprovedPlan, Operation, SetPermit};
-use crate::applicationsets::request::{Create, Delete, Error, Update, WriteMode};
-use crate::applicationsets::{ApplicationSetHandler, ReadScope, read, read_stored};
+use crate::applicationsets::permit::{self, ApprovedPlan, Operation, SetPermit};
+use crate::applicationsets::request::{Error, Query};
+use crate::applicationsets::{ApplicationSetHandler, ReadScope, read};
+use crate::projects::update::resource_version;
 use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
@@ -30,9 +28,9 @@ const MAX_ATTEMPTS: u32 = 10;
 
 impl ApplicationSetHandler<'_, '_> {
     /// Creates a set, or with `upsert` changes the stored one.
-    pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
-        let sent = self.decode_sent(create.set)?;
-        if create.mode == WriteMode::DryRun {
+    pub(super) async fn create(&mut self, query: &Query, set: Value) -> Result<Value, Rejection> {
+        let sent = self.decode_sent(set)?;
+        if query.dry_run {
             let existing = self.existing_for_preview(&sent.name, &sent).await?;
             let set = match &existing.set {
                 Some(stored) => read(upserted(stored, &sent.object))?,
@@ -43,38 +41,32 @@ impl ApplicationSetHandler<'_, '_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.try_create(&sent, create.upsert, create.deletions).await {
-                Err(rejection) if create.upsert && attempts < MAX_ATTEMPTS && is_race(&rejection) => {
-                    self.checks.clear()
-                }
+            match self.try_create(&sent, query).await {
+                Err(rejection) if query.upsert && attempts < MAX_ATTEMPTS && is_race(&rejection) => self.checks.clear(),
                 done => return done,
             }
         }
     }
 
-    async fn try_create(
-        &mut self,
-        sent: &ApplicationSet,
-        upsert: bool,
-        deletions: Option<u64>,
-    ) -> Result<Value, Rejection> {
-        let (operation, set) = self.creation((sent, upsert), &self.latest_known(&sent.name))?;
+    async fn try_create(&mut self, sent: &ApplicationSet, query: &Query) -> Result<Value, Rejection> {
+        let (operation, set) = self.creation(sent, query.upsert, &self.latest_known(&sent.name))?;
         let set_operation = (operation, &sent.name, Some(&set));
         let existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
-        let (operation, set) = self.creation((sent, upsert), &existing)?;
+        let (operation, set) = self.creation(sent, query.upsert, &existing)?;
         let set_permit = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
             Some(stored) if operation == Operation::CreateUnchanged => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
-            _ => self.carry_out(set_permit, (set, existing), deletions).await,
+            _ => self.carry_out(set_permit, (set, existing), query.deletions).await,
         }
     }
 
     /// Determines which operation creating a set amounts to, and the resulting set.
     fn creation(
         &self,
-        (sent, upsert): (&ApplicationSet, bool),
+        sent: &ApplicationSet,
+        upsert: bool,
         existing: &StoredState,
     ) -> Result<(Operation, ApplicationSet), Rejection> {
         // SECURITY: callers who may not see the stored set do not learn whether theirs equals it.
@@ -89,11 +81,10 @@ impl ApplicationSetHandler<'_, '_> {
         })
     }
 
-    pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
-        let target = self.object_name(&update.target);
-        let mut object = update.set;
+    pub(super) async fn update(&mut self, query: &Query, mut set: Value) -> Result<Value, Rejection> {
+        let target = self.object_name(query);
         // The path counts where the object gives no name or namespace.
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        if let Some(metadata) = set.get_mut("metadata").and_then(Value::as_object_mut) {
             for (key, value) in [("name", &target.name), ("namespace", &target.namespace)] {
                 let own = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
                 if own.is_empty() {
@@ -101,7 +92,7 @@ impl ApplicationSetHandler<'_, '_> {
                 }
             }
         }
-        let sent = self.decode_sent(object)?;
+        let sent = self.decode_sent(set)?;
         if sent.name != target {
             return Err(Error::Renamed {
                 found: format!("{}/{}", sent.name.namespace, sent.name.name),
@@ -109,7 +100,7 @@ impl ApplicationSetHandler<'_, '_> {
             }
             .into());
         }
-        if update.mode == WriteMode::DryRun {
+        if query.dry_run {
             let existing = self.existing_for_preview(&target, &sent).await?;
             let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
             let set = read(replaced(stored, &sent.object))?;
@@ -127,7 +118,7 @@ impl ApplicationSetHandler<'_, '_> {
         let set_permit = self.authorize_operation(Operation::Update, (&target, Some(&set)), &existing)?;
         let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
         check_version(&sent, stored)?;
-        self.carry_out(set_permit, (set, existing), update.deletions).await
+        self.carry_out(set_permit, (set, existing), query.deletions).await
     }
 
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
@@ -140,8 +131,8 @@ impl ApplicationSetHandler<'_, '_> {
         self.preview(set, existing, answer::generated).await
     }
 
-    pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
-        let name = self.object_name(&delete.target);
+    pub(super) async fn delete(&mut self, query: &Query) -> Result<Value, Rejection> {
+        let name = self.object_name(query);
         let checks = self.checks();
         let set_operation = (Operation::Delete, &name, None);
         let existing = match checks {
@@ -151,16 +142,16 @@ impl ApplicationSetHandler<'_, '_> {
         };
         let set_permit = self.authorize_operation(Operation::Delete, (&name, None), &existing)?;
         let stored = existing.set.clone().ok_or_else(|| Error::not_found(&name))?;
-        let mut set = read_stored(stored).map_err(Error::Decode)?;
+        let mut set = ApplicationSet::read_stored(stored).map_err(Error::Decode)?;
         set.name = name;
-        let cascade = delete.cascade.unwrap_or_default();
+        let cascade = query.cascade.unwrap_or_default();
         let planned = self
             .run_and_record(move |context, checks| {
                 let plan = Plan::deletion(&set, existing, cascade);
                 approve(context, &set_permit, plan, checks)
             })
             .await?;
-        let written = self.write(planned.approved, delete.deletions).await?;
+        let written = self.write(planned.approved, query.deletions).await?;
         Ok(match checks {
             ApplicationSetChecks::Generated => answer::deleted(planned.changes, &written.left),
             ApplicationSetChecks::Argocd => serde_json::json!({}),

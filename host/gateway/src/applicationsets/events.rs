@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::Operation;
-use crate::applicationsets::request::{ApplicationSetRef, Error};
+use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::rejection::Rejection;
 use tollgate_state::source::WriteTarget;
@@ -17,12 +17,8 @@ const EVENTS: u32 = 500;
 
 impl ApplicationSetHandler<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
-    pub(super) async fn events(
-        &mut self,
-        target: &ApplicationSetRef,
-        write_target: WriteTarget,
-    ) -> Result<Value, Rejection> {
-        let name = self.object_name(target);
+    pub(super) async fn events(&mut self, query: &Query, write_target: WriteTarget) -> Result<Value, Rejection> {
+        let name = self.object_name(query);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;

@@ -159,7 +159,6 @@ pub struct SetPermit {
 /// ```
 #[derive(Debug)]
 pub struct ApprovedPlan {
-    operation: Operation,
     plan: Plan,
     projects: Vec<String>,
 }
@@ -252,7 +251,6 @@ impl<'a> SetAuthorizer<'a> {
         match outcome.refused.finish() {
             Some(refused) => Err(Error::Refused(refused)),
             None => Ok(ApprovedPlan {
-                operation: permit.operation,
                 projects: outcome.projects,
                 plan,
             }),
@@ -287,11 +285,6 @@ impl<'a> SetAuthorizer<'a> {
 }
 
 impl ApprovedPlan {
-    /// The operation that was permitted.
-    pub fn operation(&self) -> Operation {
-        self.operation
-    }
-
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{Operation, is_templated, project_text};
-use crate::applicationsets::request::{ApplicationSetRef, Error, Filter, list_of};
+use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::watch::projects;
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
+use crate::projects::list_of;
 use crate::rejection::Rejection;
 use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_applicationset::selector::Selector;
@@ -19,12 +20,12 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::WritableKind;
 
 impl ApplicationSetHandler<'_, '_> {
-    pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
-        let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
+    pub(super) async fn list(&mut self, query: &Query) -> Result<Value, Rejection> {
+        let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
         let projects = self.projects();
         let none = BTreeSet::new();
-        for namespace in self.namespaces(&filter.namespace)? {
+        for namespace in self.namespaces(&query.namespace)? {
             // SECURITY: nothing is read from a namespace for a caller who may see no set in it.
             if !self.sees_any(&namespace, &projects)? {
                 continue;
@@ -39,7 +40,7 @@ impl ApplicationSetHandler<'_, '_> {
                 let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
                 authorizer.may_get(&name, set, owned.iter().map(String::as_str))
                     && selector.matches(&labels(set))
-                    && is_in_projects(set, owned, &filter.projects)
+                    && is_in_projects(set, owned, &query.projects)
             };
             let shown = self
                 .writer
@@ -50,11 +51,12 @@ impl ApplicationSetHandler<'_, '_> {
         }
         self.record.finish_stage(Stage::Authorize);
         found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
-        Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
+        let sets = found.into_iter().map(|(_, set)| set).collect();
+        Ok(list_of(WritableKind::ApplicationSet, sets))
     }
 
-    pub(super) async fn get(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
-        let name = self.object_name(target);
+    pub(super) async fn get(&mut self, query: &Query) -> Result<Value, Rejection> {
+        let name = self.object_name(query);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
@@ -66,8 +68,8 @@ impl ApplicationSetHandler<'_, '_> {
     ///
     /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
     /// an Application yet, the Applications themselves name their owner.
-    pub(super) async fn tree(&mut self, target: &ApplicationSetRef) -> Result<Value, Rejection> {
-        let name = self.object_name(target);
+    pub(super) async fn tree(&mut self, query: &Query) -> Result<Value, Rejection> {
+        let name = self.object_name(query);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Owned)
             .await?;
@@ -78,25 +80,23 @@ impl ApplicationSetHandler<'_, '_> {
             "namespace": name.namespace, "name": name.name,
             "uid": set.pointer("/metadata/uid").cloned().unwrap_or_else(|| json!("")),
         }]);
+        let node = |[group, version, kind]: [&str; 3], own: &str| {
+            json!({
+                "group": group, "version": version, "kind": kind,
+                "namespace": name.namespace, "name": own, "parentRefs": parent,
+            })
+        };
         let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
         for resource in resources(set) {
             let text = |key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default();
-            let mut node = json!({
-                "group": text("group"), "version": text("version"), "kind": text("kind"),
-                "namespace": name.namespace, "name": text("name"), "parentRefs": parent,
-            });
+            let mut node = node([text("group"), text("version"), text("kind")], text("name"));
             put(&mut node, "health", resource.get("health"));
             nodes.insert(text("name").to_owned(), node);
         }
         for application in existing.owned(&name) {
-            let own = application
-                .pointer("/metadata/name")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let mut node = json!({
-                "group": "argoproj.io", "version": "v1alpha1", "kind": "Application",
-                "namespace": name.namespace, "name": own, "parentRefs": parent,
-            });
+            let own = application.pointer("/metadata/name").and_then(Value::as_str);
+            let own = own.unwrap_or_default();
+            let mut node = node(["argoproj.io", "v1alpha1", "Application"], own);
             put(&mut node, "uid", application.pointer("/metadata/uid"));
             put(&mut node, "health", application.pointer("/status/health"));
             nodes.insert(own.to_owned(), node);

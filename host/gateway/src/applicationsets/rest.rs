@@ -12,9 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::applicationsets::request::query::{Parameters, Query};
-use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Error, Request, content};
-use crate::applicationsets::route::{ApplicationSetAction, ApplicationSetRoute};
+use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Query, Request, RequestKind, content};
+use crate::applicationsets::route::ApplicationSetRoute;
 use crate::platform::api::content::buffer;
 use crate::rejection::Rejection;
 use tollgate_proxy::forward::Body;
@@ -61,35 +60,22 @@ pub(super) async fn read(
     route: &ApplicationSetRoute<'_>,
     (head, body): (request::Parts, Body),
 ) -> Result<Request, Rejection> {
-    let query = |parameters| Query::read(head.uri.query(), parameters);
-    Ok(match route {
-        ApplicationSetRoute::List => Request::List(query(Parameters::List)?.filter()),
-        ApplicationSetRoute::Watch => Request::Watch(query(Parameters::Watch)?.watch()),
-        ApplicationSetRoute::Create => {
-            let query = query(Parameters::Create)?;
-            Request::Create(query.create(sent(&head.headers, body).await?))
-        }
-        ApplicationSetRoute::Generate => {
-            query(Parameters::Generate)?;
-            let content = sent(&head.headers, body).await?;
-            Request::Generate {
-                set: content::application_set_to_preview(content),
-            }
-        }
-        ApplicationSetRoute::One { name, action } => {
-            let query = |parameters| Ok::<_, Error>(query(parameters)?.about(name));
-            match action {
-                ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.target()),
-                ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.target()),
-                ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.target()),
-                ApplicationSetAction::Delete => Request::Delete(query(Parameters::Delete)?.delete()),
-                ApplicationSetAction::Update => {
-                    let query = query(Parameters::Update)?;
-                    Request::Update(query.update(sent(&head.headers, body).await?))
-                }
-            }
-        }
-    })
+    let mut query = Query::read(head.uri.query(), route.kind)?;
+    if let Some(name) = &route.name {
+        query.name = name.to_string();
+    }
+    let set = match route.kind {
+        RequestKind::Create | RequestKind::Update => sent(&head.headers, body).await?,
+        RequestKind::Generate => content::application_set_to_preview(sent(&head.headers, body).await?),
+        RequestKind::List
+        | RequestKind::Watch
+        | RequestKind::Get
+        | RequestKind::ResourceTree
+        | RequestKind::Events
+        | RequestKind::Delete => Value::Null,
+    };
+    let kind = route.kind;
+    Ok(Request { kind, query, set })
 }
 
 async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {

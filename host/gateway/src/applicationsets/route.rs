@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri};
 
+use crate::applicationsets::request::RequestKind;
 use tollgate_proxy::target::{Error, check_path};
 
 const API: &str = "/api/v1/applicationsets";
@@ -17,24 +18,10 @@ const STREAM: &str = "/api/v1/stream/applicationsets";
 const NAME_BYTES: usize = 253;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ApplicationSetRoute<'a> {
-    List,
-    Watch,
-    Create,
-    Generate,
-    One {
-        name: Cow<'a, str>,
-        action: ApplicationSetAction,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApplicationSetAction {
-    Get,
-    Update,
-    Delete,
-    ResourceTree,
-    Events,
+pub(crate) struct ApplicationSetRoute<'a> {
+    pub(crate) kind: RequestKind,
+    /// Name of the set that the path names.
+    pub(crate) name: Option<Cow<'a, str>>,
 }
 
 /// Whether a path is one of this API, even if it is malformed.
@@ -49,16 +36,17 @@ pub(crate) fn is_application_sets(path: &str) -> bool {
 /// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
 pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ApplicationSetRoute<'a>>, Error> {
     let reads = *method == Method::GET || *method == Method::HEAD;
+    let unnamed = |kind| ApplicationSetRoute { kind, name: None };
     if uri.path() == STREAM {
-        return Ok((*method == Method::GET).then_some(ApplicationSetRoute::Watch));
+        return Ok((*method == Method::GET).then_some(unnamed(RequestKind::Watch)));
     }
     let Some(tail) = uri.path().strip_prefix(API) else {
         return Ok(None);
     };
     if tail.is_empty() {
         return Ok(match *method {
-            Method::POST => Some(ApplicationSetRoute::Create),
-            _ if reads => Some(ApplicationSetRoute::List),
+            Method::POST => Some(unnamed(RequestKind::Create)),
+            _ if reads => Some(unnamed(RequestKind::List)),
             _ => None,
         });
     }
@@ -67,37 +55,37 @@ pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Optio
     };
     check_path(uri.path())?;
     if tail == "generate" && *method == Method::POST {
-        return Ok(Some(ApplicationSetRoute::Generate));
+        return Ok(Some(unnamed(RequestKind::Generate)));
     }
     let (segment, below) = match tail.split_once('/') {
         Some((segment, below)) => (segment, Some(below)),
         None => (tail, None),
     };
-    let action = match (below, method) {
-        (None, &Method::PUT) => ApplicationSetAction::Update,
-        (None, &Method::DELETE) => ApplicationSetAction::Delete,
-        (None, _) if reads => ApplicationSetAction::Get,
-        (Some("resource-tree"), _) if reads => ApplicationSetAction::ResourceTree,
-        (Some("events"), _) if reads => ApplicationSetAction::Events,
+    let kind = match (below, method) {
+        (None, &Method::PUT) => RequestKind::Update,
+        (None, &Method::DELETE) => RequestKind::Delete,
+        (None, _) if reads => RequestKind::Get,
+        (Some("resource-tree"), _) if reads => RequestKind::ResourceTree,
+        (Some("events"), _) if reads => RequestKind::Events,
         (_, _) => return Ok(None),
     };
     let name = percent_encoding::percent_decode_str(segment);
     let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
     let fits = !name.is_empty() && name.len() <= NAME_BYTES;
-    Ok(fits.then_some(ApplicationSetRoute::One { name, action }))
+    Ok(fits.then_some(ApplicationSetRoute { kind, name: Some(name) }))
 }
 
 #[cfg(test)]
 mod tests {
     use http::{Method, Uri};
 
-    use super::{ApplicationSetRoute, Error, application_set, is_application_sets};
+    use super::{Error, application_set, is_application_sets};
 
     fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
         let uri: Uri = path.parse().expect("a path");
-        Ok(application_set(method, &uri)?.map(|route| match route {
-            ApplicationSetRoute::One { name, action } => format!("{action:?} {name}"),
-            other => format!("{other:?}"),
+        Ok(application_set(method, &uri)?.map(|route| match route.name {
+            Some(name) => format!("{:?} {name}", route.kind),
+            None => format!("{:?}", route.kind),
         }))
     }
 

@@ -15,11 +15,9 @@ use futures_util::stream::{self, BoxStream};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::applicationsets::permit;
-use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::applicationsets::permit::{is_templated, project_text};
+use crate::applicationsets::permit::{self, ApplicationSetsPolicy, is_templated, project_text};
 use crate::applicationsets::read::{is_in_projects, labels};
-use crate::applicationsets::request::{Error, EventType, Watch, WatchEvent};
+use crate::applicationsets::request::{Error, EventType, Query, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
 use crate::open_exchanges::{PtrEqArc, Reauthorization};
 use crate::rejection::Rejection;
@@ -54,7 +52,7 @@ struct Watcher {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     generation: u64,
     principal: Arc<Principal>,
-    request: Watch,
+    query: Query,
     selector: Selector,
     watched: Sets,
     visibility_inputs: Option<VisibilityInputs>,
@@ -64,8 +62,8 @@ struct Watcher {
 impl ApplicationSetHandler<'_, '_> {
     /// Streams events until the caller goes away. As in Argo CD, a watch of one set begins with an
     /// event that has its current state.
-    pub(super) async fn watch(&mut self, request: Watch) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
-        let selector = Selector::parse(&request.filter.selector).map_err(Error::Selector)?;
+    pub(super) async fn watch(&mut self, query: Query) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
+        let selector = Selector::parse(&query.selector).map_err(Error::Selector)?;
         let reauthorization = Reauthorization::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
         let guard = self.open.register(reauthorization, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
@@ -80,7 +78,7 @@ impl ApplicationSetHandler<'_, '_> {
             watched: Sets::new(),
             visibility_inputs: None,
             queue: VecDeque::new(),
-            request,
+            query,
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
         let compared = self
@@ -90,7 +88,7 @@ impl ApplicationSetHandler<'_, '_> {
             .await;
         // A closed front responds as if it did not exist.
         let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
-        if watcher.request.name.is_empty() {
+        if watcher.query.name.is_empty() {
             watcher.queue.clear();
         }
         let ending = guard.ending();
@@ -189,15 +187,15 @@ impl Watcher {
     fn is_new_enough(&self, set: &Value) -> bool {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let version = set.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let oldest = number(Some(&self.request.resource_version)).unwrap_or_default();
+        let oldest = number(Some(&self.query.resource_version)).unwrap_or_default();
         number(version).is_none_or(|version| version >= oldest)
     }
 
     fn matches(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
-        is(&self.request.name, &name.name)
-            && is(&self.request.filter.namespace, &name.namespace)
-            && is_in_projects(set, owned, &self.request.filter.projects)
+        is(&self.query.name, &name.name)
+            && is(&self.query.namespace, &name.namespace)
+            && is_in_projects(set, owned, &self.query.projects)
             && self.selector.matches(&labels(set))
     }
 }

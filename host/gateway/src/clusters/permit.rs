@@ -23,21 +23,19 @@ use tollgate_core::attributes::Attributes;
 use tollgate_policy::rbac::cluster_object_name;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 
-/// An operation on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ClusterOperation {
+pub(crate) enum ClusterOperation {
     /// Send its API server a request that changes nothing and runs nothing.
     Read,
     /// Send anything else. That includes some `GET` requests: responses of a pod, service or node
     /// through `proxy`, and connections that become tunnels.
     Write,
-    /// Get its credential.
     Credential,
 }
 
 impl ClusterOperation {
     /// The operation of a request to a cluster's API server.
-    pub fn of(method: &Method, attributes: &Attributes) -> Self {
+    pub(crate) fn of(method: &Method, attributes: &Attributes) -> Self {
         match attributes.is_plain_read(method) {
             true => Self::Read,
             false => Self::Write,
@@ -70,13 +68,11 @@ pub struct ClusterPermit {
 }
 
 impl ClusterPermit {
-    /// The cluster.
-    pub fn access(&self) -> &Arc<ClusterAccess> {
+    pub(crate) fn access(&self) -> &Arc<ClusterAccess> {
         &self.access
     }
 
-    /// The operation that was allowed.
-    pub fn operation(&self) -> ClusterOperation {
+    pub(crate) fn operation(&self) -> ClusterOperation {
         self.operation
     }
 }
@@ -87,7 +83,7 @@ impl ClusterPermit {
 /// # Errors
 /// [`Error::ClusterDenied`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
 /// for those who may see such clusters.
-pub fn authorize_cluster(
+pub(crate) fn authorize_cluster(
     (policies, clusters): (&Policies, &Clusters),
     caller: &Caller,
     (name, operation): (&str, ClusterOperation),
@@ -105,10 +101,7 @@ pub fn authorize_cluster(
 
 /// Same as [`authorize_cluster`], for an operation that another snapshot permitted before. It has
 /// no record.
-///
-/// # Errors
-/// As [`authorize_cluster`].
-pub fn reauthorize_cluster(
+pub(crate) fn reauthorize_cluster(
     from: (&Policies, &Clusters),
     caller: &Caller,
     request: (&str, ClusterOperation),
@@ -119,7 +112,7 @@ pub fn reauthorize_cluster(
 }
 
 /// The clusters the caller may see, in the order of servers.
-pub fn visible<'a>(policies: &Policies, clusters: &'a Clusters, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
+pub(crate) fn visible<'a>(policies: &Policies, clusters: &'a Clusters, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
     let all: Vec<_> = clusters.iter().collect();
     let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
     let texts = objects.iter().map(String::as_str);

@@ -9,23 +9,18 @@ use http::{Method, Uri};
 
 use tollgate_proxy::target::{Error, check_path, parse_hex_pair};
 
-/// Where the API servers of clusters are.
 const CLUSTERS: &str = "/clusters/";
 
-/// The API that lists clusters.
 const API: &str = "/api/v1/clusters";
 
 /// Longest cluster name or server, decoded, in bytes.
 const NAME_BYTES: usize = 1_024;
 
-/// What a request about clusters asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterRoute<'a> {
+pub(crate) enum ClusterRoute<'a> {
     /// A request to a cluster's API server.
     Forward(ClusterPath<'a>),
-    /// The clusters the caller may see.
     List,
-    /// A cluster's credential.
     Credential {
         /// Name or server.
         name: Cow<'a, str>,
@@ -34,19 +29,16 @@ pub enum ClusterRoute<'a> {
 
 /// The pieces of a path into a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterPath<'a> {
+pub(crate) struct ClusterPath<'a> {
     /// Name or server, decoded.
-    pub name: Cow<'a, str>,
+    pub(crate) name: Cow<'a, str>,
     /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.
-    pub rest: &'a str,
+    pub(crate) rest: &'a str,
     /// What follows `?`, as the client sent it.
-    pub query: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
 }
 
 /// Splits a path about clusters. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error`] of [`check_path`] for the rest, and of the name.
 pub(crate) fn cluster<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
     let path = uri.path();
     if let Some((name, rest)) = path.strip_prefix(CLUSTERS).and_then(|tail| tail.split_once('/')) {

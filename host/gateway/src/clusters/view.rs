@@ -2,6 +2,7 @@
 //!
 //! Security: responses contain no secret.
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use tollgate_cluster::access::ClusterAccess;
@@ -11,59 +12,52 @@ use tollgate_plugin::credential::source::CredentialSource;
 /// A cluster as the API shows it to those who may see it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterView {
-    /// Its name.
-    pub name: String,
+pub(crate) struct ClusterView {
+    pub(crate) name: String,
     /// URL of its API server.
-    pub server: String,
+    pub(crate) server: String,
     /// Project it belongs to; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub project: String,
+    pub(crate) project: String,
     /// The provider of its credential.
-    pub provider: String,
-    /// State of that credential.
-    pub credential: CredentialView,
+    pub(crate) provider: String,
+    pub(crate) credential: CredentialView,
 }
 
 /// State of a credential, without what only operators may know.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CredentialView {
+pub(crate) struct CredentialView {
     /// `fixed`, `unusable`, or the state of a minted credential.
-    pub standing: &'static str,
+    pub(crate) standing: &'static str,
     /// How many credentials were minted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub generation: Option<u64>,
+    pub(crate) generation: Option<u64>,
     /// When the current one was minted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub minted_at: Option<String>,
-    /// When it expires.
+    pub(crate) minted_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<String>,
-    /// The last failure.
+    pub(crate) expires_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<ErrorView>,
+    pub(crate) last_error: Option<ErrorView>,
     /// When the next mint may run, if a failure forbids it now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_attempt: Option<String>,
+    pub(crate) next_attempt: Option<Timestamp>,
 }
 
 /// The last failure of a mint.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ErrorView {
-    /// The kind of failure.
-    pub class: &'static str,
+pub(crate) struct ErrorView {
+    pub(crate) class: &'static str,
     /// Stable code for programs.
-    pub code: String,
-    /// When it happened.
+    pub(crate) code: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub at: Option<String>,
+    pub(crate) at: Option<Timestamp>,
 }
 
 impl ClusterView {
-    /// What callers see of a cluster.
-    pub fn of(access: &ClusterAccess) -> Self {
+    pub(crate) fn of(access: &ClusterAccess) -> Self {
         let cluster = access.cluster();
         Self {
             name: cluster.name.clone(),
@@ -79,42 +73,34 @@ impl CredentialView {
     fn of(access: &ClusterAccess) -> Self {
         match access.credential_source() {
             CredentialSource::Minted(minted) => Self::minted(minted.slot.health()),
-            CredentialSource::Static(_) => Self::plain("fixed", None),
-            CredentialSource::Unusable(error) => Self::plain(
-                "unusable",
-                Some(ErrorView {
+            CredentialSource::Static(_) => Self {
+                standing: "fixed",
+                ..Self::default()
+            },
+            CredentialSource::Unusable(error) => Self {
+                standing: "unusable",
+                last_error: Some(ErrorView {
                     class: error.class.as_str(),
                     code: error.code.clone(),
                     at: None,
                 }),
-            ),
-        }
-    }
-
-    fn plain(standing: &'static str, last_error: Option<ErrorView>) -> Self {
-        Self {
-            standing,
-            generation: None,
-            minted_at: None,
-            expires_at: None,
-            last_error,
-            next_attempt: None,
+                ..Self::default()
+            },
         }
     }
 
     fn minted(health: Health) -> Self {
-        let text = |at: Option<jiff::Timestamp>| at.map(|at| at.to_string());
         Self {
             standing: SlotStatus::as_str(health.standing),
             generation: Some(health.generation),
-            minted_at: text(health.minted_at),
-            expires_at: text(health.expires_at),
+            minted_at: health.minted_at,
+            expires_at: health.expires_at,
             last_error: health.last_error.map(|error| ErrorView {
                 class: error.class.as_str(),
                 code: error.code,
-                at: Some(error.at.to_string()),
+                at: Some(error.at),
             }),
-            next_attempt: text(health.next_attempt),
+            next_attempt: health.next_attempt,
         }
     }
 }

@@ -99,21 +99,21 @@ fn query_seeds() -> Vec<Vec<u8>> {
 
 fn queries(data: &[u8]) {
     use api::query::{Parameters, Query};
-    use request::query::{Parameters as SetParameters, Query as SetQuery};
+    use request::{Query as SetQuery, RequestKind};
     let Some(raw) = text(data) else { return };
     for parameters in [Parameters::Agents, Parameters::TokensOrSessions, Parameters::Audit] {
         drop(Query::read(Some(raw), parameters));
     }
-    for parameters in [
-        SetParameters::List,
-        SetParameters::Watch,
-        SetParameters::One,
-        SetParameters::Create,
-        SetParameters::Update,
-        SetParameters::Delete,
-        SetParameters::Generate,
+    for kind in [
+        RequestKind::List,
+        RequestKind::Watch,
+        RequestKind::Get,
+        RequestKind::Create,
+        RequestKind::Update,
+        RequestKind::Delete,
+        RequestKind::Generate,
     ] {
-        drop(SetQuery::read(Some(raw), parameters));
+        drop(SetQuery::read(Some(raw), kind));
     }
     // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
     let stripped = tollgate_identity::authenticate::k8s_proxy::strip_query(Some(raw)).unwrap_or_default();

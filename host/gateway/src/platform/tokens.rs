@@ -15,7 +15,7 @@ use crate::platform::api::content::NewToken;
 use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{PlatformPermission, object};
-use crate::platform::{CallerUser, ListRequest, PlatformHandler, answer, page, too_many, unblocked};
+use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
@@ -119,8 +119,8 @@ impl PlatformHandler<'_> {
     fn owner(&self, new_token: &NewToken, agent: &str, checks: &mut Vec<CheckRecord>) -> Result<User, Error> {
         let name = match (&new_token.user, &self.user) {
             (None, _) => return self.require_user().cloned(),
-            (Some(name), CallerUser::Linked(me)) if me.username == *name => return Ok(me.clone()),
-            (Some(name), CallerUser::Linked(_) | CallerUser::Unlinked) => name,
+            (Some(name), Some(me)) if me.username == *name => return Ok(me.clone()),
+            (Some(name), Some(_) | None) => name,
         };
         let agent = self.find_agent(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(

@@ -9,33 +9,19 @@ use http::{Method, Uri};
 
 use tollgate_proxy::target::{Error, check_path};
 
-/// Where the API is, as Argo CD has it.
 const API: &str = "/api/v1/projects";
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
-/// What a request about AppProjects asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProjectRoute<'a> {
-    /// Those the caller may see.
+pub(crate) enum ProjectRoute<'a> {
     List,
-    /// One.
-    Get {
-        /// Its name.
-        name: Cow<'a, str>,
-    },
-    /// Changes one.
-    Update {
-        /// Its name.
-        name: Cow<'a, str>,
-    },
+    Get { name: Cow<'a, str> },
+    Update { name: Cow<'a, str> },
 }
 
 /// Finds what a request about AppProjects asks for. `None` if it is not about them.
-///
-/// # Errors
-/// [`Error`] of [`check_path`], where the path is the API's.
 pub(crate) fn project<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ProjectRoute<'a>>, Error> {
     let Some(tail) = uri.path().strip_prefix(API) else {
         return Ok(None);

@@ -17,31 +17,25 @@ pub mod change;
 
 /// Longest content of a PUT, in bytes: about the longest object a cluster stores (etcd's request
 /// limit is 1.5 MiB).
-pub const CONTENT_BYTES: u64 = 1024 * 1024;
+pub(crate) const CONTENT_BYTES: u64 = 1024 * 1024;
 
-/// Why a project is not shown or changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// RBAC does not let the caller do this. It was not checked whether the project exists. (403)
+pub(crate) enum Error {
+    /// RBAC does not let the caller do this. It was not checked whether the project exists.
     #[error("not permitted: `projects, {action}` of `{name}`")]
     NotPermitted {
-        /// RBAC action.
         action: &'static str,
         /// As the caller named it.
         name: String,
     },
-    /// The content cannot be read. (400, 413, 415)
     #[error(transparent)]
     Content(#[from] api::Error),
-    /// The content does not say which version it changes. (409)
     #[error(
         "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed"
     )]
     NoVersion,
-    /// The object that was sent cannot be stored. (400)
     #[error(transparent)]
     Change(#[from] change::Error),
-    /// The store of the state refused.
     #[error(transparent)]
     State(#[from] write::Error),
 }
@@ -49,37 +43,28 @@ pub enum Error {
 /// The content of a PUT, in the shape of Argo CD's API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Update {
+pub(crate) struct Update {
     /// The AppProject.
-    pub project: Value,
+    project: Value,
 }
 
 impl Update {
     /// The version the change is based on.
-    ///
-    /// # Errors
-    /// [`Error::NoVersion`].
-    pub fn base_version(&self) -> Result<ResourceVersion, Error> {
-        let version = self
-            .project
-            .pointer("/metadata/resourceVersion")
-            .and_then(Value::as_str);
-        let version = version.filter(|version| !version.is_empty());
-        version.map(ResourceVersion::new).ok_or(Error::NoVersion)
+    pub(crate) fn base_version(&self) -> Result<ResourceVersion, Error> {
+        resource_version(&self.project).ok_or(Error::NoVersion)
     }
 
     /// The object to store in place of `stored`.
     ///
     /// # Errors
     /// [`Error::State`] when another version is stored, then [`Error::Change`].
-    pub fn apply_to(
+    pub(crate) fn apply_to(
         &self,
         stored: &StoredObject,
-        key: &write::ObjectKey,
+        (key, expected_version): (&write::ObjectKey, &ResourceVersion),
         semantics: ServiceAccountSemantics,
     ) -> Result<Value, Error> {
-        let expected_version = self.base_version()?;
-        if expected_version != stored.version {
+        if *expected_version != stored.version {
             return Err(Error::State(write::Error::Conflict {
                 key: key.clone(),
                 expected_version: expected_version.as_str().to_owned(),
@@ -92,31 +77,26 @@ impl Update {
     }
 }
 
-impl Error {
-    /// HTTP status.
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::NotPermitted { .. } => StatusCode::FORBIDDEN,
-            Self::Content(error) => error.answer().0,
-            Self::NoVersion => StatusCode::CONFLICT,
-            Self::Change(_) => StatusCode::BAD_REQUEST,
-            Self::State(error) => state_status(error),
-        }
-    }
+/// The version of an object that was sent or stored. `None` if it names none.
+pub(crate) fn resource_version(object: &Value) -> Option<ResourceVersion> {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}
 
-    /// Stable reason for programs.
-    pub fn code(&self) -> &'static str {
+impl Error {
+    /// HTTP status, and the stable reason for programs.
+    pub(crate) fn answer(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::NotPermitted { .. } => "permission_denied",
-            Self::Content(error) => error.answer().1,
-            Self::NoVersion => "version_missing",
-            Self::Change(_) => "project_invalid",
-            Self::State(error) => state_code(error),
+            Self::NotPermitted { .. } => (StatusCode::FORBIDDEN, "permission_denied"),
+            Self::Content(error) => error.answer(),
+            Self::NoVersion => (StatusCode::CONFLICT, "version_missing"),
+            Self::Change(_) => (StatusCode::BAD_REQUEST, "project_invalid"),
+            Self::State(error) => state_answer(error),
         }
     }
 
     /// Text for the caller, who may see the project but not paths of the machine.
-    pub fn text(&self) -> Cow<'static, str> {
+    pub(crate) fn text(&self) -> Cow<'static, str> {
         match self {
             Self::NotPermitted { .. } | Self::Content(_) | Self::NoVersion | Self::Change(_) => self.to_string().into(),
             Self::State(error) => state_text(error),
@@ -124,31 +104,31 @@ impl Error {
     }
 }
 
-/// HTTP status of an error of the state.
-pub fn state_status(error: &write::Error) -> StatusCode {
+/// HTTP status of an error of the state, and the stable reason for programs.
+pub fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
     match error {
-        write::Error::NotFound(_) => StatusCode::NOT_FOUND,
-        write::Error::AlreadyExists(_)
-        | write::Error::Conflict { .. }
-        | write::Error::ManagedElsewhere { .. }
-        | write::Error::DefinedTwice { .. }
+        write::Error::NotFound(_) => (StatusCode::NOT_FOUND, "project_not_found"),
+        write::Error::AlreadyExists(_) => (StatusCode::CONFLICT, "exists"),
+        write::Error::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
+        write::Error::ManagedElsewhere { .. } => (StatusCode::CONFLICT, "managed_elsewhere"),
+        write::Error::DefinedTwice { .. }
         | write::Error::SymbolicLink { .. }
-        | write::Error::UnsupportedLayout { .. } => StatusCode::CONFLICT,
+        | write::Error::UnsupportedLayout { .. } => (StatusCode::CONFLICT, "not_editable"),
         write::Error::InvalidState(_)
         | write::Error::Cluster {
             status: 400 | 413 | 422,
             ..
-        } => StatusCode::BAD_REQUEST,
-        write::Error::Cluster { .. } => StatusCode::BAD_GATEWAY,
+        } => (StatusCode::BAD_REQUEST, "state_refused"),
+        write::Error::Cluster { .. } => (StatusCode::BAD_GATEWAY, "state_unavailable"),
         write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
-            StatusCode::SERVICE_UNAVAILABLE
+            (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable")
         }
     }
 }
 
 /// Text of an error of the state for the caller, who may see the object but not paths of the
 /// machine.
-pub fn state_text(error: &write::Error) -> Cow<'static, str> {
+pub(crate) fn state_text(error: &write::Error) -> Cow<'static, str> {
     match error {
         write::Error::NotFound(_) | write::Error::AlreadyExists(_) | write::Error::ManagedElsewhere { .. } => {
             error.to_string().into()
@@ -180,28 +160,5 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
         write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
             "the state cannot be read or written right now".into()
         }
-    }
-}
-
-/// Stable reason of an error of the state, for programs.
-pub fn state_code(error: &write::Error) -> &'static str {
-    match error {
-        write::Error::NotFound(_) => "project_not_found",
-        write::Error::AlreadyExists(_) => "exists",
-        write::Error::Conflict { .. } => "conflict",
-        write::Error::ManagedElsewhere { .. } => "managed_elsewhere",
-        write::Error::DefinedTwice { .. }
-        | write::Error::SymbolicLink { .. }
-        | write::Error::UnsupportedLayout { .. } => "not_editable",
-        write::Error::InvalidState(_)
-        | write::Error::Cluster {
-            status: 400 | 413 | 422,
-            ..
-        } => "state_refused",
-        write::Error::Busy
-        | write::Error::Io { .. }
-        | write::Error::Cluster { .. }
-        | write::Error::Source(_)
-        | write::Error::Interrupted => "state_unavailable",
     }
 }

@@ -15,12 +15,11 @@
 //! the path of a file.
 
 use std::sync::Arc;
-use tollgate_policy::application_request::ReadOrWrite;
 
 use tollgate_cluster::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
-use tollgate_policy::application_request::ActingIdentity;
+use tollgate_policy::application_request::{ActingIdentity, ReadOrWrite};
 use tollgate_state::{Cluster, Project, destination};
 
 mod cache;

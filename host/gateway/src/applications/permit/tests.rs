@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -150,6 +151,7 @@ impl World {
                 project_lists: listed,
                 ownership: owned,
             },
+            &mut BTreeMap::new(),
         )
     }
 }

@@ -6,30 +6,25 @@
 use serde_json::Value;
 
 use crate::applicationsets::grpc::{Error, Method};
-use crate::applicationsets::request::Request;
-use crate::applicationsets::request::query::Query;
+use crate::applicationsets::request::{Request, RequestKind};
 use tollgate_state::write::WritableKind;
 
 /// The request that a call makes about ApplicationSets. `None` if it is about something else.
 pub(crate) fn request(method: Method, mut message: Value) -> Result<Option<Request>, Error> {
-    let set = match method {
-        Method::Create => sent_set(&mut message, "applicationset")?,
-        Method::Generate => sent_set(&mut message, "applicationSet")?,
-        _ => Value::Null,
+    let (kind, set) = match method {
+        Method::Version | Method::UserInfo => return Ok(None),
+        Method::Get => (RequestKind::Get, Value::Null),
+        Method::ResourceTree => (RequestKind::ResourceTree, Value::Null),
+        Method::Events => (RequestKind::Events, Value::Null),
+        Method::List => (RequestKind::List, Value::Null),
+        Method::Watch => (RequestKind::Watch, Value::Null),
+        Method::Create => (RequestKind::Create, sent_set(&mut message, "applicationset")?),
+        Method::Generate => (RequestKind::Generate, sent_set(&mut message, "applicationSet")?),
+        Method::Delete => (RequestKind::Delete, Value::Null),
     };
     // The codec has checked the types, so this does not fail.
-    let query: Query = serde_json::from_value(message).map_err(|_| Error::Frame)?;
-    Ok(Some(match method {
-        Method::Version | Method::UserInfo => return Ok(None),
-        Method::Get => Request::Get(query.target()),
-        Method::ResourceTree => Request::ResourceTree(query.target()),
-        Method::Events => Request::Events(query.target()),
-        Method::List => Request::List(query.filter()),
-        Method::Watch => Request::Watch(query.watch()),
-        Method::Create => Request::Create(query.create(set)),
-        Method::Generate => Request::Generate { set },
-        Method::Delete => Request::Delete(query.delete()),
-    }))
+    let query = serde_json::from_value(message).map_err(|_| Error::Frame)?;
+    Ok(Some(Request { kind, query, set }))
 }
 
 /// Takes an object out of a message, and adds `apiVersion` and `kind`, which its own message does
@@ -46,31 +41,28 @@ fn sent_set(message: &mut Value, field: &'static str) -> Result<Value, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::request;
     use crate::applicationsets::grpc::{Error, Method};
-    use crate::applicationsets::request::{Request, WriteMode};
+    use crate::applicationsets::request::RequestKind;
 
     #[test]
     fn messages_are_requests() {
         let query = json!({"projects": ["a", "b"], "selector": "x=y", "appsetNamespace": "team"});
-        let Ok(Some(Request::List(filter))) = request(Method::List, query) else {
-            panic!("no list");
-        };
-        assert_eq!(filter.projects, ["a", "b"]);
-        assert_eq!((&*filter.selector, &*filter.namespace), ("x=y", "team"));
+        let list = request(Method::List, query).expect("valid").expect("a list");
+        assert_eq!((list.kind, list.set), (RequestKind::List, Value::Null));
+        assert_eq!(list.query.projects, ["a", "b"]);
+        assert_eq!((&*list.query.selector, &*list.query.namespace), ("x=y", "team"));
         let query = json!({"name": "a", "appSetNamespace": "team", "resourceVersion": "7"});
-        let Ok(Some(Request::Watch(watch))) = request(Method::Watch, query) else {
-            panic!("no watch");
-        };
-        assert_eq!((&*watch.name, &*watch.resource_version), ("a", "7"));
-        assert_eq!(watch.filter.namespace, "team");
+        let watch = request(Method::Watch, query).expect("valid").expect("a watch");
+        assert_eq!(watch.kind, RequestKind::Watch);
+        assert_eq!((&*watch.query.name, &*watch.query.resource_version), ("a", "7"));
+        assert_eq!(watch.query.namespace, "team");
         let create = json!({"applicationset": {"metadata": {"name": "a"}}, "dryRun": true});
-        let Ok(Some(Request::Create(create))) = request(Method::Create, create) else {
-            panic!("no creation");
-        };
-        assert_eq!((create.mode, create.upsert), (WriteMode::DryRun, false));
+        let create = request(Method::Create, create).expect("valid").expect("a creation");
+        assert_eq!(create.kind, RequestKind::Create);
+        assert_eq!((create.query.dry_run, create.query.upsert), (true, false));
         let set = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "a"}});
         assert_eq!(create.set, set);
     }

@@ -6,13 +6,12 @@
 //! type contains itself, so no message is nested deeper than the schema.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::applicationsets::grpc::schema::{
-    FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, MessageSchema, Schema, Shape, Zero,
+    FieldCardinality, FieldKind, FieldSchema, MessageId, MessageSchema, Schema, Shape, Zero,
 };
-use crate::applicationsets::grpc::wire;
-use crate::applicationsets::grpc::wire::Payload;
+use crate::applicationsets::grpc::wire::{self, Payload};
 
 /// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
 pub(crate) const MAX_VALUES: usize = 200_000;
@@ -80,12 +79,7 @@ impl Decoder<'_> {
     }
 
     fn object(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
-        let mut object = ObjectBuilder {
-            message,
-            map: Map::new(),
-            seen: Vec::new(),
-            zero: true,
-        };
+        let mut object = ObjectBuilder::new(message);
         let mut rest = bytes;
         while !rest.is_empty() {
             let (number, payload) = wire::next(&mut rest).ok_or_else(|| malformed(message))?;
@@ -122,10 +116,7 @@ impl Decoder<'_> {
             }
             FieldCardinality::Repeated => {
                 let read = self.value(object.message, field, payload)?;
-                let list = object
-                    .map
-                    .entry(&field.name)
-                    .or_insert_with(|| Value::Array(Vec::new()));
+                let list = object.map.entry(&field.name).or_insert_with(|| json!([]));
                 if let Value::Array(list) = list {
                     list.push(read.value);
                 }
@@ -133,10 +124,7 @@ impl Decoder<'_> {
             }
             FieldCardinality::Map => {
                 let (name, read) = self.entry(object.message, field, payload)?;
-                let named = object
-                    .map
-                    .entry(&field.name)
-                    .or_insert_with(|| Value::Object(Map::new()));
+                let named = object.map.entry(&field.name).or_insert_with(|| json!({}));
                 if let Value::Object(named) = named
                     && named.insert(name, read.value).is_some()
                 {
@@ -166,10 +154,7 @@ impl Decoder<'_> {
                 _ => return Err(mistyped(message, field)),
             }
         }
-        let value = match value {
-            Some(value) => value,
-            None => DecodedValue::new(zero(self.schema, field.kind), true),
-        };
+        let value = value.unwrap_or_else(|| DecodedValue::new(zero(self.schema, field.kind), true));
         Ok((name.unwrap_or_default(), value))
     }
 
@@ -216,15 +201,24 @@ struct ObjectBuilder<'a> {
     zero: bool,
 }
 
-impl ObjectBuilder<'_> {
+impl<'a> ObjectBuilder<'a> {
+    fn new(message: &'a MessageSchema) -> Self {
+        Self {
+            message,
+            map: Map::new(),
+            seen: Vec::new(),
+            zero: true,
+        }
+    }
+
     fn put(&mut self, field: &FieldSchema, read: DecodedValue) {
         let kept = match field.zero {
             Zero::Kept => true,
             Zero::Dropped | Zero::Written => !read.zero,
         };
         self.zero &= !kept;
-        match (field.placement, read.value) {
-            (JsonPlacement::Inline, Value::Object(inner)) => self.map.extend(inner),
+        match (field.inline, read.value) {
+            (Some(_), Value::Object(inner)) => self.map.extend(inner),
             // Go has a nil pointer here.
             (_, Value::Null) => {}
             (_, value) => {
@@ -246,17 +240,17 @@ impl ObjectBuilder<'_> {
 /// Writes the zero value of a field that is always written and was not sent. Returns how many
 /// values that are.
 fn fill(schema: &Schema, object: &mut ObjectBuilder<'_>, field: &FieldSchema) -> usize {
-    let value = match (field.placement, field.zero, field.cardinality) {
-        (JsonPlacement::Member, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
-        (JsonPlacement::Member, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
-        (JsonPlacement::Member, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
-        (JsonPlacement::Member, Zero::Written, FieldCardinality::Map) => Value::Object(Map::new()),
-        (JsonPlacement::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
-        (JsonPlacement::Member | JsonPlacement::Inline, _, _) => return 0,
+    let value = match (field.inline, field.zero, field.cardinality) {
+        (None, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
+        (None, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
+        (None, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
+        (None, Zero::Written, FieldCardinality::Map) => Value::Object(Map::new()),
+        (Some(_), Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
+        (_, _, _) => return 0,
     };
-    match (field.placement, value) {
+    match (field.inline, value) {
         (_, Value::Null) => 0,
-        (JsonPlacement::Inline, Value::Object(inner)) => {
+        (Some(_), Value::Object(inner)) => {
             let filled = inner.len();
             object.map.extend(inner);
             filled
@@ -277,12 +271,7 @@ fn zero(schema: &Schema, kind: FieldKind) -> Value {
     };
     match message.map(|message| (message.shape, message)) {
         Some((Shape::Object, message)) => {
-            let mut object = ObjectBuilder {
-                message,
-                map: Map::new(),
-                seen: Vec::new(),
-                zero: true,
-            };
+            let mut object = ObjectBuilder::new(message);
             for field in message.fields.values() {
                 fill(schema, &mut object, field);
             }

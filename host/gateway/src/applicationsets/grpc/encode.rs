@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::applicationsets::grpc::schema::{
-    FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, MessageSchema, Schema, Shape,
+    FieldCardinality, FieldKind, FieldSchema, MessageId, MessageSchema, Schema, Shape,
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 
@@ -111,16 +111,13 @@ impl Encoder<'_> {
     }
 
     fn is_known(&self, message: &MessageSchema, name: &str) -> bool {
-        message
-            .fields
-            .values()
-            .any(|field| match (field.placement, field.kind) {
-                (JsonPlacement::Inline, FieldKind::Message(id)) => {
-                    let inner = self.schema.message(id);
-                    inner.is_some_and(|inner| self.is_known(inner, name))
-                }
-                (JsonPlacement::Member | JsonPlacement::Inline, _) => field.name == name,
-            })
+        message.fields.values().any(|field| match field.inline {
+            Some(id) => {
+                let inner = self.schema.message(id);
+                inner.is_some_and(|inner| self.is_known(inner, name))
+            }
+            None => field.name == name,
+        })
     }
 
     fn object(
@@ -130,7 +127,7 @@ impl Encoder<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         for field in message.fields.values() {
-            if let (JsonPlacement::Inline, FieldKind::Message(id)) = (field.placement, field.kind) {
+            if let Some(id) = field.inline {
                 self.inline((field, id, object), path, out)?;
                 continue;
             }
@@ -142,10 +139,10 @@ impl Encoder<'_> {
                 name: &field.name,
             };
             match field.cardinality {
-                FieldCardinality::Singular => self.value((field, value), &here, out)?,
+                FieldCardinality::Singular => self.value((field.number, field.kind, value), &here, out)?,
                 FieldCardinality::Repeated => {
                     for value in value.as_array().ok_or_else(|| here.type_error("a list"))? {
-                        self.value((field, value), &here, out)?;
+                        self.value((field.number, field.kind, value), &here, out)?;
                     }
                 }
                 FieldCardinality::Map => {
@@ -187,21 +184,12 @@ impl Encoder<'_> {
         };
         let mut inner = Vec::new();
         put_bytes(&mut inner, 1, name.as_bytes());
-        self.scalar_or_message((2, field.kind, value), &here, &mut inner)?;
+        self.value((2, field.kind, value), &here, &mut inner)?;
         put_bytes(out, field.number, &inner);
         Ok(())
     }
 
     fn value(
-        &mut self,
-        (field, value): (&FieldSchema, &Value),
-        path: &FieldPath<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.scalar_or_message((field.number, field.kind, value), path, out)
-    }
-
-    fn scalar_or_message(
         &mut self,
         (number, kind, value): (u32, FieldKind, &Value),
         path: &FieldPath<'_>,

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use http::{Response, request};
 use tokio::time::timeout_at;
 
-use crate::applicationsets::grpc;
-use crate::applicationsets::grpc::{Call, Method, Transport};
+use crate::applicationsets::grpc::{self, Call, Method, Transport};
 use crate::applicationsets::request::{ApiResponse, WatchEvent};
 use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::Gateway;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
@@ -62,16 +62,7 @@ pub(crate) fn stream<E: Send + 'static>(
     write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
     (expires_at, decision): (Option<Timestamp>, Uuid),
 ) -> Response<Body> {
-    let frames = frames(call, events, write);
-    head(call.transport, Body::generated(frames, expires_at, decision))
-}
-
-fn frames<E: Send + 'static>(
-    call: Call,
-    events: BoxStream<'static, E>,
-    write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
-) -> impl Stream<Item = Frame<Bytes>> + Send + 'static {
-    stream::unfold(Some((events, write)), move |open| async move {
+    let frames = stream::unfold(Some((events, write)), move |open| async move {
         let (mut events, write) = open?;
         let event = tokio::select! {
             biased;
@@ -87,7 +78,8 @@ fn frames<E: Send + 'static>(
             Ok(None) => (final_frame(call.transport, None), None),
             Err(error) => (final_frame(call.transport, Some(error.answer().0)), None),
         })
-    })
+    });
+    head(call.transport, Body::generated(frames, expires_at, decision))
 }
 
 async fn deadline_passed(deadline: Option<Instant>) {

@@ -51,7 +51,8 @@ pub(super) struct FieldSchema {
     pub(super) kind: FieldKind,
     pub(super) cardinality: FieldCardinality,
     pub(super) zero: Zero,
-    pub(super) placement: JsonPlacement,
+    /// The message whose fields JSON has beside those of its parent, if it is of this kind.
+    pub(super) inline: Option<MessageId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +77,6 @@ pub(super) enum Zero {
     Dropped,
     Kept,
     Written,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JsonPlacement {
-    Member,
-    Inline,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,10 +217,10 @@ impl Options {
             Some(2) => Zero::Written,
             Some(_) => return Err(unsupported()),
         };
-        let inline = options.get_extension(&self.inline).as_bool() == Some(true);
-        let placement = match (inline, kind, cardinality) {
-            (false, _, _) => JsonPlacement::Member,
-            (true, FieldKind::Message(_), FieldCardinality::Singular) => JsonPlacement::Inline,
+        let is_inline = options.get_extension(&self.inline).as_bool() == Some(true);
+        let inline = match (is_inline, kind, cardinality) {
+            (false, _, _) => None,
+            (true, FieldKind::Message(id), FieldCardinality::Singular) => Some(id),
             (true, _, _) => return Err(unsupported()),
         };
         Ok(FieldSchema {
@@ -234,7 +229,7 @@ impl Options {
             kind,
             cardinality,
             zero,
-            placement,
+            inline,
         })
     }
 }
@@ -245,14 +240,14 @@ fn number(options: &DynamicMessage, extension: &ExtensionDescriptor) -> Option<i
 
 #[cfg(test)]
 mod tests {
-    use super::{FieldCardinality, FieldKind, JsonPlacement, Schema, Shape, Zero};
+    use super::{FieldCardinality, FieldKind, Schema, Shape, Zero};
 
     #[test]
     fn options_are_read() {
         let schema = Schema::try_new().expect("descriptors");
         let id = schema.id("argocd.KustomizeSelector").expect("a message");
         let inline = &schema.message(id).expect("a message").fields[&1];
-        assert_eq!(inline.placement, JsonPlacement::Inline);
+        assert!(inline.inline.is_some());
         let id = schema.id("kubernetes.Time").expect("a message");
         assert_eq!(schema.message(id).expect("a message").shape, Shape::Time);
         let id = schema.id("argocd.ApplicationSet").expect("a message");

@@ -16,7 +16,7 @@ use crate::applicationsets::grpc::call::Call;
 use crate::applicationsets::grpc::decode::{Error, MAX_VALUES, decode};
 use crate::applicationsets::grpc::encode::encode;
 use crate::applicationsets::grpc::schema::{
-    DESCRIPTORS, FieldCardinality, FieldKind, FieldSchema, JsonPlacement, MessageId, Schema, Shape,
+    DESCRIPTORS, FieldCardinality, FieldKind, FieldSchema, MessageId, Schema, Shape,
 };
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 use crate::applicationsets::grpc::{MessageCodec, Method, Transport, frame, version};
@@ -42,8 +42,8 @@ fn full(schema: &Schema, id: MessageId) -> Value {
         Shape::Object => {
             let mut object = Map::new();
             for field in message.fields.values() {
-                match (field.placement, value_of(schema, field)) {
-                    (JsonPlacement::Inline, Value::Object(inner)) => object.extend(inner),
+                match (field.inline, value_of(schema, field)) {
+                    (Some(_), Value::Object(inner)) => object.extend(inner),
                     (_, value) => {
                         object.insert(field.name.clone(), value);
                     }

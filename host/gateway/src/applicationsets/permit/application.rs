@@ -25,7 +25,6 @@ pub(super) fn project_of(application: &Value) -> &str {
     or_default(text.unwrap_or_default())
 }
 
-/// Reads an Application.
 pub(super) fn read(application: &Value) -> Result<ApplicationFields<'_>, String> {
     let metadata = object(application, "metadata")?;
     let spec = object(application, "spec")?;
@@ -79,10 +78,10 @@ fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
         if !name.is_empty() && !names.insert(name) {
             return Err(format!("application has duplicate source name: {name}"));
         }
-        found.push(one_of_several(source)?);
+        found.push(checked_source(source, Some("ref"), SOURCES)?);
     }
     match optional_object(spec, "source", "spec.source")? {
-        Some(source) if !source.is_empty() || found.is_empty() => found.push(single(source)?),
+        Some(source) if !source.is_empty() || found.is_empty() => found.push(checked_source(source, None, SOURCE)?),
         Some(_) | None => {}
     }
     if found.is_empty() {
@@ -95,14 +94,6 @@ const SOURCE: &str = "spec.source.repoURL and either spec.source.path or spec.so
 const SOURCES: &str =
     "spec.source.repoURL and either source.path, source.chart, or source.ref are required for each source";
 const REVISION: &str = "spec.source.targetRevision is required if the manifest source is a helm chart";
-
-fn single(source: &Map<String, Value>) -> Result<&str, String> {
-    checked_source(source, None, SOURCE)
-}
-
-fn one_of_several(source: &Map<String, Value>) -> Result<&str, String> {
-    checked_source(source, Some("ref"), SOURCES)
-}
 
 /// The repository of a source that names a path, a chart, or what the key `reference` is for, and a
 /// chart's revision.

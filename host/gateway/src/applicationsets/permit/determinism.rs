@@ -7,7 +7,6 @@
 //! Security: unless the caller may write in every project, no clock, randomness or repository of
 //! somebody else may decide a project.
 
-use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::{SetAuthorizer, SetRequest};
 use tollgate_applicationset::template::{Nondeterminism, nondeterminism};
@@ -64,14 +63,14 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
         Nondeterminism::Function(name) => {
             let reason =
                 format!("`{name}` gives another project each time, and none of them can be judged: name the project");
-            return Some(Finding::new(FindingKind::Validity, Some(PROJECT.to_owned()), reason));
+            return Some(Finding::invalid(&reason).by(PROJECT));
         }
         Nondeterminism::Name { function, path } => {
             let reason = format!(
                 "`{function}` gives another name each time, and none of them can be judged: it could become that of \
                  somebody else's Application"
             );
-            return Some(Finding::new(FindingKind::Validity, Some((*path).to_owned()), reason));
+            return Some(Finding::invalid(&reason).by(*path));
         }
         Nondeterminism::Generator { path, kind } => (
             path,
@@ -89,5 +88,5 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
         "{what}, which can lead into any project later: name the project, or have `applications, create` in all \
          projects"
     );
-    Some(Finding::new(FindingKind::Permission, Some(path.clone()), reason))
+    Some(Finding::denied(&reason).by(path.as_str()))
 }

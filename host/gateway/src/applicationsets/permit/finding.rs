@@ -28,18 +28,34 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    #[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
-    pub(super) fn new(kind: FindingKind, rule: Option<String>, reason: String) -> Self {
+    pub(super) fn denied(reason: &str) -> Self {
         Self {
-            kind,
-            rule,
-            reason: one_line(&reason, REASON_BYTES),
+            kind: FindingKind::Permission,
+            rule: None,
+            reason: one_line(reason, REASON_BYTES),
+        }
+    }
+
+    pub(super) fn invalid(reason: &str) -> Self {
+        Self {
+            kind: FindingKind::Validity,
+            ..Self::denied(reason)
+        }
+    }
+
+    /// - `rule`: what refuses.
+    pub(super) fn by(self, rule: impl Into<String>) -> Self {
+        Self {
+            rule: Some(rule.into()),
+            ..self
         }
     }
 
     pub(super) fn missing(check: RbacCheck<'_>) -> Self {
-        let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
-        Self::new(FindingKind::Permission, check.verdict.rule.map(str::to_owned), reason)
+        Self {
+            rule: check.verdict.rule.map(str::to_owned),
+            ..Self::denied(&format!("`{}, {}` is not permitted", check.resource, check.action))
+        }
     }
 
     pub(super) fn of_policy(reason: String) -> Self {

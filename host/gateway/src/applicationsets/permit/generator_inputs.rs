@@ -9,12 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::SetAuthorizer;
-use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::permissions::is_templated;
 use crate::applicationsets::permit::placement::redact_credentials;
 use crate::extensions::facts::Lookup;
-use tollgate_applicationset::repository::{AllowedRepository, allowed_repository};
+use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::cluster_object_name;
@@ -79,64 +78,67 @@ impl<'a> CallerInputAuthorizer<'a> {
         &self,
         (about, subject): (DeniedResource, ApplicationSetStage<'_>),
         lookup: &Lookup,
-        mut findings: Vec<Finding>,
+        finding: Option<Finding>,
     ) -> Result<(), Denial> {
-        let check = [lookup.fact()];
-        let missing = Finding::missing(lookup.fact());
-        let refused = (!lookup.is_allowed()).then(|| missing.reason().to_owned());
+        let missing = (!lookup.is_allowed()).then(|| Finding::missing(lookup.fact()));
         let input = ApplicationSetInput {
             facts: self.facts,
             subject,
-            checks: &check,
-            refused: refused.as_deref(),
+            checks: &[lookup.fact()],
+            refused: missing.as_ref().map(Finding::reason),
         };
-        if refused.is_some() {
-            findings.insert(0, missing);
+        self.conclude(about, &input, missing.iter().cloned().chain(finding).collect())
+    }
+
+    /// Adds the policy's denial to the findings. The first of them refuses.
+    fn conclude(
+        &self,
+        about: DeniedResource,
+        input: &ApplicationSetInput<'_>,
+        mut findings: Vec<Finding>,
+    ) -> Result<(), Denial> {
+        if let Err(error) = self.authorizer.add_policy_denial(input, &mut findings) {
+            findings.push(Finding::denied(&error.to_string()));
         }
-        if let Err(error) = self.authorizer.add_policy_denial(&input, &mut findings) {
-            findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
-        }
-        match findings.into_iter().next() {
-            Some(finding) => Err(finding.into_denial(about)),
-            None => Ok(()),
-        }
+        let first = findings.into_iter().next();
+        first.map_or(Ok(()), |finding| Err(finding.into_denial(about)))
     }
 
     fn judge_repository(&self, url: &str) -> Result<(), Denial> {
-        let allowed = self.authorizer.permitted_repository(self.project, url);
-        if self.authorizer.settings.checks == ApplicationSetChecks::Argocd {
-            let refused = |reason| Finding::new(FindingKind::Permission, Some(REPOSITORIES_SETTING.to_owned()), reason);
-            let about = || DeniedResource::Repository(redact_credentials(url));
-            return allowed.map(drop).map_err(|reason| refused(reason).into_denial(about()));
+        let SetAuthorizer {
+            resources, settings, ..
+        } = self.authorizer;
+        let allowed = allowed_repository(resources, &settings.repositories, (self.project, url));
+        let shown = redact_credentials(url);
+        let about = DeniedResource::Repository(shown.clone());
+        let refused = allowed.as_ref().err();
+        let finding = refused.map(|reason| Finding::denied(&reason.to_string()).by(REPOSITORIES_SETTING));
+        if settings.checks == ApplicationSetChecks::Argocd {
+            return finding.map_or(Ok(()), |finding| Err(finding.into_denial(about)));
         }
-        let (object, findings, fact) = match &allowed {
-            Ok(permitted) => (permitted.rbac_object().to_owned(), Vec::new(), CheckedFact::new(None)),
-            Err(reason) => {
-                let finding = Finding::new(
-                    FindingKind::Permission,
-                    Some(REPOSITORIES_SETTING.to_owned()),
-                    reason.clone(),
-                );
-                let fact = CheckedFact::new(Some(finding.reason()));
-                (redact_credentials(url), vec![finding], fact)
-            }
-        };
-        let about = DeniedResource::Repository(redact_credentials(url));
-        let as_written = vec![redact_credentials(url)];
-        let (spelled, urls) = match &allowed {
-            Ok(permitted) => (permitted.alternative_objects(), permitted.urls()),
-            Err(_) => (&[][..], as_written.as_slice()),
+        let fact = CheckedFact::new(finding.as_ref().map(Finding::reason));
+        let as_written = [shown.clone()];
+        let (object, spelled, urls) = match &allowed {
+            Ok(permitted) => (
+                permitted.rbac_object(),
+                permitted.alternative_objects(),
+                permitted.urls(),
+            ),
+            Err(_) => (shown.as_str(), &[][..], as_written.as_slice()),
         };
         // SECURITY: rows compare texts, and one repository has several spellings.
-        let look_up = |object: String| self.authorizer.lookup_permission("repositories", "get", object);
-        let mut denied = spelled.iter().map(|object| look_up(object.clone()));
+        let look_up = |object: &str| {
+            self.authorizer
+                .lookup_permission("repositories", "get", object.to_owned())
+        };
+        let mut denied = spelled.iter().map(|object| look_up(object));
         let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look_up(object));
         for url in urls {
             let subject = ApplicationSetStage::Repository {
                 url,
                 egress: fact.clone(),
             };
-            self.judge((about.clone(), subject), &lookup, findings.clone())?;
+            self.judge((about.clone(), subject), &lookup, finding.clone())?;
         }
         Ok(())
     }
@@ -147,53 +149,31 @@ impl<'a> CallerInputAuthorizer<'a> {
         // SECURITY: the refusal has neither the name nor the row, which may contain the name.
         let about = DeniedResource::Generator(GeneratorKind::Clusters.as_str());
         if !lookup.is_allowed() {
-            return Err(Finding::new(FindingKind::Permission, None, CLUSTERS_DENIED.to_owned()).into_denial(about));
+            return Err(Finding::denied(CLUSTERS_DENIED).into_denial(about));
         }
         let subject = ApplicationSetStage::Cluster {
             name: &cluster.name,
             server: &cluster.server,
         };
-        self.judge(
-            (DeniedResource::Cluster(cluster.name.clone()), subject),
-            &lookup,
-            Vec::new(),
-        )
+        let about = DeniedResource::Cluster(cluster.name.clone());
+        self.judge((about, subject), &lookup, None)
     }
 
     fn judge_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
-        let about = || DeniedResource::Generator(kind.as_str());
-        let refused = self.plugin_access.as_ref().err();
+        let about = DeniedResource::Generator(kind.as_str());
+        if let Err(refusal) = &self.plugin_access {
+            return Err(Denial {
+                about,
+                ..refusal.clone()
+            });
+        }
         let input = ApplicationSetInput {
             facts: self.facts,
             subject: ApplicationSetStage::Generator { kind: kind.as_str() },
             checks: &[],
-            refused: refused.map(|refusal| refusal.reason.as_str()),
+            refused: None,
         };
-        if let Some(refusal) = refused {
-            return Err(Denial {
-                about: about(),
-                ..refusal.clone()
-            });
-        }
-        let mut findings = Vec::new();
-        if let Err(error) = self.authorizer.add_policy_denial(&input, &mut findings) {
-            findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
-        }
-        match findings.into_iter().next() {
-            Some(finding) => Err(finding.into_denial(about())),
-            None => Ok(()),
-        }
-    }
-}
-
-impl SetAuthorizer<'_> {
-    /// Checks a repository that the gateway may query, and returns its RBAC object.
-    ///
-    /// # Errors
-    /// Why the gateway may not, without credentials of the URL.
-    fn permitted_repository(&self, project: &str, url: &str) -> Result<AllowedRepository, String> {
-        let permitted = allowed_repository(self.resources, &self.settings.repositories, (project, url));
-        permitted.map_err(|error| error.to_string())
+        self.conclude(about, &input, Vec::new())
     }
 }
 

@@ -13,9 +13,9 @@ use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::permissions::{
     is_templated, or_default, project_text, required_permissions, stored_projects,
 };
+use crate::applicationsets::permit::placement::refused_namespace;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use tollgate_applicationset::{Denial, DeniedResource, InputAuthorizer};
-use tollgate_policy::applications::is_app_namespace_permitted;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::ApplicationSetFacts;
 use tollgate_proxy::record::CheckRecord;
@@ -144,11 +144,9 @@ impl SetAuthorizer<'_> {
             let Some(project) = self.resources.projects.get(name) else {
                 return Err(Error::UnknownProject { project: name.clone() });
             };
-            if !is_app_namespace_permitted(project, self.control_plane_namespace, namespace) {
-                let rule = format!("sourceNamespaces of project `{name}`");
-                let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
+            if let Some(finding) = refused_namespace(project, self.control_plane_namespace, namespace) {
                 let about = DeniedResource::Set(self.object(name, facts.request.name));
-                Finding::new(FindingKind::Permission, Some(rule), reason).put(about, collector);
+                finding.put(about, collector);
             }
         }
         Ok(())
@@ -243,11 +241,9 @@ impl SetAuthorizer<'_> {
             Operation::Get | Operation::CreateUnchanged | Operation::Delete => return,
         };
         if is_templated(facts.project) && !self.may_any(actions, ("applicationsets", "")) {
-            let reason = format!(
-                "`applicationsets, {}` is not permitted in any project",
-                actions.join(" or ")
-            );
-            Finding::new(FindingKind::Permission, None, reason).put(self.about_set(facts), collector);
+            let any_action = actions.join(" or ");
+            let reason = format!("`applicationsets, {any_action}` is not permitted in any project");
+            Finding::denied(&reason).put(self.about_set(facts), collector);
         }
     }
 
@@ -271,7 +267,7 @@ impl SetAuthorizer<'_> {
         if !self.may_any(actions, ("applications", &prefix)) {
             let any_action = actions.join(" or ");
             let reason = format!("it could generate no Application that you may {any_action}");
-            Finding::new(FindingKind::Permission, None, reason).put(self.about_set(facts), collector);
+            Finding::denied(&reason).put(self.about_set(facts), collector);
         }
     }
 

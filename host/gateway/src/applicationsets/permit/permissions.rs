@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
+use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::{Operation, SetAuthorizer};
 use crate::extensions::facts::Lookup;
@@ -162,15 +162,11 @@ impl SetAuthorizer<'_> {
             .collect();
         let mut findings = Vec::new();
         for (permission, lookup) in lookups.iter().filter(|(_, lookup)| !lookup.is_allowed()) {
-            let shown = match hidden && permission.stored {
-                true => Finding::new(FindingKind::Permission, None, HIDDEN_SET.to_owned()),
-                false => Finding::missing(lookup.fact()),
+            let (object, shown) = match hidden && permission.stored {
+                true => (name.name.as_str(), Finding::denied(HIDDEN_SET)),
+                false => (lookup.fact().object, Finding::missing(lookup.fact())),
             };
-            let object = match hidden && permission.stored {
-                true => name.name.clone(),
-                false => lookup.fact().object.to_owned(),
-            };
-            findings.push((DeniedResource::Set(object), shown));
+            findings.push((DeniedResource::Set(object.to_owned()), shown));
         }
         let facts_of: Vec<RbacCheck<'_>> = lookups.iter().map(|(_, lookup)| lookup.fact()).collect();
         let input = ApplicationSetInput {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::ApplicationFields;
-use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::finding::Finding;
 use tollgate_core::glob::source_permitted;
 use tollgate_policy::applications::is_app_namespace_permitted;
@@ -123,17 +122,11 @@ impl<'a> PlacementChecker<'a> {
 impl ProjectChecks {
     fn new(resources: &Resources, namespace: &str, name: &str) -> Self {
         let project = resources.projects.get(name);
-        let missing = project.is_none().then(|| {
-            let rule = format!("project `{name}`");
-            Finding::new(FindingKind::Validity, Some(rule), no_project(name))
-        });
-        let is_permitted = project
-            .is_none_or(|project| is_app_namespace_permitted(project, &resources.control_plane_namespace, namespace));
-        let not_permitted = (!is_permitted).then(|| {
-            let rule = format!("sourceNamespaces of project `{name}`");
-            let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
-            Finding::new(FindingKind::Permission, Some(rule), reason)
-        });
+        let missing = project
+            .is_none()
+            .then(|| Finding::invalid(&no_project(name)).by(format!("project `{name}`")));
+        let control_plane = &resources.control_plane_namespace;
+        let not_permitted = project.and_then(|project| refused_namespace(project, control_plane, namespace));
         Self {
             exists: CheckResult::new(missing, |refused| {
                 CheckedFact::project(name, project.map(|project| &**project), refused)
@@ -154,12 +147,9 @@ impl ProjectChecks {
             let mut urls = application.repositories.iter();
             let url = urls.find(|url| !source_permitted(&project.source_repos, url))?;
             let rule = format!("sourceRepos of project `{}`", project.name);
-            let reason = format!(
-                "application repo {} is not permitted in project '{}'",
-                redact_credentials(url),
-                project.name
-            );
-            Some(Finding::new(FindingKind::Permission, Some(rule), reason))
+            let (url, name) = (redact_credentials(url), &project.name);
+            let reason = format!("application repo {url} is not permitted in project '{name}'");
+            Some(Finding::denied(&reason).by(rule))
         });
         let answer = CheckResult::new(refused, |refused| {
             let urls: Vec<String> = application
@@ -190,11 +180,7 @@ impl ProjectChecks {
             return answer.clone();
         }
         let refused = match (resolved, &self.project) {
-            (Err(reason), _) => Some(Finding::new(
-                FindingKind::Validity,
-                Some("spec.destination".to_owned()),
-                reason.clone(),
-            )),
+            (Err(reason), _) => Some(Finding::invalid(reason).by("spec.destination")),
             (Ok(_), None) => None,
             (Ok(cluster), Some((_, destinations))) if destinations.permit(cluster, namespace, all) => None,
             (Ok(cluster), Some((project, _))) => {
@@ -209,7 +195,7 @@ impl ProjectChecks {
                      allowed destinations in project '{}'",
                     project.name
                 );
-                Some(Finding::new(FindingKind::Permission, Some(rule), reason))
+                Some(Finding::denied(&reason).by(rule))
             }
         };
         let cluster = resolved.as_ref().ok();
@@ -226,6 +212,16 @@ impl CheckResult {
             finding: finding.map(Rc::new),
         }
     }
+}
+
+/// The finding if a project does not accept Applications and sets of a namespace.
+pub(super) fn refused_namespace(project: &Project, control_plane: &str, namespace: &str) -> Option<Finding> {
+    let name = &project.name;
+    let refused = !is_app_namespace_permitted(project, control_plane, namespace);
+    refused.then(|| {
+        let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
+        Finding::denied(&reason).by(format!("sourceNamespaces of project `{name}`"))
+    })
 }
 
 fn no_project(name: &str) -> String {

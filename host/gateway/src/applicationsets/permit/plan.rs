@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
-use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
+use crate::applicationsets::permit::error::{Error, RefusalList};
 use crate::applicationsets::permit::finding::{Finding, record_check};
 use crate::applicationsets::permit::permissions::{
     RequiredPermission, is_templated, project_text, required_permissions,
@@ -239,12 +239,15 @@ impl SetAuthorizer<'_> {
     }
 
     fn problem(&self, permit: &SetPermit, problem: &PlanProblem, refused: &mut RefusalList) {
-        let invalid = |reason: String| Finding::new(FindingKind::Validity, None, reason);
+        let about_set = |reason: &str, refused: &mut RefusalList| {
+            self.put_about_set(permit, Finding::invalid(reason), refused);
+        };
         match problem {
-            PlanProblem::Unnamed { .. } => self.put_about_set(permit, invalid(unnamed(&permit.name.name)), refused),
-            PlanProblem::InvalidIgnoreRule { .. } => self.put_about_set(permit, invalid(problem.to_string()), refused),
+            PlanProblem::Unnamed { .. } => about_set(&unnamed(&permit.name.name), refused),
+            PlanProblem::InvalidIgnoreRule { .. } => about_set(&problem.to_string(), refused),
             PlanProblem::Duplicate { name } => {
-                invalid(duplicate(&permit.name.name, name)).put(DeniedResource::Application(name.clone()), refused);
+                let finding = Finding::invalid(&duplicate(&permit.name.name, name));
+                finding.put(DeniedResource::Application(name.clone()), refused);
             }
             // SECURITY: this is checked like an Application that is created. Only callers who
             // could create it learn that one of this name exists, because it may be in a project
@@ -313,7 +316,7 @@ fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), Error> {
 
 fn not_owned(name: &str) -> Finding {
     let reason = format!("application `{name}` exists and does not belong to the set");
-    Finding::new(FindingKind::Permission, Some("ownership".to_owned()), reason)
+    Finding::denied(&reason).by("ownership")
 }
 
 /// The findings that the caller may see. A caller without the permissions sees nothing of the

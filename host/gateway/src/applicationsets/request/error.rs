@@ -9,17 +9,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::applicationsets::apply;
-use crate::applicationsets::permit;
 use crate::applicationsets::request::Code;
+use crate::applicationsets::{apply, permit};
 use crate::platform::api;
 use crate::projects::update;
 use tollgate_applicationset::{Denial, Exceeded, decode, generate, selector};
 use tollgate_state::write::WritableKind;
-use tollgate_state::write::batch::BatchError;
 use tollgate_state::{ObjectName, write};
-
-const MAX_LISTED_OBJECTS: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -118,7 +114,11 @@ impl Error {
     pub(crate) fn text(&self) -> Cow<'static, str> {
         match self {
             Self::State(error) => update::state_text(error),
-            Self::Apply(apply::Error::Batch(failed)) => rollback_text(failed).into(),
+            Self::Apply(apply::Error::Batch(failed)) => {
+                let why = update::state_text(&failed.error);
+                let rollback = apply::rollback(failed, |left| left.key.to_string());
+                format!("{} was not written: {why}; {rollback}", failed.key).into()
+            }
             _ => self.to_string().into(),
         }
     }
@@ -137,31 +137,13 @@ impl Error {
     }
 }
 
-/// The text about a failed change and its rollback, without a path of the gateway's machine.
-fn rollback_text(failed: &BatchError) -> String {
-    let why = update::state_text(&failed.error);
-    let rest = match (failed.undone.len(), failed.not_undone.as_slice()) {
-        (0, []) => "nothing was changed".to_owned(),
-        (undone, []) => format!("all {undone} objects written before it are again as they were"),
-        (undone, left) => {
-            let named: Vec<String> = left
-                .iter()
-                .take(MAX_LISTED_OBJECTS)
-                .map(|left| left.key.to_string())
-                .collect();
-            let (named, left) = (named.join(", "), left.len());
-            format!("of those written before it, {undone} are again as they were, and {left} are not, such as {named}")
-        }
-    };
-    format!("{} was not written: {why}; {rest}", failed.key)
-}
-
 /// For an object that does not exist, the reason names the kind.
 fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
+    let (status, reason) = update::state_answer(error);
     let reason = match error {
         write::Error::NotFound(key) if key.kind == WritableKind::ApplicationSet => "applicationset_not_found",
         write::Error::NotFound(key) if key.kind == WritableKind::Application => "application_not_found",
-        other => update::state_code(other),
+        _ => reason,
     };
-    (update::state_status(error), reason)
+    (status, reason)
 }

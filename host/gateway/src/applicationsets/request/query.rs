@@ -4,65 +4,62 @@
 //! could do more than the caller meant.
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Error, Filter, Update, Watch, WriteMode};
+use crate::applicationsets::request::{Error, RequestKind};
 use tollgate_applicationset::plan::Cascade;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parameters {
-    List,
-    Watch,
-    One,
-    Create,
-    Update,
-    Delete,
-    Generate,
-}
-
-impl Parameters {
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            // Argo CD's pages send `fields`, the fields that they read. They get all fields.
-            Self::List => &["projects", "selector", "appsetNamespace", "fields"],
-            Self::Watch => &[
-                "name",
-                "projects",
-                "selector",
-                "appsetNamespace",
-                "resourceVersion",
-                "fields",
-            ],
-            Self::One => &["appsetNamespace", "fields"],
-            Self::Create => &["upsert", "dryRun", "deletions"],
-            Self::Update => &["appsetNamespace", "dryRun", "deletions"],
-            Self::Delete => &["appsetNamespace", "cascade", "deletions"],
-            Self::Generate => &[],
-        }
-    }
-}
-
-/// The parameters of a request, from a query or the message of a call.
+/// The parameters of a request, from a query or the message of a call. A parameter that the
+/// request does not have is at its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Query {
-    name: String,
-    projects: Vec<String>,
-    selector: String,
+    /// The set's name. For a watch, empty for all.
+    pub(crate) name: String,
+    /// Empty for all.
+    pub(crate) projects: Vec<String>,
+    pub(crate) selector: String,
+    /// Empty for the control plane's. For a list or a watch, empty for all.
+    ///
     /// For a watch, Argo CD spells it differently.
     #[serde(rename = "appsetNamespace", alias = "appSetNamespace")]
-    namespace: String,
-    resource_version: String,
-    upsert: bool,
-    dry_run: bool,
+    pub(crate) namespace: String,
+    /// For a watch: skips sets older than this version, if versions are numbers. Empty for all.
+    pub(crate) resource_version: String,
+    pub(crate) upsert: bool,
+    pub(crate) dry_run: bool,
+    /// What happens to the Applications of a deleted set. If absent, the set itself decides.
     #[serde(skip)]
-    cascade: Option<Cascade>,
+    pub(crate) cascade: Option<Cascade>,
+    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
+    /// than the settings allow unasked.
     #[serde(skip)]
-    deletions: Option<u64>,
+    pub(crate) deletions: Option<u64>,
+}
+
+/// The parameters that a REST request of a kind may have.
+fn parameters(kind: RequestKind) -> &'static [&'static str] {
+    match kind {
+        // Argo CD's pages send `fields`, the fields that they read. They get all fields.
+        RequestKind::List => &["projects", "selector", "appsetNamespace", "fields"],
+        RequestKind::Watch => &[
+            "name",
+            "projects",
+            "selector",
+            "appsetNamespace",
+            "resourceVersion",
+            "fields",
+        ],
+        RequestKind::Get | RequestKind::ResourceTree | RequestKind::Events => &["appsetNamespace", "fields"],
+        RequestKind::Create => &["upsert", "dryRun", "deletions"],
+        RequestKind::Update => &["appsetNamespace", "dryRun", "deletions"],
+        RequestKind::Delete => &["appsetNamespace", "cascade", "deletions"],
+        RequestKind::Generate => &[],
+    }
 }
 
 impl Query {
-    pub(crate) fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+    pub(crate) fn read(raw: Option<&str>, kind: RequestKind) -> Result<Self, Error> {
+        let known_names = parameters(kind);
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
@@ -72,9 +69,9 @@ impl Query {
             } else {
                 name
             };
-            let known = parameters.names().iter().find(|known| **known == name);
+            let known = known_names.iter().find(|known| **known == name);
             let Some(known) = known else {
-                let why = match parameters.names() {
+                let why = match known_names {
                     [] => "has parameters, and none are known here".to_owned(),
                     names => format!("has a parameter other than `{}`", names.join("`, `")),
                 };
@@ -109,70 +106,6 @@ impl Query {
         }
         Ok(())
     }
-
-    pub(crate) fn filter(self) -> Filter {
-        Filter {
-            projects: self.projects,
-            selector: self.selector,
-            namespace: self.namespace,
-        }
-    }
-
-    pub(crate) fn target(self) -> ApplicationSetRef {
-        ApplicationSetRef {
-            name: self.name,
-            namespace: self.namespace,
-        }
-    }
-
-    /// The same parameters about the set that a path names.
-    pub(crate) fn about(self, name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..self
-        }
-    }
-
-    pub(crate) fn watch(mut self) -> Watch {
-        Watch {
-            name: std::mem::take(&mut self.name),
-            resource_version: std::mem::take(&mut self.resource_version),
-            filter: self.filter(),
-        }
-    }
-
-    pub(crate) fn create(self, set: Value) -> Create {
-        Create {
-            set,
-            upsert: self.upsert,
-            mode: self.mode(),
-            deletions: self.deletions,
-        }
-    }
-
-    pub(crate) fn update(self, set: Value) -> Update {
-        Update {
-            set,
-            mode: self.mode(),
-            deletions: self.deletions,
-            target: self.target(),
-        }
-    }
-
-    pub(crate) fn delete(self) -> Delete {
-        Delete {
-            cascade: self.cascade,
-            deletions: self.deletions,
-            target: self.target(),
-        }
-    }
-
-    fn mode(&self) -> WriteMode {
-        match self.dry_run {
-            true => WriteMode::DryRun,
-            false => WriteMode::Commit,
-        }
-    }
 }
 
 fn boolean(name: &str, value: &str) -> Result<bool, Error> {
@@ -200,67 +133,58 @@ fn wrong(why: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Parameters, Query};
-    use crate::applicationsets::request::{Filter, WriteMode};
+    use super::Query;
+    use crate::applicationsets::request::RequestKind;
     use tollgate_applicationset::plan::Cascade;
 
     #[test]
     fn lists_and_changes() {
         let query = Query::read(
             Some("projects=a&projects=b&selector=x%3Dy&appsetNamespace=n"),
-            Parameters::List,
+            RequestKind::List,
         );
-        let filter = Filter {
+        let expected = Query {
             projects: vec!["a".to_owned(), "b".to_owned()],
             selector: "x=y".to_owned(),
             namespace: "n".to_owned(),
+            ..Query::default()
         };
-        assert_eq!(query.expect("a query").filter(), filter);
-        let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), Parameters::Create).expect("a query");
-        assert_eq!(
-            (query.upsert, query.mode(), query.deletions),
-            (true, WriteMode::DryRun, Some(7))
-        );
-        let query = Query::read(Some("upsert=false&dryRun=false"), Parameters::Create).expect("a query");
-        assert_eq!(
-            (query.upsert, query.mode(), query.deletions),
-            (false, WriteMode::Commit, None)
-        );
-        let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), Parameters::Delete).expect("a query");
-        let delete = query.about("a").delete();
-        assert_eq!(
-            (delete.cascade, delete.target.namespace.as_str()),
-            (Some(Cascade::Orphan), "n")
-        );
+        assert_eq!(query.expect("a query"), expected);
+        let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), RequestKind::Create).expect("a query");
+        assert_eq!((query.upsert, query.dry_run, query.deletions), (true, true, Some(7)));
+        let query = Query::read(Some("upsert=false&dryRun=false"), RequestKind::Create).expect("a query");
+        assert_eq!((query.upsert, query.dry_run, query.deletions), (false, false, None));
+        let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), RequestKind::Delete).expect("a query");
+        assert_eq!((query.cascade, &*query.namespace), (Some(Cascade::Orphan), "n"));
     }
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for (query, parameters, why) in [
+        for (query, kind, why) in [
             (
                 "dryrun=true",
-                Parameters::Create,
+                RequestKind::Create,
                 "has a parameter other than `upsert`, `dryRun`, `deletions`",
             ),
-            ("upsert=true&upsert=false", Parameters::Create, "has `upsert` twice"),
+            ("upsert=true&upsert=false", RequestKind::Create, "has `upsert` twice"),
             (
                 "dryRun=yes",
-                Parameters::Create,
+                RequestKind::Create,
                 "has `dryRun` that is neither `true` nor `false`",
             ),
             (
                 "deletions=-1",
-                Parameters::Delete,
+                RequestKind::Delete,
                 "has `deletions` that is no whole number",
             ),
             (
                 "cascade=maybe",
-                Parameters::Delete,
+                RequestKind::Delete,
                 "has `cascade` that is neither `background` nor `orphan`",
             ),
-            ("a", Parameters::Generate, "has parameters, and none are known here"),
+            ("a", RequestKind::Generate, "has parameters, and none are known here"),
         ] {
-            let error = Query::read(Some(query), parameters).expect_err(query);
+            let error = Query::read(Some(query), kind).expect_err(query);
             assert_eq!(error.to_string(), format!("the query {why}"));
         }
     }

@@ -9,7 +9,7 @@ use tollgate_identity::access::secret::RandomError;
 use tollgate_identity::store;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("nobody in the user directory is meant by `{user}` of issuer `{issuer}`; {hint}")]
     NotLinked {
         user: String,

@@ -4,11 +4,11 @@
 //!
 //! Invariant: no other key of the object changes.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_policy::impersonate::service_account::{self};
+use tollgate_policy::impersonate::service_account;
 use tollgate_state::DestinationServiceAccount;
 
 /// The one key of `spec` that is written.
@@ -55,11 +55,7 @@ pub struct Entry {
 
 impl Entry {
     fn to_value(&self) -> Value {
-        let mut members = Map::new();
-        members.insert("server".to_owned(), self.server.as_str().into());
-        members.insert("namespace".to_owned(), self.namespace.as_str().into());
-        members.insert("defaultServiceAccount".to_owned(), self.account.as_str().into());
-        Value::Object(members)
+        json!({ "server": self.server, "namespace": self.namespace, "defaultServiceAccount": self.account })
     }
 
     fn matches(&self, entry: &Value) -> bool {
@@ -101,22 +97,23 @@ pub fn remove(stored: &Value, entry: &Entry) -> Result<Value, Error> {
     Ok(object)
 }
 
+fn shape(key: impl Into<String>, expected: &'static str) -> Error {
+    let key = key.into();
+    Error::Shape { key, expected }
+}
+
 fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
-    let shape = |key: &str, expected| Error::Shape {
-        key: key.to_owned(),
-        expected,
-    };
     let spec = object
         .as_object_mut()
-        .map(|members| members.entry("spec").or_insert_with(|| Value::Object(Map::new())));
+        .map(|members| members.entry("spec").or_insert_with(|| json!({})));
     let spec = spec.ok_or_else(|| shape("project", "an object"))?;
     if spec.is_null() {
-        *spec = Value::Object(Map::new());
+        *spec = json!({});
     }
     let spec = spec.as_object_mut().ok_or_else(|| shape("spec", "an object"))?;
-    let entries = spec.entry(ENTRIES).or_insert_with(|| Value::Array(Vec::new()));
+    let entries = spec.entry(ENTRIES).or_insert_with(|| json!([]));
     if entries.is_null() {
-        *entries = Value::Array(Vec::new());
+        *entries = json!([]);
     }
     entries
         .as_array_mut()
@@ -131,10 +128,6 @@ fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
 /// # Errors
 /// [`Error::Differs`] names the first key that differs, in order of names; [`Error::Shape`].
 pub fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
-    let shape = |key: &str, expected| Error::Shape {
-        key: key.to_owned(),
-        expected,
-    };
     let sent = sent.as_object().ok_or_else(|| shape("project", "an object"))?;
     let metadata = sent.get("metadata").and_then(Value::as_object);
     let metadata = metadata.ok_or_else(|| shape("project.metadata", "an object"))?;
@@ -214,24 +207,16 @@ pub fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> 
     let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let read = |(number, entry): (usize, &Value)| {
         let at = format!("spec.destinationServiceAccounts[{number}]");
-        let members = entry.as_object().ok_or_else(|| Error::Shape {
-            key: at.clone(),
-            expected: "an object",
-        })?;
+        let members = entry.as_object().ok_or_else(|| shape(&at, "an object"))?;
         let known = ["server", "namespace", "defaultServiceAccount"];
         if let Some(key) = members.keys().find(|key| !known.contains(&key.as_str())) {
-            return Err(Error::Shape {
-                key: format!("{at}.{key}"),
-                expected: "one of `server`, `namespace`, `defaultServiceAccount`",
-            });
+            let expected = "one of `server`, `namespace`, `defaultServiceAccount`";
+            return Err(shape(format!("{at}.{key}"), expected));
         }
         let text = |key: &str| match members.get(key) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(Error::Shape {
-                key: format!("{at}.{key}"),
-                expected: "text",
-            }),
+            Some(_) => Err(shape(format!("{at}.{key}"), "text")),
         };
         Ok(DestinationServiceAccount {
             server: text("server")?,

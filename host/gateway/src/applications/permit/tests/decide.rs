@@ -225,6 +225,24 @@ fn a_bundle_that_allows_everything_widens_nothing() {
 }
 
 #[test]
+fn the_texts_of_a_bundle_are_recorded_whether_it_allows_or_denies() {
+    for allow in [true, false] {
+        let decision = format!("decision := {{\"allow\": {allow}, \"reason\": \"r\", \"log\": {{\"k\": \"v\"}}}}");
+        let world = with_bundle(ImpersonationMode::Enforce, &decision);
+        let looks = world.person("looks");
+        let access = world.check_access(&looks, "argocd/guestbook", &asks(&Method::GET, POD));
+        let checks = ObjectChecks {
+            project_lists: &ProjectListCheck::Permitted,
+            ownership: &OwnershipCheck::Permitted,
+        };
+        let mut notes = BTreeMap::new();
+        let decided = world.policy.decide(access.unwrap(), checks, &mut notes);
+        assert_eq!(decided.is_ok(), allow, "{decided:?}");
+        assert_eq!(notes, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+    }
+}
+
+#[test]
 fn a_bundle_that_does_not_decide_denies() {
     let world = with_bundle(
         ImpersonationMode::Enforce,
@@ -252,7 +270,6 @@ fn a_permit_has_what_was_asked_for() {
     assert_eq!(permit.access.access_mode(), ReadOrWrite::Write);
     assert!(matches!(permit.acting_identity(), ActingIdentity::ServiceAccount(_)));
     assert_eq!(permit.extra().len(), 1);
-    assert!(permit.notes.is_empty());
 }
 
 #[test]

@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
-use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::finding::Finding;
 use crate::applicationsets::permit::plan::RESOURCE;
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit};
@@ -115,7 +114,7 @@ impl ChangeCheck<'_> {
             Some(Ok(_)) => None,
             None => unlinked_only(permit, self.change),
         };
-        wrong.map(|wrong| Finding::new(FindingKind::Validity, None, wrong))
+        wrong.as_deref().map(Finding::invalid)
     }
 
     pub(super) fn project(&self) -> Option<&str> {

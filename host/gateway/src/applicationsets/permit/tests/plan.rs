@@ -32,7 +32,6 @@ fn what_could_be_written_directly_is_approved() {
         .judge(Operation::Create, &set("dev"), &StoredState::default(), generated)
         .unwrap();
     assert_eq!(approved.projects(), ["dev"]);
-    assert_eq!(approved.operation(), Operation::Create);
     let actions: Vec<Action> = approved
         .into_plan()
         .changes
