@@ -109,10 +109,10 @@ impl CredentialView {
             generation: Some(health.generation),
             minted_at: text(health.minted_at),
             expires_at: text(health.expires_at),
-            last_error: health.last_error.map(|error| ErrorView {
-                class: error.class.as_str(),
-                code: error.code,
-                at: Some(error.at.to_string()),
+            last_error: health.last_error.map(|last| ErrorView {
+                class: last.error.class.as_str(),
+                code: last.error.code,
+                at: Some(last.at.to_string()),
             }),
             next_attempt: text(health.next_attempt),
         }
