@@ -11,6 +11,9 @@ wasmtime::component::bindgen!({
 });
 
 /// The world `credential-provider`. It reuses the types that it shares with the other world.
+///
+/// A host function returns the errors of its interface as `wasmtime::Error`, and `convert_*` takes
+/// them out again. Any other error traps.
 pub(super) mod provider {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -24,6 +27,11 @@ pub(super) mod provider {
             default: trappable,
         },
         exports: { default: async },
+        trappable_error_type: {
+            "tollgate:plugin/secrets.secret-error" => wasmtime::Error,
+            "tollgate:plugin/egress.egress-error" => wasmtime::Error,
+            "tollgate:plugin/ambient.ambient-error" => wasmtime::Error,
+        },
         with: {
             "tollgate:plugin/log": super::tollgate::plugin::log,
             "tollgate:plugin/clock": super::tollgate::plugin::clock,

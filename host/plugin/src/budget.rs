@@ -54,6 +54,19 @@ impl Budget {
         }
     }
 
+    /// The same budget with at most `time` of wall time.
+    pub(super) fn within(self, time: Duration) -> Self {
+        Self {
+            time: self.time.min(time),
+            ..self
+        }
+    }
+
+    /// The wall time, as guests are told it.
+    pub(super) fn time_ms(self) -> u32 {
+        u32::try_from(self.time.as_millis()).unwrap_or(u32::MAX)
+    }
+
     /// The budget of the one call at load, which may take longer. The effective limit is the CPU
     /// time, so that a busy machine does not make a working plugin fail to load.
     pub(super) fn for_load(self) -> Self {
@@ -125,16 +138,12 @@ impl HostState {
     }
 
     pub(super) fn count_host_call(&mut self) -> wasmtime::Result<()> {
-        match self.host_calls_left.checked_sub(1) {
-            Some(left) => {
-                self.host_calls_left = left;
-                Ok(())
-            }
-            None => {
-                self.exceeded = Some(ExceededLimit::HostCalls);
-                Err(wasmtime::Error::msg("too many host calls"))
-            }
-        }
+        let Some(left) = self.host_calls_left.checked_sub(1) else {
+            self.exceeded = Some(ExceededLimit::HostCalls);
+            return Err(wasmtime::Error::msg("too many host calls"));
+        };
+        self.host_calls_left = left;
+        Ok(())
     }
 }
 
@@ -143,16 +152,12 @@ pub(super) const MAX_TABLE_ELEMENTS: usize = 100_000;
 
 impl ResourceLimiter for HostState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        match self.memory_bytes_left.checked_sub(desired.saturating_sub(current)) {
-            Some(left) => {
-                self.memory_bytes_left = left;
-                Ok(true)
-            }
-            None => {
-                self.exceeded = Some(ExceededLimit::Memory);
-                Err(wasmtime::Error::msg("too much memory"))
-            }
-        }
+        let Some(left) = self.memory_bytes_left.checked_sub(desired.saturating_sub(current)) else {
+            self.exceeded = Some(ExceededLimit::Memory);
+            return Err(wasmtime::Error::msg("too much memory"));
+        };
+        self.memory_bytes_left = left;
+        Ok(true)
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {

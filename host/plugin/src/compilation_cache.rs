@@ -7,8 +7,8 @@
 //! hashed are the bytes that are loaded.
 
 use std::fs::{self, DirBuilder, File};
-use std::hash::{Hash as _, Hasher};
-use std::io::{Read as _, Write as _};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -21,25 +21,6 @@ use wasmtime::component::Component;
 const TAG_BYTES: usize = 32;
 /// Bytes of a compiled guest that are read; a 64 MiB guest stays well below.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-
-/// Why the compilation cache cannot be used. The gateway works without it.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error("cannot use `{}`", path.display())]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("`{}` is not a folder", path.display())]
-    NotAFolder { path: PathBuf },
-    #[error("`{}` has mode `{mode:o}`; only its owner may have access (`700`)", path.display())]
-    TooPermissive { path: PathBuf, mode: u32 },
-    #[error("`{}` belongs to user `{owner}`; the gateway runs as user `{user}`", path.display())]
-    WrongOwner { path: PathBuf, owner: u32, user: u32 },
-    #[error("no randomness for a key")]
-    Random,
-}
 
 /// Where a compiled guest came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -65,39 +46,30 @@ impl std::fmt::Debug for CompilationCache {
 }
 
 impl CompilationCache {
-    pub(super) fn open(folder: &Path) -> Result<Self, Error> {
-        let io = |source| Error::Io {
-            path: folder.to_owned(),
-            source,
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(io)?;
+    /// # Errors
+    /// Why the cache cannot be used. The gateway works without it.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let refuse = |why: String| io::Error::other(format!("`{}` {why}", folder.display()));
+        let failed = |error: io::Error| refuse(format!("cannot be used: {error}"));
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder).map_err(failed)?;
         // Links are not followed: a link could be redirected after the check.
-        let metadata = fs::symlink_metadata(folder).map_err(io)?;
+        let metadata = fs::symlink_metadata(folder).map_err(failed)?;
         if !metadata.is_dir() {
-            return Err(Error::NotAFolder {
-                path: folder.to_owned(),
-            });
+            return Err(refuse("is not a folder".to_owned()));
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(Error::TooPermissive {
-                path: folder.to_owned(),
-                mode,
-            });
+            let why = format!("has mode `{mode:o}`; only its owner may have access (`700`)");
+            return Err(refuse(why));
         }
-        let key = key(folder)?;
+        let key = key(folder).map_err(failed)?;
         // A file created here belongs to the user the gateway runs as.
-        let user = fs::symlink_metadata(folder.join(KEY_FILE)).map_err(io)?.uid();
-        if user != metadata.uid() {
-            return Err(Error::WrongOwner {
-                path: folder.to_owned(),
-                owner: metadata.uid(),
-                user,
-            });
+        let user = fs::symlink_metadata(folder.join(KEY_FILE)).map_err(failed)?.uid();
+        let owner = metadata.uid();
+        if user != owner {
+            let why = format!("belongs to user `{owner}`; the gateway runs as user `{user}`");
+            return Err(refuse(why));
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -114,11 +86,8 @@ impl CompilationCache {
     fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
         let path = self.file(engine, sha256);
         let mut content = Vec::new();
-        File::open(&path)
-            .ok()?
-            .take(MAX_FILE_BYTES)
-            .read_to_end(&mut content)
-            .ok()?;
+        let file = File::open(&path).ok()?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut content).ok()?;
         let (tag, code) = content.split_at_checked(TAG_BYTES)?;
         if self.mac(&name(engine, sha256), code)?.verify_slice(tag).is_err() {
             tracing::warn!(file = %path.display(), "a compiled plugin was changed; it is compiled again");
@@ -144,10 +113,10 @@ impl CompilationCache {
     /// Stores a compiled guest. A failure is no error: the next start compiles again.
     fn store(&self, engine: &Engine, sha256: &str, component: &Component) {
         let path = self.file(engine, sha256);
-        let written = component.serialize().map_err(std::io::Error::other).and_then(|code| {
+        let written = component.serialize().map_err(io::Error::other).and_then(|code| {
             let mac = self
                 .mac(&name(engine, sha256), &code)
-                .ok_or_else(|| std::io::Error::other("no key"))?;
+                .ok_or_else(|| io::Error::other("no key"))?;
             write_file(&path, &[&mac.finalize().into_bytes(), &code])
         });
         if let Err(error) = written {
@@ -186,27 +155,24 @@ const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
 
 /// The folder's key; made when missing or of the wrong length.
-fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
+fn key(folder: &Path) -> io::Result<zeroize::Zeroizing<Vec<u8>>> {
     use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 
     let path = folder.join(KEY_FILE);
-    let io = |source| Error::Io {
-        path: path.clone(),
-        source,
-    };
     if let Ok(key) = fs::read(&path)
         && key.len() == KEY_BYTES
     {
         return Ok(key.into());
     }
     let mut key = zeroize::Zeroizing::new(vec![0; KEY_BYTES]);
-    SystemRandom::new().fill(&mut key).map_err(|_| Error::Random)?;
-    write_file(&path, &[&key]).map_err(io)?;
+    let filled = SystemRandom::new().fill(&mut key);
+    filled.map_err(|_| io::Error::other("no randomness for a key"))?;
+    write_file(&path, &[&key])?;
     Ok(key)
 }
 
 /// Writes a file that only its owner may read, whole or not at all.
-fn write_file(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+fn write_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
     for part in parts {
@@ -219,36 +185,14 @@ fn write_file(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
 
 /// `<digest>-<engine>.cwasm`. Another version or setting of the engine has another file.
 fn name(engine: &Engine, sha256: &str) -> String {
-    let mut hasher = Sha256Hasher(Sha256::new());
+    // The standard hasher may change between releases. Then the guest is compiled again.
+    let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
-    let engine = hex(&hasher.0.finalize());
-    format!("{sha256}-{}.cwasm", engine.get(..16).unwrap_or(&engine))
+    format!("{sha256}-{:016x}.cwasm", hasher.finish())
 }
 
-/// SHA-256 as a hasher, because the standard one may change between releases.
-struct Sha256Hasher(Sha256);
-
-impl Hasher for Sha256Hasher {
-    fn finish(&self) -> u64 {
-        self.0
-            .clone()
-            .finalize()
-            .iter()
-            .take(8)
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-}
-
-/// Lower-case hex.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// SHA-256 of a guest, lower-case hex.
-pub(super) fn sha256(wasm: &[u8]) -> String {
-    hex(&Sha256::digest(wasm))
+/// SHA-256, lower-case hex.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

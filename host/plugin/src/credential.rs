@@ -84,14 +84,12 @@ impl Token {
     }
 
     /// The token itself, for sending it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 
     /// `Bearer <token>`, marked sensitive. The value is a copy that hyper does
     /// not zeroize: make it per request and let it go.
-    #[must_use]
     pub fn to_authorization(&self) -> Option<HeaderValue> {
         sensitive_header_value("Bearer ", self.expose())
     }
@@ -168,7 +166,6 @@ pub struct Credential {
 
 impl Credential {
     /// A cacheable credential that is only a token, without a known expiry.
-    #[must_use]
     pub fn from_token(token: Token) -> Self {
         Self {
             token: Some(token),
@@ -177,7 +174,6 @@ impl Credential {
     }
 
     /// An anonymous credential: it presents nothing to the cluster.
-    #[must_use]
     pub fn anonymous() -> Self {
         Self {
             token: None,
@@ -192,7 +188,6 @@ impl Credential {
     }
 
     /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
-    #[must_use]
     pub fn authenticates_like(&self, other: &Self) -> bool {
         fn headers(of: &Credential) -> impl Iterator<Item = (&HeaderName, &str)> {
             of.headers.iter().map(|(name, value)| (name, value.expose_secret()))
@@ -242,7 +237,6 @@ pub enum MintErrorClass {
 
 impl MintErrorClass {
     /// The word used in metrics, answers and cases.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Retryable => "retryable",
@@ -254,7 +248,7 @@ impl MintErrorClass {
 }
 
 /// Why a mint returned no credential. Contains no secret: whoever makes it redacts it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct MintError {
     /// The kind of failure.
@@ -264,18 +258,20 @@ pub struct MintError {
     /// A sentence for people, up to [`MAX_MESSAGE_BYTES`] bytes.
     pub message: String,
     /// Status of the identity provider's response, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
-    /// How long the identity provider asked to wait, up to
-    /// [`MAX_RETRY_AFTER`].
+    /// How long the identity provider asked to wait, up to [`MAX_RETRY_AFTER`]. Not serialized:
+    /// operators see the time of the next attempt.
+    #[serde(skip)]
     pub retry_after: Option<Duration>,
     /// The identity provider's own name for the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation: Option<String>,
 }
 
 impl MintError {
     /// An error of a class. Both texts are cut to their limits, and control
     /// characters become spaces.
-    #[must_use]
     pub fn new(class: MintErrorClass, code: &str, message: &str) -> Self {
         Self {
             class,
@@ -299,18 +295,6 @@ pub enum MintReason {
     Refresh,
     /// The cluster answered 401 to the current credential.
     Unauthorized,
-}
-
-impl MintReason {
-    /// The word used in metrics and by guests.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Initial => "initial",
-            Self::Refresh => "refresh",
-            Self::Unauthorized => "unauthorized",
-        }
-    }
 }
 
 /// The parameters of a mint.
@@ -341,7 +325,6 @@ pub trait Mint: Send + Sync + 'static {
 
 /// Whether a cluster's answer means that it rejects the credential. Only 401 does: a 403 is the
 /// normal answer of its RBAC to a known caller.
-#[must_use]
 pub fn is_unauthorized(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED
 }

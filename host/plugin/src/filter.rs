@@ -3,15 +3,12 @@
 //!
 //! Security: only the fields that the manifest names enter guest memory.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use wasmtime::Store;
 
-use super::bindings::exports::tollgate::plugin::headers::{Guest as Exports, GuestIndices};
+use super::bindings::exports::tollgate::plugin::headers::GuestIndices;
 use super::bindings::tollgate::plugin::header_types as wit;
-use super::budget::{Budget, HostState};
 use super::compilation_cache::CodeOrigin;
 use super::edits;
 use super::error::{CallError, InvalidOutput};
@@ -19,6 +16,7 @@ use super::guest::Guest;
 use super::manifest::{ContextPart, Direction, Manifest};
 use super::plan::HeaderPlan;
 use super::sandbox::Sandbox;
+use tollgate_core::diagnostic::one_line;
 
 /// The attributes of a request that header filters may see. Each sees the parts that its manifest
 /// asks for.
@@ -62,47 +60,31 @@ impl fmt::Debug for FilterParts {
     }
 }
 
-/// Runs one export in a fresh instance.
-async fn call<T>(
-    (sandbox, exports): (&Sandbox, &GuestIndices),
-    budget: Budget,
-    export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<T>,
-) -> Result<T, CallError> {
-    let load = |store: &mut Store<HostState>, instance: &_| exports.load(store, instance);
-    let (answer, _) = sandbox.call((budget, None), load, export).await?;
-    Ok(answer)
-}
-
 impl HeaderFilter {
+    /// Lets the guest plan. An error says why the filter cannot be used.
     pub(super) async fn start(
-        (manifest, origin): (Manifest, CodeOrigin),
+        manifest: Manifest,
+        origin: CodeOrigin,
         sandbox: Sandbox,
         config: String,
         extensions: Vec<String>,
-    ) -> Result<Self, StartError> {
-        let exports = GuestIndices::new(sandbox.instance_pre()).map_err(StartError::World)?;
-        let plans = call(
-            (&sandbox, &exports),
-            sandbox.budget().for_load(),
-            async |guest, store| guest.call_plan(store, &config).await,
-        );
-        let plans = plans
-            .await?
-            .map_err(|text| StartError::Config(tollgate_core::diagnostic::one_line(&text, 512)))?;
-        let invalid_output = |output| {
-            StartError::Call(CallError::InvalidOutput {
-                plugin: manifest.name.clone(),
-                output,
-            })
-        };
+    ) -> Result<Self, String> {
+        let exports = sandbox.exports(GuestIndices::new)?;
+        let planned = sandbox.call(sandbox.budget().for_load(), None, async |store, instance| {
+            let guest = exports.load(&mut *store, &instance)?;
+            guest.call_plan(store, &config).await
+        });
+        let (plans, _) = planned.await.map_err(|error| error.to_string())?;
+        let plans = plans.map_err(|text| format!("the plugin refuses its configuration: {}", one_line(&text, 512)))?;
+        let check = |plan| edits::check_plan(plan).map_err(|output| invalid_output(&manifest, output).to_string());
         let parts = FilterParts {
+            request_plan: check(plans.request)?,
+            response_plan: check(plans.response)?,
             exports,
             extensions,
-            request_plan: edits::check_plan(plans.request).map_err(invalid_output)?,
-            response_plan: edits::check_plan(plans.response).map_err(invalid_output)?,
             config,
         };
-        Ok(Self::new((manifest, origin), sandbox, parts))
+        Ok(Self::new(manifest, origin, sandbox, parts))
     }
 
     /// SHA-256 of the component, lower-case hex.
@@ -152,9 +134,12 @@ impl HeaderFilter {
             context: self.context(context),
             fields,
         };
-        let verdict =
-            self.call(async |guest, store| guest.call_filter_request(store, &self.world.config, &request).await);
-        self.apply_verdict(verdict.await?, headers)
+        let called = self.sandbox.call(self.sandbox.budget(), None, async |store, instance| {
+            let guest = self.world.exports.load(&mut *store, &instance)?;
+            guest.call_filter_request(store, &self.world.config, &request).await
+        });
+        let (verdict, _) = called.await?;
+        self.apply_verdict(verdict, headers)
     }
 
     /// Lets the guest edit a response head. On an error, `headers` are unchanged.
@@ -175,24 +160,16 @@ impl HeaderFilter {
             status: status.as_u16(),
             fields,
         };
-        let verdict =
-            self.call(async |guest, store| guest.call_filter_response(store, &self.world.config, &response).await);
-        self.apply_verdict(verdict.await?, headers)
-    }
-
-    async fn call(
-        &self,
-        export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<Verdict>,
-    ) -> Result<Verdict, CallError> {
-        call((&self.sandbox, &self.world.exports), self.sandbox.budget(), export).await
+        let called = self.sandbox.call(self.sandbox.budget(), None, async |store, instance| {
+            let guest = self.world.exports.load(&mut *store, &instance)?;
+            guest.call_filter_response(store, &self.world.config, &response).await
+        });
+        let (verdict, _) = called.await?;
+        self.apply_verdict(verdict, headers)
     }
 
     fn apply_verdict(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let plugin = || self.manifest().name.clone();
-        let invalid_output = |output: InvalidOutput| CallError::InvalidOutput {
-            plugin: plugin(),
-            output,
-        };
+        let invalid_output = |output| invalid_output(self.manifest(), output);
         match verdict {
             Ok(edits) => {
                 edits::apply(edits::check(edits).map_err(invalid_output)?, headers);
@@ -200,11 +177,8 @@ impl HeaderFilter {
             }
             Err(refusal) => {
                 let (status, reason) = edits::check_refusal(&refusal).map_err(invalid_output)?;
-                Err(CallError::Refused {
-                    plugin: plugin(),
-                    status,
-                    reason,
-                })
+                let plugin = self.manifest().name.clone();
+                Err(CallError::Refused { plugin, status, reason })
             }
         }
     }
@@ -220,7 +194,7 @@ impl HeaderFilter {
             project,
             cluster,
         } = *context;
-        let parts: &BTreeSet<ContextPart> = &self.manifest().context;
+        let parts = &self.manifest().context;
         let requested = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
         wit::Context {
             extension: extension.to_owned(),
@@ -239,14 +213,9 @@ impl HeaderFilter {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
-    #[error(transparent)]
-    Call(#[from] CallError),
-    #[error("the plugin refuses its configuration: {0}")]
-    Config(String),
-    #[error("the component does not fit its world: {0:#}")]
-    World(wasmtime::Error),
+fn invalid_output(manifest: &Manifest, output: InvalidOutput) -> CallError {
+    let plugin = manifest.name.clone();
+    CallError::InvalidOutput { plugin, output }
 }
 
 /// The named fields of a message, in the manifest's order.

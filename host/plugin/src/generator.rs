@@ -11,21 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use wasmtime::Store;
 
-use super::bindings::generator::exports::tollgate::plugin::generators::{
-    GenerateInput, Guest as Exports, GuestIndices,
-};
-use super::bindings::provider::tollgate::plugin::provider_types::MintError as Refused;
-use super::budget::{Budget, HostState};
+use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, GuestIndices};
 use super::compilation_cache::CodeOrigin;
 use super::guest::Guest;
-use super::imports::GrantedImports;
 use super::manifest::Manifest;
-use super::provider::{
-    CallState, HostServices, Memo, MemoUse, Phase, ProviderEnvironment, ProviderGrant, ResolvedPermissions,
-    SecretValues,
-};
+use super::provider::{CallState, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues};
 use super::sandbox::Sandbox;
 use crate::credential::{MintError, MintErrorClass};
 use tollgate_applicationset::GeneratorKind;
@@ -57,28 +48,24 @@ impl Generator {
     /// schema. Returns the guest's warnings.
     ///
     /// # Errors
-    /// Why it cannot be used, in sentences.
+    /// Why it cannot be used.
     pub(super) async fn start(
-        (manifest, origin): (Manifest, CodeOrigin),
-        (sandbox, _): (Sandbox, GrantedImports),
-        (grant, config, secret): (ProviderGrant, &Value, Option<String>),
-        environment: &ProviderEnvironment,
-    ) -> Result<(Self, Vec<String>), Vec<String>> {
-        let exports = GuestIndices::new(sandbox.instance_pre());
-        let exports = exports.map_err(|error| vec![format!("the component does not fit its world: {error:#}")])?;
+        manifest: Manifest,
+        origin: CodeOrigin,
+        sandbox: Sandbox,
+        services: HostServices,
+        (config, secret): (&Value, Option<String>),
+    ) -> Result<(Self, Vec<String>), String> {
         let parts = GeneratorParts {
-            exports,
-            services: HostServices {
-                environment: environment.clone(),
-                grant: Arc::new(grant),
-            },
+            exports: sandbox.exports(GuestIndices::new)?,
+            services,
             config: config.to_string(),
             permissions: Arc::new(ResolvedPermissions::new(&manifest.provider, config)),
             secret,
             memo: Arc::default(),
         };
-        let generator = Self::new((manifest, origin), sandbox, parts);
-        let warnings = generator.check().await.map_err(|error| vec![error.to_string()])?;
+        let generator = Self::new(manifest, origin, sandbox, parts);
+        let warnings = generator.check().await.map_err(|error| error.to_string())?;
         Ok((generator, warnings))
     }
 
@@ -95,11 +82,11 @@ impl Generator {
     async fn check(&self) -> Result<Vec<String>, MintError> {
         let budget = self.sandbox.budget().for_load();
         let call = self.call(Phase::Check, SecretValues::default());
-        let (warnings, call) = self
-            .run(budget, call, async |guest, store| {
-                guest.call_check(store, &self.world.config).await
-            })
-            .await?;
+        let checked = self.sandbox.call_provider(budget, call, async |store, instance| {
+            let guest = self.world.exports.load(&mut *store, &instance)?;
+            guest.call_check(store, &self.world.config).await
+        });
+        let (warnings, call) = checked.await?;
         Ok(call.warnings(&warnings))
     }
 
@@ -119,25 +106,21 @@ impl Generator {
         secret_values: SecretValues,
         (max_sets, time): (u64, Duration),
     ) -> Result<Vec<Map<String, Value>>, MintError> {
-        let standard = self.sandbox.budget();
-        let budget = Budget {
-            time: standard.time.min(time),
-            ..standard
-        };
+        let budget = self.sandbox.budget().within(time);
         let input = GenerateInput {
             kind: kind.as_str().to_owned(),
             settings: settings.to_string(),
             namespace: set.namespace.clone(),
             name: set.name.clone(),
             config: self.world.config.clone(),
-            budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
+            budget_ms: budget.time_ms(),
         };
         let call = self.call(Phase::Mint(MemoUse::Allowed), secret_values);
-        let (sets, call) = self
-            .run(budget, call, async |guest, store| {
-                guest.call_generate(store, &input).await
-            })
-            .await?;
+        let generated = self.sandbox.call_provider(budget, call, async |store, instance| {
+            let guest = self.world.exports.load(&mut *store, &instance)?;
+            guest.call_generate(store, &input).await
+        });
+        let (sets, call) = generated.await?;
         let count = u64::try_from(sets.len()).unwrap_or(u64::MAX);
         if count > max_sets {
             let message = format!("it made {count} sets of parameters, at most {max_sets} are allowed");
@@ -149,22 +132,8 @@ impl Generator {
     fn call(&self, phase: Phase, secret_values: SecretValues) -> Box<CallState> {
         let parts = &self.world;
         let held = (Arc::clone(&parts.permissions), Arc::new(secret_values));
-        let mut call = CallState::new(phase, held, Arc::clone(&parts.memo), parts.services.clone());
-        // Responses contain parameters, not credentials. Known secrets are removed from them all
-        // the same.
-        call.reveals_bodies = true;
-        Box::new(call)
-    }
-
-    /// Runs one export in a fresh instance.
-    async fn run<T>(
-        &self,
-        budget: Budget,
-        call: Box<CallState>,
-        export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<Result<T, Refused>>,
-    ) -> Result<(T, Box<CallState>), MintError> {
-        let load = |store: &mut Store<HostState>, instance: &_| self.world.exports.load(store, instance);
-        self.sandbox.call_provider((budget, call), load, export).await
+        let (memo, services) = (Arc::clone(&parts.memo), parts.services.clone());
+        Box::new(CallState::new(phase, held, memo, services))
     }
 }
 

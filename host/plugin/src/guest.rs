@@ -25,7 +25,7 @@ impl<W> fmt::Debug for Guest<W> {
 }
 
 impl<W> Guest<W> {
-    pub(super) fn new((manifest, origin): (Manifest, CodeOrigin), sandbox: Sandbox, world: W) -> Self {
+    pub(super) fn new(manifest: Manifest, origin: CodeOrigin, sandbox: Sandbox, world: W) -> Self {
         Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
             manifest,

@@ -4,19 +4,18 @@
 //! line breaks.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use tollgate_core::plugin::Import;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use std::num::NonZeroU32;
 use wasmtime::component::{HasSelf, Linker};
 
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::budget::HostState;
 use tollgate_core::diagnostic::one_line;
-use tollgate_core::plugin::World;
+use tollgate_core::plugin::{Import, World};
 
 /// Lines a plugin may log per second, over all its calls.
 const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
@@ -105,35 +104,31 @@ impl header_types::Host for HostState {}
 
 /// Adds what every guest of `world` has, and the granted interfaces.
 pub(super) fn link(linker: &mut Linker<HostState>, world: World, granted: GrantedImports) -> wasmtime::Result<()> {
+    macro_rules! add {
+        ($($interface:ident)::+) => {
+            $($interface)::+::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?
+        };
+    }
     match world {
-        World::HeaderFilter => header_types::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?,
+        World::HeaderFilter => add!(header_types),
         World::CredentialProvider | World::Generator => {
-            provider::provider_types::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            provider::secrets::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            provider::egress::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            provider::json_path::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            if granted.has(Import::Crypto) {
-                provider::crypto::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            }
-            if granted.has(Import::Ambient) {
-                provider::ambient::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            }
-            if granted.has(Import::Memo) {
-                provider::memo::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            }
-            if granted.has(Import::Reveal) {
-                provider::reveal::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-            }
+            add!(provider::provider_types);
+            add!(provider::secrets);
+            add!(provider::egress);
+            add!(provider::json_path);
         }
     }
-    if granted.has(Import::Log) {
-        log::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-    }
-    if granted.has(Import::Clock) {
-        clock::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
-    }
-    if granted.has(Import::Random) {
-        random::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
+    let is_linked = |import: &Import| granted.has(*import) && import.is_available_in(world);
+    for import in Import::ALL.into_iter().filter(is_linked) {
+        match import {
+            Import::Clock => add!(clock),
+            Import::Log => add!(log),
+            Import::Random => add!(random),
+            Import::Crypto => add!(provider::crypto),
+            Import::Ambient => add!(provider::ambient),
+            Import::Memo => add!(provider::memo),
+            Import::Reveal => add!(provider::reveal),
+        }
     }
     Ok(())
 }

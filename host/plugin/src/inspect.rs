@@ -13,8 +13,7 @@ use super::load::MAX_COMPONENT_BYTES;
 use super::provider::HostTemplate;
 use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_core::plugin::Import;
-use tollgate_core::plugin::World;
+use tollgate_core::plugin::{Import, World};
 
 /// A component and what its manifest says about it.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -161,7 +160,6 @@ impl ProviderSummary {
 
 impl ManifestSummary {
     fn new(manifest: &Manifest) -> Self {
-        let names = |fields: &[http::HeaderName]| fields.iter().map(ToString::to_string).collect();
         Self {
             name: manifest.name.clone(),
             version: manifest.version.to_string(),
@@ -169,8 +167,8 @@ impl ManifestSummary {
             world: manifest.world,
             imports: manifest.imports.iter().copied().collect(),
             filters: manifest.filters.iter().copied().collect(),
-            request_fields: names(&manifest.request_fields),
-            response_fields: names(&manifest.response_fields),
+            request_fields: texts(&manifest.request_fields),
+            response_fields: texts(&manifest.response_fields),
             context: manifest.context.iter().copied().collect(),
             provider: ProviderSummary::new(manifest),
         }
@@ -236,23 +234,15 @@ fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>)
         Ok(text) => text,
         Err(error) => {
             let location = Location::new(path.display().to_string(), 0);
-            diagnostics.push(Diagnostic::error(
-                location,
-                format!("cannot read the manifest: {error}"),
-            ));
+            let message = format!("cannot read the manifest: {error}");
+            diagnostics.push(Diagnostic::error(location, message));
             return None;
         }
     };
     let loaded = manifest::parse(&text, &path.display().to_string(), &stem);
     diagnostics.extend(loaded.diagnostics);
     let manifest = loaded.value?;
-    if manifest.sha256 != sha256 {
-        let message = format!(
-            "the component's digest is `{sha256}`, its manifest says `{}`",
-            manifest.sha256
-        );
-        diagnostics.push(Diagnostic::error(manifest.locations.sha256.clone(), message));
-    }
+    diagnostics.extend(manifest.check_digest(sha256).err());
     Some(manifest)
 }
 

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_core::plugin::Import;
-use tollgate_core::plugin::World;
+use tollgate_core::plugin::{Import, World};
 
 mod bindings;
 mod budget;

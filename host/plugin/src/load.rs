@@ -16,12 +16,11 @@ use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS, PluginEngine};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
 use super::imports::GrantedImports;
-use super::provider::{self, CredentialProvider};
+use super::provider::{self, CredentialProvider, HostServices};
 use super::sandbox::Sandbox;
 use super::{manifest, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
-use tollgate_core::plugin::Import;
-use tollgate_core::plugin::World;
+use tollgate_core::plugin::{Import, World};
 
 /// Bytes of a component.
 pub(super) const MAX_COMPONENT_BYTES: u64 = 64 << 20;
@@ -31,8 +30,8 @@ const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct LoadedPlugin {
     pub(super) plugin: Plugin,
-    /// The files, by digest: unchanged files are not loaded again.
-    digests: FileDigests,
+    /// Digest of the manifest's file. Unchanged files are not loaded again.
+    manifest_sha256: String,
 }
 
 #[derive(Clone, Debug)]
@@ -65,12 +64,6 @@ impl Plugin {
             Self::Generator(generator) => generator.origin(),
         }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileDigests {
-    component: String,
-    manifest: String,
 }
 
 pub(super) struct Loader<'a> {
@@ -166,11 +159,11 @@ impl Loader<'_> {
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, MAX_COMPONENT_BYTES).map_err(|error| vec![error])?;
         let text = read(manifest, MAX_MANIFEST_BYTES).map_err(|error| vec![error])?;
-        let digests = FileDigests {
-            component: compilation_cache::sha256(&wasm),
-            manifest: compilation_cache::sha256(&text),
+        let (sha256, manifest_sha256) = (compilation_cache::sha256(&wasm), compilation_cache::sha256(&text));
+        let is_unchanged = |entry: &&LoadedPlugin| {
+            entry.manifest_sha256 == manifest_sha256 && entry.plugin.manifest().sha256 == sha256
         };
-        if let Some(previous) = previous.filter(|entry| entry.digests == digests) {
+        if let Some(previous) = previous.filter(is_unchanged) {
             return Ok((previous.clone(), Vec::new()));
         }
         let text = String::from_utf8(text)
@@ -180,10 +173,14 @@ impl Loader<'_> {
         let Some(checked) = loaded.value else {
             return Err(diagnostics);
         };
-        match self.start(checked, &wasm, &digests.component).await {
+        match self.start(checked, &wasm, &sha256).await {
             Ok((plugin, warnings)) => {
                 diagnostics.extend(warnings);
-                Ok((LoadedPlugin { plugin, digests }, diagnostics))
+                let loaded = LoadedPlugin {
+                    plugin,
+                    manifest_sha256,
+                };
+                Ok((loaded, diagnostics))
             }
             Err(errors) => {
                 diagnostics.extend(errors);
@@ -200,68 +197,50 @@ impl Loader<'_> {
     ) -> Result<(Plugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let locations = manifest.locations.clone();
         let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
-        if manifest.sha256 != sha256 {
-            let message = format!(
-                "the component's digest is `{sha256}`, its manifest says `{}`",
-                manifest.sha256
-            );
-            return Err(refuse(&locations.sha256, message));
-        }
+        manifest.check_digest(sha256).map_err(|finding| vec![finding])?;
         let grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
-        if let Some(pinned) = grant
-            .sha256
-            .as_deref()
-            .filter(|pinned| !pinned.eq_ignore_ascii_case(sha256))
-        {
-            return Err(refuse(
-                &locations.sha256,
-                format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
-            ));
+        let pinned = grant.sha256.as_deref();
+        if let Some(pinned) = pinned.filter(|pinned| !pinned.eq_ignore_ascii_case(sha256)) {
+            let message = format!("the component's digest is `{sha256}`, the grant pins `{pinned}`");
+            return Err(refuse(&locations.sha256, message));
         }
         let (granted, budget, mut warnings) = effective_grant(&manifest, &grant);
         fits_world(&manifest, &grant)?;
-        let provider_grant = provider_grant(&manifest, &grant)?;
+        let services = HostServices {
+            environment: self.environment.clone(),
+            grant: Arc::new(provider_grant(&manifest, &grant)?),
+            reveals_bodies: match manifest.world {
+                World::HeaderFilter | World::CredentialProvider => granted.has(Import::Reveal),
+                // Responses contain parameters, not credentials. Known secrets are removed from
+                // them all the same.
+                World::Generator => true,
+            },
+        };
         if !wasm.starts_with(b"\0asm") {
-            return Err(refuse(
-                &locations.file,
-                "the file beside the manifest is not WebAssembly".to_owned(),
-            ));
+            let message = "the file beside the manifest is not WebAssembly".to_owned();
+            return Err(refuse(&locations.file, message));
         }
         let (component, origin) = compilation_cache::component(&self.host.engine, self.cache, sha256, wasm)
             .map_err(|error| refuse(&locations.file, format!("the component does not compile: {error:#}")))?;
-        let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
+        let sandbox = Sandbox::new(self.host, &component, &manifest, granted, budget)?;
         let plugin = match manifest.world {
             World::HeaderFilter => {
                 let config = grant.config.to_string();
-                let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
-                let filter = filter.map_err(|error| refuse(&locations.file, format!("`plan` failed: {error}")))?;
+                let started = HeaderFilter::start(manifest, origin, sandbox, config, grant.extensions).await;
+                let filter = started.map_err(|error| refuse(&locations.file, format!("`plan` failed: {error}")))?;
                 Plugin::HeaderFilter(Arc::new(filter))
             }
             World::CredentialProvider => {
-                let provider =
-                    CredentialProvider::start((manifest, origin), (sandbox, granted), provider_grant, self.environment)
-                        .map_err(|error| {
-                            refuse(
-                                &locations.world,
-                                format!("the component does not fit its world: {error:#}"),
-                            )
-                        })?;
+                let started = CredentialProvider::start(manifest, origin, sandbox, services);
+                let provider = started.map_err(|error| refuse(&locations.world, error))?;
                 Plugin::CredentialProvider(Arc::new(provider))
             }
             World::Generator => {
-                let generator_grant = (provider_grant, &grant.config, grant.secret);
-                let started = Generator::start(
-                    (manifest, origin),
-                    (sandbox, granted),
-                    generator_grant,
-                    self.environment,
-                )
-                .await;
-                let finding = |text: String| Diagnostic::error(locations.file.clone(), text);
-                let (generator, plugin_warnings) =
-                    started.map_err(|errors| errors.into_iter().map(finding).collect::<Vec<_>>())?;
-                let warning = |text: String| Diagnostic::warning(locations.file.clone(), text);
-                warnings.extend(plugin_warnings.into_iter().map(warning));
+                let settings = (&grant.config, grant.secret);
+                let started = Generator::start(manifest, origin, sandbox, services, settings).await;
+                let (generator, texts) = started.map_err(|error| refuse(&locations.file, error))?;
+                let warning = |text| Diagnostic::warning(locations.file.clone(), text);
+                warnings.extend(texts.into_iter().map(warning));
                 Plugin::Generator(Arc::new(generator))
             }
         };
@@ -324,49 +303,44 @@ fn effective_grant(
 
 fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Result<(), Vec<Diagnostic>> {
     let Manifest { name, world, .. } = manifest;
-    let is = |wanted: World| *world == wanted;
-    let misplaced = [
-        (
-            "secret",
-            grant.secret.is_some() && !is(World::Generator),
-            "only generators have a Secret of the control plane's namespace",
-        ),
-        (
-            "hosts",
-            !grant.hosts.is_empty() && is(World::HeaderFilter),
-            "header filters have no network",
-        ),
-        (
-            "audiences",
-            !grant.audiences.is_empty() && is(World::HeaderFilter),
-            "header filters have no tokens",
-        ),
-        (
-            "config",
-            !grant.config.is_null() && is(World::CredentialProvider),
-            "a provider is configured for each cluster, in the cluster's Secret",
-        ),
-        (
-            "extensions",
-            !grant.extensions.is_empty() && is(World::CredentialProvider),
-            "a provider is chosen by the cluster's Secret",
-        ),
-        (
-            "extensions",
-            !grant.extensions.is_empty() && is(World::Generator),
-            "a generator is chosen by its kinds",
-        ),
-    ];
+    let secret_hint = "only generators have a Secret of the control plane's namespace";
+    let secret = ("secret", grant.secret.is_some(), secret_hint);
+    let has_extensions = !grant.extensions.is_empty();
+    let misplaced = match world {
+        World::HeaderFilter => vec![
+            secret,
+            ("hosts", !grant.hosts.is_empty(), "header filters have no network"),
+            (
+                "audiences",
+                !grant.audiences.is_empty(),
+                "header filters have no tokens",
+            ),
+        ],
+        World::CredentialProvider => vec![
+            secret,
+            (
+                "config",
+                !grant.config.is_null(),
+                "a provider is configured for each cluster, in the cluster's Secret",
+            ),
+            (
+                "extensions",
+                has_extensions,
+                "a provider is chosen by the cluster's Secret",
+            ),
+        ],
+        World::Generator => vec![("extensions", has_extensions, "a generator is chosen by its kinds")],
+    };
     if let Some((key, _, hint)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
         let message = format!("`plugins.grants.{name}.{key}` is not for a `{}`", world.name());
         return Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)]);
     }
-    if is(World::CredentialProvider) {
+    if *world == World::CredentialProvider {
         return Ok(());
     }
     // Points at the grant, or at the manifest if there is no grant.
     let location = grant.location.as_ref().unwrap_or(&manifest.locations.file);
-    let violations = ConfigSchema::from_manifest(manifest).violations(&grant.config);
+    let violations = manifest.config_violations(&grant.config);
     let findings: Vec<_> = violations
         .into_iter()
         .map(|text| Diagnostic::error(location.clone(), format!("`plugins.grants.{name}.config`: {text}")))
@@ -392,37 +366,6 @@ fn provider_grant(
         audiences: grant.audiences.iter().cloned().collect(),
         digest: compilation_cache::sha256(granted.to_string().as_bytes()),
     })
-}
-
-/// The manifest's `configSchema`, compiled. Without one, every configuration is valid.
-#[derive(Debug)]
-pub(super) struct ConfigSchema(Result<Option<jsonschema::Validator>, String>);
-
-impl ConfigSchema {
-    pub(super) fn from_manifest(manifest: &Manifest) -> Self {
-        let compiled = manifest
-            .config_schema
-            .as_ref()
-            .map(jsonschema::validator_for)
-            .transpose();
-        Self(compiled.map_err(|error| format!("`configSchema` is not a JSON Schema: {error}")))
-    }
-
-    /// Violations of the schema by a configuration. They contain no values.
-    pub(super) fn violations(&self, config: &serde_json::Value) -> Vec<String> {
-        let validator = match &self.0 {
-            Ok(Some(validator)) => validator,
-            Ok(None) => return Vec::new(),
-            Err(broken) => return vec![broken.clone()],
-        };
-        validator
-            .iter_errors(config)
-            .map(|error| match error.instance_path().as_str() {
-                "" => error.masked().to_string(),
-                path => format!("`{path}`: {}", error.masked()),
-            })
-            .collect()
-    }
 }
 
 fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {

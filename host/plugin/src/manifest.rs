@@ -73,9 +73,30 @@ pub(crate) struct Manifest {
     pub(crate) generators: BTreeSet<GeneratorKind>,
     /// Permissions that it declares as a credential provider or generator.
     pub(crate) provider: ProviderPermissions,
-    /// JSON Schema of its configuration.
-    pub(crate) config_schema: Option<serde_json::Value>,
+    /// JSON Schema of its configuration. Without one, every configuration is valid.
+    config_schema: Option<jsonschema::Validator>,
     pub(crate) locations: ManifestLocations,
+}
+
+impl Manifest {
+    pub(crate) fn check_digest(&self, observed: &str) -> Result<(), Diagnostic> {
+        if self.sha256 == observed {
+            return Ok(());
+        }
+        let said = &self.sha256;
+        let message = format!("the component's digest is `{observed}`, its manifest says `{said}`");
+        Err(Diagnostic::error(self.locations.sha256.clone(), message))
+    }
+
+    /// Violations of the schema by a configuration. They contain no values.
+    pub(crate) fn config_violations(&self, config: &serde_json::Value) -> Vec<String> {
+        let errors = self.config_schema.iter().flat_map(|schema| schema.iter_errors(config));
+        let texts = errors.map(|error| match error.instance_path().as_str() {
+            "" => error.masked().to_string(),
+            path => format!("`{path}`: {}", error.masked()),
+        });
+        texts.collect()
+    }
 }
 
 /// Source locations of keys, for findings that need the component too.
@@ -163,7 +184,7 @@ impl ManifestChecker {
             .push(Diagnostic::error(self.at(part), message).with_hint(hint));
     }
 
-    fn manifest(&mut self, mut raw: RawManifest, stem: &str) -> Option<Manifest> {
+    fn manifest(&mut self, raw: RawManifest, stem: &str) -> Option<Manifest> {
         if raw.name.value != stem {
             let message = format!("the plugin is named `{}`, its files `{stem}`", raw.name.value);
             self.refuse(&raw.name, message, "both must be the same");
@@ -203,7 +224,7 @@ impl ManifestChecker {
         self.generators_fit(world, &raw.generators, &raw.world);
         let request_fields = self.fields(&raw.request_fields);
         let response_fields = self.fields(&raw.response_fields);
-        let config_schema = self.schema(raw.config_schema.take());
+        let config_schema = raw.config_schema.as_ref().and_then(|part| self.schema(part));
         if let Some(world) = world {
             self.imports_fit(world, &raw.imports);
         }
@@ -228,17 +249,11 @@ impl ManifestChecker {
     }
 
     fn version(&mut self, part: &Spanned<String>) -> Option<semver::Version> {
-        match semver::Version::parse(&part.value) {
-            Ok(version) => Some(version),
-            Err(error) => {
-                self.refuse(
-                    part,
-                    format!("`{}` is not a version: {error}", part.value),
-                    "such as `1.0.0`",
-                );
-                None
-            }
-        }
+        let version = semver::Version::parse(&part.value).inspect_err(|error| {
+            let message = format!("`{}` is not a version: {error}", part.value);
+            self.refuse(part, message, "such as `1.0.0`");
+        });
+        version.ok()
     }
 
     /// The host must be at least as new as the manifest requires.
@@ -312,20 +327,14 @@ impl ManifestChecker {
         fields
     }
 
-    fn schema(&mut self, part: Option<Spanned<serde_json::Value>>) -> Option<serde_json::Value> {
-        let part = part?;
-        if let Err(error) = jsonschema::validator_for(&part.value) {
-            self.refuse(
-                &part,
-                format!("`configSchema` is not a JSON Schema: {error}"),
-                "draft 2020-12",
-            );
-        }
-        Some(part.value)
+    fn schema(&mut self, part: &Spanned<serde_json::Value>) -> Option<jsonschema::Validator> {
+        let compiled = jsonschema::validator_for(&part.value).inspect_err(|error| {
+            let message = format!("`configSchema` is not a JSON Schema: {error}");
+            self.refuse(part, message, "draft 2020-12");
+        });
+        compiled.ok()
     }
-}
 
-impl ManifestChecker {
     /// Checks that a generator names the kinds it provides, and that no other plugin does.
     fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
         match (world, kinds.first()) {

@@ -12,8 +12,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use wasmtime::Store;
-use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 mod ambient;
@@ -35,8 +33,7 @@ pub use ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
 pub(super) use call_state::{CallState, HostServices, MemoUse, Phase};
 pub use call_state::{EgressRecord, SecretValues, SystemWallClock, WallClock};
 pub(crate) use egress_scope::{HostTemplate, TextTemplate};
-pub(crate) use permissions::ProviderPermissions;
-pub(crate) use permissions::{AudiencePermission, CapturePermission, SecretPermission};
+pub(crate) use permissions::{AudiencePermission, CapturePermission, ProviderPermissions, SecretPermission};
 pub use pod::PodIdentities;
 pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
@@ -45,19 +42,15 @@ pub(crate) use redact::Redactor;
 pub(super) use memo::Memo;
 pub(super) use permissions::ResolvedPermissions;
 
-use super::bindings::provider::exports::tollgate::plugin::credentials::{Guest as Exports, GuestIndices};
+use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
-use super::budget::{Budget, HostState};
 use super::compilation_cache::CodeOrigin;
 use super::egress::{EgressAllowList, EgressClient};
 use super::error::{CallError, TrapCause};
 use super::guest::Guest;
-use super::imports::GrantedImports;
-use super::load::ConfigSchema;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
 use crate::credential::{Credential, Mint, MintError, MintErrorClass, MintReason, MintRequest};
-use tollgate_core::plugin::Import;
 
 /// The environment that all providers of a gateway share.
 #[derive(Clone, Debug)]
@@ -95,9 +88,6 @@ pub type CredentialProvider = Guest<ProviderParts>;
 pub struct ProviderParts {
     exports: GuestIndices,
     services: HostServices,
-    reveals_bodies: bool,
-    /// Compiled once; every cluster's configuration is validated against it.
-    schema: ConfigSchema,
 }
 
 impl fmt::Debug for ProviderParts {
@@ -109,21 +99,18 @@ impl fmt::Debug for ProviderParts {
 impl CredentialProvider {
     /// Finds the exports; runs nothing.
     pub(super) fn start(
-        (manifest, origin): (Manifest, CodeOrigin),
-        (sandbox, granted): (Sandbox, GrantedImports),
-        grant: ProviderGrant,
-        environment: &ProviderEnvironment,
-    ) -> Result<Self, wasmtime::Error> {
-        let parts = ProviderParts {
-            exports: GuestIndices::new(sandbox.instance_pre())?,
-            reveals_bodies: granted.has(Import::Reveal),
-            services: HostServices {
-                environment: environment.clone(),
-                grant: Arc::new(grant),
-            },
-            schema: ConfigSchema::from_manifest(&manifest),
-        };
-        Ok(Self::new((manifest, origin), sandbox, parts))
+        manifest: Manifest,
+        origin: CodeOrigin,
+        sandbox: Sandbox,
+        services: HostServices,
+    ) -> Result<Self, String> {
+        let exports = sandbox.exports(GuestIndices::new)?;
+        Ok(Self::new(
+            manifest,
+            origin,
+            sandbox,
+            ProviderParts { exports, services },
+        ))
     }
 
     pub(crate) fn grant_digest(&self) -> &str {
@@ -140,7 +127,7 @@ impl CredentialProvider {
         ProviderMint {
             permissions: Arc::new(ResolvedPermissions::new(&self.manifest().provider, config)),
             config: Arc::from(crate::credential::cache::key::canonical_json(config).to_string()),
-            schema: self.world.schema.violations(config),
+            schema: self.manifest().config_violations(config),
             provider: Arc::clone(self),
             cluster,
             secret_values: Arc::new(secret_values),
@@ -189,13 +176,16 @@ impl ProviderMint {
     /// [`MintError`] of class `config`, or `permanent` when the guest fails.
     pub async fn check(&self) -> Result<Vec<String>, MintError> {
         self.schema()?;
-        let budget = self.provider.sandbox.budget().for_load();
-        let call = self.call(Phase::Check, &EgressLog::default());
-        let (warnings, call) = self
-            .run(budget, call, async |guest, store| {
+        let Guest { sandbox, world, .. } = &*self.provider;
+        let checked = sandbox.call_provider(
+            sandbox.budget().for_load(),
+            self.call(Phase::Check),
+            async |store, instance| {
+                let guest = world.exports.load(&mut *store, &instance)?;
                 guest.call_check(store, &self.config).await
-            })
-            .await?;
+            },
+        );
+        let (warnings, call) = checked.await?;
         Ok(call.warnings(&warnings))
     }
 
@@ -218,7 +208,8 @@ impl ProviderMint {
                 MemoUse::Bypassed
             }
         };
-        let budget = self.budget(request.budget);
+        let Guest { sandbox, world, .. } = &*self.provider;
+        let budget = sandbox.budget().within(request.budget);
         let input = wit::MintInput {
             cluster: wit::Cluster {
                 name: self.cluster.name.clone(),
@@ -231,12 +222,15 @@ impl ProviderMint {
                 MintReason::Unauthorized => wit::Reason::Unauthorized,
             },
             previous_expiry: request.previous_expiry.and_then(ambient::milliseconds),
-            budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
+            budget_ms: budget.time_ms(),
         };
-        let call = self.call(Phase::Mint(memo_use), egress_log);
-        let (credential, mut call) = self
-            .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
-            .await?;
+        let mut call = self.call(Phase::Mint(memo_use));
+        call.egress_log = egress_log.clone();
+        let minted = sandbox.call_provider(budget, call, async |store, instance| {
+            let guest = world.exports.load(&mut *store, &instance)?;
+            guest.call_mint(store, &input).await
+        });
+        let (credential, mut call) = minted.await?;
         call.credential(credential)
     }
 
@@ -245,10 +239,7 @@ impl ProviderMint {
     /// # Errors
     /// [`MintError`]; nothing is tried again.
     pub async fn revoke_now(&self, revocation: &SecretString) -> Result<(), MintError> {
-        let budget = self.budget(Duration::from_secs(5));
-        let egress_log = EgressLog::default();
-        let mut call = self.call(Phase::Revoke, &egress_log);
-        let unusable = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.revocation", why);
+        let mut call = self.call(Phase::Revoke);
         let kept = revocation.expose_secret();
         // A value without a stored scope may be sent nowhere.
         let (egress_scope, value) = kept
@@ -256,10 +247,13 @@ impl ProviderMint {
             .and_then(|(egress_scope, value)| Some((egress_scope::EgressScope::parse_line(egress_scope)?, value)))
             .unwrap_or_else(|| (egress_scope::EgressScope::none(), kept));
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
-        let kept = secret::Secret::new(bytes, egress_scope).and_then(|secret| call.insert_secret(secret));
-        let handle = kept.map_err(|_| unusable("too large"))?;
-        let revoked = self.run(budget, call, async |guest, store| {
-            let handle = Resource::new_own(handle.rep());
+        let too_large = || MintError::new(MintErrorClass::Permanent, "plugin.revocation", "too large");
+        let secret = secret::Secret::new(bytes, egress_scope).map_err(|_| too_large())?;
+        let handle = call.insert_secret(secret).map_err(|_| too_large())?;
+        let Guest { sandbox, world, .. } = &*self.provider;
+        let budget = sandbox.budget().within(Duration::from_secs(5));
+        let revoked = sandbox.call_provider(budget, call, async |store, instance| {
+            let guest = world.exports.load(&mut *store, &instance)?;
             guest.call_revoke(store, &self.config, handle).await
         });
         revoked.await.map(drop)
@@ -269,40 +263,14 @@ impl ProviderMint {
         if self.schema.is_empty() {
             return Ok(());
         }
-        Err(MintError::new(
-            MintErrorClass::Config,
-            "config.schema",
-            &self.schema.join("; "),
-        ))
+        let violations = self.schema.join("; ");
+        Err(MintError::new(MintErrorClass::Config, "config.schema", &violations))
     }
 
-    fn budget(&self, wanted: Duration) -> Budget {
-        let budget = self.provider.sandbox.budget();
-        Budget {
-            time: budget.time.min(wanted),
-            ..budget
-        }
-    }
-
-    fn call(&self, phase: Phase, egress_log: &EgressLog) -> Box<CallState> {
+    fn call(&self, phase: Phase) -> Box<CallState> {
         let held = (Arc::clone(&self.permissions), Arc::clone(&self.secret_values));
-        let parts = &self.provider.world;
-        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), parts.services.clone());
-        call.reveals_bodies = parts.reveals_bodies;
-        call.egress_log = egress_log.clone();
-        Box::new(call)
-    }
-
-    /// Runs one export in a fresh instance.
-    async fn run<T>(
-        &self,
-        budget: Budget,
-        call: Box<CallState>,
-        export: impl AsyncFnOnce(Exports, &mut Store<HostState>) -> wasmtime::Result<Result<T, wit::MintError>>,
-    ) -> Result<(T, Box<CallState>), MintError> {
-        let exports = &self.provider.world.exports;
-        let load = |store: &mut Store<HostState>, instance: &_| exports.load(store, instance);
-        self.provider.sandbox.call_provider((budget, call), load, export).await
+        let services = self.provider.world.services.clone();
+        Box::new(CallState::new(phase, held, Arc::clone(&self.memo), services))
     }
 }
 

@@ -91,7 +91,6 @@ pub struct Report {
 
 impl Report {
     /// Whether no case has a difference.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.cases.iter().all(CaseReport::passed)
     }
@@ -127,7 +126,6 @@ pub struct CaseReport {
 
 impl CaseReport {
     /// Whether everything is as expected.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.differences.is_empty()
     }

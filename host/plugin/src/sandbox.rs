@@ -19,8 +19,7 @@ use super::provider::{CallState, plugin_failed};
 use super::{imports, imports::GrantedImports, imports::PluginLog};
 use crate::credential::MintError;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_core::plugin::Import;
-use tollgate_core::plugin::World;
+use tollgate_core::plugin::{Import, World};
 
 pub(super) struct Sandbox {
     plugin: String,
@@ -39,15 +38,12 @@ impl Sandbox {
         host: &Arc<PluginEngine>,
         component: &Component,
         manifest: &Manifest,
-        (granted, budget): (GrantedImports, Budget),
+        granted: GrantedImports,
+        budget: Budget,
     ) -> Result<Self, Vec<Diagnostic>> {
         let wasi = check_interfaces(host, component, manifest, granted)?;
-        let refuse = |error: wasmtime::Error| {
-            vec![Diagnostic::error(
-                manifest.locations.world.clone(),
-                format!("the component does not fit its world: {error:#}"),
-            )]
-        };
+        let location = &manifest.locations.world;
+        let refuse = |error| vec![Diagnostic::error(location.clone(), misfit(&error))];
         let mut linker = Linker::new(&host.engine);
         imports::link(&mut linker, manifest.world, granted).map_err(refuse)?;
         if wasi {
@@ -69,25 +65,27 @@ impl Sandbox {
         self.budget
     }
 
-    /// The linked component, for looking up the exports of its world.
-    pub(super) fn instance_pre(&self) -> &InstancePre<HostState> {
-        &self.instance
+    /// Looks up the exports of the component's world.
+    pub(super) fn exports<G>(
+        &self,
+        find: impl FnOnce(&InstancePre<HostState>) -> wasmtime::Result<G>,
+    ) -> Result<G, String> {
+        find(&self.instance).map_err(|error| misfit(&error))
     }
 
     /// Runs one export in a fresh instance. Returns what the guest returned and the host's state of
     /// the call.
-    pub(super) async fn call<G, T>(
+    pub(super) async fn call<T>(
         &self,
-        (budget, call): (Budget, Option<Box<CallState>>),
-        load: impl FnOnce(&mut Store<HostState>, &Instance) -> wasmtime::Result<G>,
-        export: impl AsyncFnOnce(G, &mut Store<HostState>) -> wasmtime::Result<T>,
+        budget: Budget,
+        call: Option<Box<CallState>>,
+        export: impl AsyncFnOnce(&mut Store<HostState>, Instance) -> wasmtime::Result<T>,
     ) -> Result<(T, HostState), CallError> {
         let work = async {
             // Dropped at the end of the call, even after a trap.
             let mut store = budget::store(&self.host.engine, budget, (self.granted, &self.log), call);
-            let entered = self.instance.instantiate_async(&mut store).await;
-            let answer = match entered.and_then(|instance| load(&mut store, &instance)) {
-                Ok(guest) => export(guest, &mut store).await,
+            let answer = match self.instance.instantiate_async(&mut store).await {
+                Ok(instance) => export(&mut store, instance).await,
                 Err(error) => Err(error),
             };
             let answer = answer.map_err(|error| self.classify(&error, store.data(), budget))?;
@@ -97,13 +95,13 @@ impl Sandbox {
     }
 
     /// Like [`Self::call`], for providers and generators, whose errors have the same form.
-    pub(super) async fn call_provider<G, T>(
+    pub(super) async fn call_provider<T>(
         &self,
-        (budget, call): (Budget, Box<CallState>),
-        load: impl FnOnce(&mut Store<HostState>, &Instance) -> wasmtime::Result<G>,
-        export: impl AsyncFnOnce(G, &mut Store<HostState>) -> wasmtime::Result<Result<T, wit::MintError>>,
+        budget: Budget,
+        call: Box<CallState>,
+        export: impl AsyncFnOnce(&mut Store<HostState>, Instance) -> wasmtime::Result<Result<T, wit::MintError>>,
     ) -> Result<(T, Box<CallState>), MintError> {
-        let called = self.call((budget, Some(call)), load, export).await;
+        let called = self.call(budget, Some(call), export).await;
         let (answer, state) = called.map_err(|error| plugin_failed(&error))?;
         let call = state.into_provider().ok_or_else(|| {
             let (plugin, cause) = (self.plugin.clone(), TrapCause::Guest);
@@ -122,10 +120,6 @@ impl Sandbox {
         budget: Budget,
         work: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let timeout = || CallError::Timeout {
-            plugin: self.plugin.clone(),
-            allowed_ms: budget.time.as_millis(),
-        };
         let busy = || CallError::Busy {
             plugin: self.plugin.clone(),
         };
@@ -133,47 +127,42 @@ impl Sandbox {
         let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
             return Err(busy());
         };
-        tokio::time::timeout(budget.time, work).await.map_err(|_| timeout())?
+        let done = tokio::time::timeout(budget.time, work).await;
+        done.unwrap_or_else(|_| Err(self.timeout(budget)))
+    }
+
+    fn timeout(&self, budget: Budget) -> CallError {
+        CallError::Timeout {
+            plugin: self.plugin.clone(),
+            allowed_ms: budget.time.as_millis(),
+        }
     }
 
     /// The exceeded limit or the fault behind an error of the engine.
     fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
-        match state.exceeded {
-            Some(ExceededLimit::Time) => {
-                return CallError::Timeout {
-                    plugin,
-                    allowed_ms: budget.time.as_millis(),
-                };
+        let cause = match (state.exceeded, error.downcast_ref::<Trap>()) {
+            (Some(ExceededLimit::Time), _) => return self.timeout(budget),
+            (Some(ExceededLimit::Memory), _) => {
+                let allowed_bytes = budget.memory_bytes;
+                return CallError::Memory { plugin, allowed_bytes };
             }
-            Some(ExceededLimit::Memory) => {
-                return CallError::Memory {
-                    plugin,
-                    allowed_bytes: budget.memory_bytes,
-                };
-            }
-            Some(ExceededLimit::HostCalls) => {
-                return CallError::Trap {
-                    plugin,
-                    cause: TrapCause::HostCalls,
-                };
-            }
-            None => {}
-        }
-        if error.is::<PoolConcurrencyLimitError>() {
-            return CallError::Busy { plugin };
-        }
-        let cause = match error.downcast_ref::<Trap>() {
-            Some(Trap::StackOverflow) => TrapCause::Stack,
-            Some(_) => TrapCause::Guest,
+            (Some(ExceededLimit::HostCalls), _) => TrapCause::HostCalls,
+            (None, _) if error.is::<PoolConcurrencyLimitError>() => return CallError::Busy { plugin },
+            (None, Some(Trap::StackOverflow)) => TrapCause::Stack,
+            (None, Some(_)) => TrapCause::Guest,
             // The error's type is private, so only its text identifies it. An unrecognized text is
             // still a trap.
-            None if error.root_cause().to_string().contains("fuel") => TrapCause::HostData,
-            None => TrapCause::Guest,
+            (None, None) if error.root_cause().to_string().contains("fuel") => TrapCause::HostData,
+            (None, None) => TrapCause::Guest,
         };
         CallError::Trap { plugin, cause }
     }
+}
+
+fn misfit(error: &wasmtime::Error) -> String {
+    format!("the component does not fit its world: {error:#}")
 }
 
 /// Finds imports and exports of the component that the manifest does not declare. Returns whether

@@ -16,7 +16,7 @@ use crate::exit_code;
 use crate::list_output::{aligned, render_flush};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
-use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
+use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
 use tollgate_plugin::credential::source::{CredentialSource, MintedCredential};
 use tollgate_plugin::credential::{Credential, MintError, MintReason, MintRequest};
 
@@ -144,9 +144,7 @@ impl Report {
             self.warnings.push("it serves one request only".to_owned());
             return;
         }
-        let lifetime = credential
-            .expires_at
-            .map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(started)));
+        let lifetime = credential.expires_at.map(|end| end.duration_since(started));
         let Some(window) = RenewalWindow::for_lifetime(lifetime, 0.0) else {
             self.warnings.push("it ends too soon to be kept".to_owned());
             return;

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::cache::lifetime::{Lifetime, RenewalWindow};
+use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
     let Some(minted_at) = health.and_then(|health| health.minted_at) else {
         return expires_at;
     };
-    let lifetime = expires_at.map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(minted_at)));
+    let lifetime = expires_at.map(|end| end.duration_since(minted_at));
     let window = RenewalWindow::for_lifetime(lifetime, 0.0)?;
     let served = SignedDuration::try_from(window.unusable).ok()?;
     minted_at.checked_add(served).ok()

@@ -95,10 +95,10 @@ impl CredentialView {
             generation: Some(health.generation),
             minted_at: health.minted_at,
             expires_at: health.expires_at,
-            last_error: health.last_error.map(|error| ErrorView {
-                class: error.class.as_str(),
-                code: error.code,
-                at: Some(error.at),
+            last_error: health.last_error.map(|last| ErrorView {
+                class: last.error.class.as_str(),
+                code: last.error.code,
+                at: Some(last.at),
             }),
             next_attempt: health.next_attempt,
         }

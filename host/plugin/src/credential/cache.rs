@@ -24,7 +24,6 @@ mod shared;
 mod slot;
 
 use std::collections::HashSet;
-use std::hash::BuildHasher;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,7 +35,7 @@ use tollgate_config::MAX_RENEW_AFTER;
 use super::{Mint, MintError};
 use backoff::Jitter;
 use clock::Clock;
-use health::{Health, Totals};
+use health::Totals;
 use key::CredentialKey;
 use shared::SharedState;
 
@@ -103,7 +102,6 @@ pub struct CredentialCache {
 
 impl CredentialCache {
     /// An empty cache whose tasks run on a runtime.
-    #[must_use]
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
         let shared = Arc::new(SharedState::new(settings, clock, runtime));
         let (weak, stop) = (Arc::downgrade(&shared), shared.stop.clone());
@@ -124,7 +122,6 @@ impl CredentialCache {
     /// slot: [`Slot::get`] then needs no lookup.
     ///
     /// An existing slot mints with `mint` from now on.
-    #[must_use]
     pub fn slot(&self, key: CredentialKey, mint: Arc<dyn Mint>) -> Arc<Slot> {
         let mut slots = locked(&self.shared.slots);
         if let Some(slot) = slots.get(&key) {
@@ -143,7 +140,7 @@ impl CredentialCache {
     /// Closes every slot whose key is not in `wanted`. Their requests get [`Error::Stopped`], their
     /// credentials are revoked and dropped, and credentials of their mints in progress are revoked
     /// too. Call it after the new snapshot has become the current one.
-    pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<CredentialKey, S>) {
+    pub fn retain(&self, wanted: &HashSet<CredentialKey>) {
         let unwanted: Vec<_> = {
             let mut slots = locked(&self.shared.slots);
             slots.extract_if(|key, _| !wanted.contains(key)).collect()
@@ -153,17 +150,7 @@ impl CredentialCache {
         }
     }
 
-    /// The state of every slot, in the order of keys.
-    #[must_use]
-    pub fn health(&self) -> Vec<(CredentialKey, Health)> {
-        let slots: Vec<_> = locked(&self.shared.slots).values().cloned().collect();
-        let mut all: Vec<_> = slots.iter().map(|slot| (slot.key(), slot.health())).collect();
-        all.sort_by_key(|(key, _)| *key);
-        all
-    }
-
     /// Sums over all slots.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
             slots: locked(&self.shared.slots).len(),

@@ -134,12 +134,12 @@ impl Metrics {
                 let left = end.duration_since(now).as_secs_f64();
                 expiry.get_or_create(&ClusterLabel { cluster }).set(left);
             }
-            if let Some(error) = health.last_error {
+            if let Some(last) = health.last_error {
                 let labels = ErrorLabels {
                     cluster: cluster.to_owned(),
-                    class: error.class.as_str(),
+                    class: last.error.class.as_str(),
                 };
-                let at = error.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
+                let at = last.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
                 last_error.get_or_create(&labels).set(at);
             }
         }

@@ -116,9 +116,8 @@ impl CredentialSourceFactory<'_> {
         warnings: Vec<String>,
         label: &Arc<str>,
     ) -> CredentialSource {
-        let instrumented = self.instrumented(Arc::new(mint.clone()), label);
         CredentialSource::Minted(MintedCredential {
-            slot: self.cache.slot(key, instrumented),
+            slot: self.slot(key, Arc::new(mint.clone()), label),
             mint: Some(mint),
             warnings,
         })
@@ -141,7 +140,7 @@ impl CredentialSourceFactory<'_> {
             file: api.token_file.clone(),
         };
         CredentialSource::Minted(MintedCredential {
-            slot: self.cache.slot(key, self.instrumented(Arc::new(mint), label)),
+            slot: self.slot(key, Arc::new(mint), label),
             mint: None,
             warnings: Vec::new(),
         })
@@ -186,12 +185,14 @@ impl CredentialSourceFactory<'_> {
         }
     }
 
-    fn instrumented(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
-        Arc::new(InstrumentedMint {
+    /// The slot of a key, whose mints are counted.
+    fn slot(&self, key: CredentialKey, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<Slot> {
+        let mint = InstrumentedMint {
             mint,
             label: Arc::clone(label),
             metrics: Arc::clone(self.metrics),
-        })
+        };
+        self.cache.slot(key, Arc::new(mint))
     }
 }
 

@@ -4,19 +4,19 @@
 //! and uses each connection once.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::rt::Executor as _;
+use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 use url::Host;
 
 use super::address::{self, address_of};
@@ -57,32 +57,14 @@ impl Default for EgressClient {
     }
 }
 
-/// The tasks of one connection. Dropping it ends the tasks and the connection, even if the server
-/// has stopped reading.
-#[derive(Default)]
-struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
-
-/// Spawns tasks for hyper. The reference is weak, because the tasks themselves hold it.
+/// Spawns the tasks of one connection. Cancelling the token ends them and the connection, even if
+/// the server has stopped reading.
 #[derive(Clone)]
-struct ConnectionExecutor(Weak<Mutex<JoinSet<()>>>);
+struct ConnectionTasks(CancellationToken);
 
-impl ConnectionTasks {
-    fn executor(&self) -> ConnectionExecutor {
-        ConnectionExecutor(Arc::downgrade(&self.0))
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.executor().execute(task);
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for ConnectionExecutor {
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for ConnectionTasks {
     fn execute(&self, task: F) {
-        if let Some(tasks) = self.0.upgrade()
-            && let Ok(mut tasks) = tasks.lock()
-        {
-            tasks.spawn(task);
-        }
+        tokio::spawn(self.0.clone().run_until_cancelled_owned(task));
     }
 }
 
@@ -94,10 +76,8 @@ struct Deadline {
 
 impl Deadline {
     async fn limit<T>(self, stage: EgressStage, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        match tokio::time::timeout_at(self.at, work).await {
-            Ok(result) => result,
-            Err(_) => Err(self.timeout_error(stage)),
-        }
+        let done = tokio::time::timeout_at(self.at, work).await;
+        done.unwrap_or_else(|_| Err(self.timeout_error(stage)))
     }
 
     fn timeout_error(self, stage: EgressStage) -> Error {
@@ -160,8 +140,9 @@ impl EgressClient {
                 let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
                 let handshake = tls_handshake(&checked.target, name, stream);
                 let stream = deadline.limit(EgressStage::Tls, handshake).await?;
-                let tasks = ConnectionTasks::default();
-                let exchange = exchange(checked, stream, &tasks);
+                let tasks = ConnectionTasks(CancellationToken::new());
+                let _ends_at_return = tasks.0.clone().drop_guard();
+                let exchange = exchange(checked, stream, tasks);
                 let (head, incoming) = deadline.limit(EgressStage::Head, exchange).await?.into_parts();
                 let reading = body::read(incoming, |error| exchange_error(&host, &error));
                 (head, deadline.limit(EgressStage::Body, reading).await?, peer)
@@ -195,8 +176,8 @@ impl EgressClient {
                     reason: error.to_string(),
                 })?
             }
-            Host::Ipv4(address) => vec![SocketAddr::new((*address).into(), target.port)],
-            Host::Ipv6(address) => vec![SocketAddr::new((*address).into(), target.port)],
+            Host::Ipv4(address) => vec![SocketAddr::from((*address, target.port))],
+            Host::Ipv6(address) => vec![SocketAddr::from((*address, target.port))],
         };
         let host = target.host.to_string();
         if addresses.is_empty() {
@@ -279,20 +260,20 @@ async fn tls_handshake(
 async fn exchange(
     checked: CheckedRequest,
     stream: TlsStream<Box<dyn Stream>>,
-    tasks: &ConnectionTasks,
+    tasks: ConnectionTasks,
 ) -> Result<http::Response<Incoming>, Error> {
     let host = checked.target.host.to_string();
     let failed = |error: hyper::Error| exchange_error(&host, &error);
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
     if is_http2 {
-        let (mut client, connection) = hyper::client::conn::http2::Builder::new(tasks.executor())
+        let (mut client, connection) = hyper::client::conn::http2::Builder::new(tasks.clone())
             .max_header_list_size(MAX_HEAD_BYTES_H2)
             .handshake::<_, Full<Bytes>>(io)
             .await
             .map_err(failed)?;
         // The error that ends the connection is also returned by `send_request`.
-        tasks.spawn(async move { drop(connection.await) });
+        tasks.execute(connection);
         client.send_request(checked.message).await.map_err(failed)
     } else {
         let message = checked.into_http1()?;
@@ -302,7 +283,7 @@ async fn exchange(
             .handshake::<_, Full<Bytes>>(io)
             .await
             .map_err(failed)?;
-        tasks.spawn(async move { drop(connection.await) });
+        tasks.execute(connection);
         client.send_request(message).await.map_err(failed)
     }
 }

@@ -138,22 +138,12 @@ impl fmt::Display for HostPortPattern {
 }
 
 /// An allow-list entry with its roots of trust. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct AllowedHost {
     pub(super) pattern: HostPortPattern,
     pub(super) address_scope: AddressScope,
     /// `None`: the system's authorities.
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
-}
-
-impl fmt::Debug for AllowedHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AllowedHost")
-            .field("pattern", &self.pattern.to_string())
-            .field("reach", &self.address_scope)
-            .field("own_authorities", &self.tls.is_some())
-            .finish()
-    }
 }
 
 impl AllowedHost {

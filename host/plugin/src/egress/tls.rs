@@ -18,11 +18,10 @@ pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, Error> {
 /// A configuration that trusts the system's authorities. Made once.
 pub(super) fn with_system_authorities() -> Result<Arc<ClientConfig>, Error> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if let Some(config) = CONFIG.get() {
-        return Ok(config.clone());
+    match CONFIG.get() {
+        Some(config) => Ok(config.clone()),
+        None => with_roots(system_roots()?).map(|config| CONFIG.get_or_init(|| config).clone()),
     }
-    let config = with_roots(system_roots()?)?;
-    Ok(CONFIG.get_or_init(|| config).clone())
 }
 
 fn with_roots(roots: Arc<RootCertStore>) -> Result<Arc<ClientConfig>, Error> {

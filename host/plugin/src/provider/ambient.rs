@@ -4,16 +4,16 @@
 //! Security: an audience must be granted by name.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call_state::{CallState, Phase};
 use super::egress_scope::EgressScope;
-use super::secret::Secret;
+use super::secret::{Handle, Secret};
 use crate::bindings::provider::tollgate::plugin::ambient as wit;
 use crate::budget::HostState;
 
@@ -95,100 +95,70 @@ impl From<AmbientError> for wit::AmbientError {
     }
 }
 
-type AmbientResult<T> = wasmtime::Result<Result<T, wit::AmbientError>>;
-
 impl wit::Host for HostState {
-    async fn service_account_token(&mut self, audience: String) -> AmbientResult<wit::Bearer> {
+    fn convert_ambient_error(&mut self, error: wasmtime::Error) -> wasmtime::Result<wit::AmbientError> {
+        let of_source = |error: wasmtime::Error| error.downcast::<AmbientError>().map(Into::into);
+        error.downcast().or_else(of_source)
+    }
+
+    async fn service_account_token(&mut self, audience: String) -> wasmtime::Result<wit::Bearer> {
         let call = self.provider_call()?;
-        let egress_scope = call.permissions.audience_scope(&audience).cloned();
-        let (Some(egress_scope), true) = (egress_scope, call.services.grant.audiences.contains(&audience)) else {
-            return Ok(Err(wit::AmbientError::NotGranted));
-        };
-        if call.phase == Phase::Check {
-            return Ok(Err(wit::AmbientError::NotGranted));
-        }
-        let source = call.services.environment.ambient.clone();
-        let bearer = source.service_account_token(audience).await;
-        self.provider()?.bearer(bearer, &egress_scope)
+        let is_granted = call.services.grant.audiences.contains(&audience);
+        let egress_scope = call.permissions.audience_scope(&audience).filter(|_| is_granted);
+        let egress_scope = egress_scope.ok_or(wit::AmbientError::NotGranted)?.clone();
+        let bearer = call.ambient()?.service_account_token(audience).await?;
+        self.provider()?.bearer(&bearer, egress_scope)
     }
 
-    async fn eks_pod_identity(&mut self) -> AmbientResult<wit::AwsCredentials> {
-        let Some(source) = self.provider_call()?.ambient() else {
-            return Ok(Err(wit::AmbientError::NotGranted));
-        };
-        let credentials = source.eks_pod_identity().await;
+    async fn eks_pod_identity(&mut self) -> wasmtime::Result<wit::AwsCredentials> {
+        let credentials = self.provider_call()?.ambient()?.eks_pod_identity().await?;
         let call = self.provider()?;
-        let egress_scope = call.permissions.all_hosts_scope();
-        let AwsCredentials {
-            access_key_id,
-            secret_access_key,
-            session_token,
-            expires_at,
-        } = match credentials {
-            Ok(credentials) => credentials,
-            Err(error) => return Ok(Err(error.into())),
-        };
-        let key = call.insert_pod_secret(&secret_access_key, &egress_scope)?;
-        let session = session_token
-            .map(|token| call.insert_pod_secret(&token, &egress_scope))
-            .transpose()?;
-        Ok(Ok(wit::AwsCredentials {
-            access_key_id,
-            secret_access_key: key,
-            session_token: session,
-            expires_at: expires_at.and_then(milliseconds),
-        }))
+        let mut insert = |secret: &SecretString| call.insert_pod_secret(secret, call.permissions.all_hosts_scope());
+        Ok(wit::AwsCredentials {
+            access_key_id: credentials.access_key_id,
+            secret_access_key: insert(&credentials.secret_access_key)?,
+            session_token: credentials.session_token.as_ref().map(insert).transpose()?,
+            expires_at: credentials.expires_at.and_then(milliseconds),
+        })
     }
 
-    async fn gce_metadata_token(&mut self, scopes: Vec<String>) -> AmbientResult<wit::Bearer> {
-        let Some(source) = self.provider_call()?.ambient() else {
-            return Ok(Err(wit::AmbientError::NotGranted));
-        };
-        let bearer = source.gce_metadata_token(scopes).await;
+    async fn gce_metadata_token(&mut self, scopes: Vec<String>) -> wasmtime::Result<wit::Bearer> {
+        let bearer = self.provider_call()?.ambient()?.gce_metadata_token(scopes).await?;
         let call = self.provider()?;
-        let egress_scope = call.permissions.all_hosts_scope();
-        call.bearer(bearer, &egress_scope)
+        call.bearer(&bearer, call.permissions.all_hosts_scope())
     }
 
-    async fn azure_imds_token(&mut self, application: String, client_id: Option<String>) -> AmbientResult<wit::Bearer> {
-        let Some(source) = self.provider_call()?.ambient() else {
-            return Ok(Err(wit::AmbientError::NotGranted));
-        };
-        let bearer = source.azure_imds_token(application, client_id).await;
+    async fn azure_imds_token(
+        &mut self,
+        application: String,
+        client_id: Option<String>,
+    ) -> wasmtime::Result<wit::Bearer> {
+        let source = self.provider_call()?.ambient()?;
+        let bearer = source.azure_imds_token(application, client_id).await?;
         let call = self.provider()?;
-        let egress_scope = call.permissions.all_hosts_scope();
-        call.bearer(bearer, &egress_scope)
+        call.bearer(&bearer, call.permissions.all_hosts_scope())
     }
 }
 
 impl CallState {
-    /// The pod's identities. `None` during `check`.
-    fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
-        (self.phase != Phase::Check).then(|| self.services.environment.ambient.clone())
-    }
-
-    fn bearer(
-        &mut self,
-        bearer: Result<BearerToken, AmbientError>,
-        egress_scope: &EgressScope,
-    ) -> AmbientResult<wit::Bearer> {
-        match bearer {
-            Ok(BearerToken { token, expires_at }) => Ok(Ok(wit::Bearer {
-                token: self.insert_pod_secret(&token, egress_scope)?,
-                expires_at: expires_at.and_then(milliseconds),
-            })),
-            Err(error) => Ok(Err(error.into())),
+    /// The pod's identities, which `check` does not get.
+    fn ambient(&self) -> Result<Arc<dyn Ambient>, wit::AmbientError> {
+        match self.phase {
+            Phase::Check => Err(wit::AmbientError::NotGranted),
+            Phase::Mint(_) | Phase::Revoke => Ok(self.services.environment.ambient.clone()),
         }
     }
 
-    fn insert_pod_secret(
-        &mut self,
-        secret: &SecretString,
-        egress_scope: &EgressScope,
-    ) -> wasmtime::Result<Resource<Secret>> {
+    fn bearer(&mut self, bearer: &BearerToken, egress_scope: EgressScope) -> wasmtime::Result<wit::Bearer> {
+        Ok(wit::Bearer {
+            token: self.insert_pod_secret(&bearer.token, egress_scope)?,
+            expires_at: bearer.expires_at.and_then(milliseconds),
+        })
+    }
+
+    fn insert_pod_secret(&mut self, secret: &SecretString, egress_scope: EgressScope) -> wasmtime::Result<Handle> {
         let bytes = Zeroizing::new(secret.expose_secret().as_bytes().to_vec());
-        let secret = Secret::new(bytes, egress_scope.clone()).and_then(|secret| self.insert_secret(secret));
-        secret.map_err(|error| wasmtime::Error::msg(error.to_string()))
+        self.insert_secret(Secret::new(bytes, egress_scope)?)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
-use wasmtime::component::{Resource, ResourceTable};
+use wasmtime::component::ResourceTable;
 use zeroize::Zeroizing;
 
 use super::ambient::milliseconds;
@@ -17,7 +17,7 @@ use super::egress_scope::EgressScope;
 use super::memo::Memo;
 use super::permissions::ResolvedPermissions;
 use super::redact::Redactor;
-use super::secret::{MAX_SECRET_BYTES, Secret, encode};
+use super::secret::{Handle, MAX_SECRET_BYTES, Secret, encode};
 use super::{EgressLog, ProviderEnvironment, ProviderGrant};
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 
@@ -87,6 +87,8 @@ impl fmt::Debug for SecretValues {
 pub(crate) struct HostServices {
     pub(crate) environment: ProviderEnvironment,
     pub(crate) grant: Arc<ProviderGrant>,
+    /// Whether bodies reach the guest unchanged.
+    pub(crate) reveals_bodies: bool,
 }
 
 /// One request of a call, as an operator may see it. Bodies, queries and fields
@@ -132,8 +134,6 @@ pub(crate) struct CallState {
     /// What the host itself refused. It decides the class of a failure.
     pub(crate) host_refusal: HostRefusal,
     pub(crate) requests_left: u32,
-    /// Whether bodies reach the guest unchanged.
-    pub(crate) reveals_bodies: bool,
     table: ResourceTable,
     secrets_left: usize,
     secret_bytes_left: usize,
@@ -167,7 +167,6 @@ impl CallState {
             egress_log: EgressLog::default(),
             host_refusal: HostRefusal::Nothing,
             requests_left: MAX_REQUESTS,
-            reveals_bodies: false,
             table,
             secrets_left: MAX_SECRETS,
             secret_bytes_left: MAX_SECRETS_BYTES,
@@ -179,31 +178,31 @@ impl CallState {
         milliseconds(self.services.environment.clock.now()).unwrap_or_default()
     }
 
-    pub(crate) fn insert_secret(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
+    pub(crate) fn insert_secret(&mut self, secret: Secret) -> wasmtime::Result<Handle> {
         let left = (
             self.secrets_left.checked_sub(1),
             self.secret_bytes_left.checked_sub(secret.bytes().len()),
         );
         let (Some(secrets), Some(bytes)) = left else {
-            return Err(SecretError::TooLarge);
+            return Err(SecretError::TooLarge.into());
         };
         (self.secrets_left, self.secret_bytes_left) = (secrets, bytes);
         self.redactor.add(secret.shared());
-        self.table.push(secret).map_err(|_| SecretError::TooLarge)
+        Ok(self.table.push(secret).map_err(|_| SecretError::TooLarge)?)
     }
 
     /// The secret of a handle. A handle that the guest never received traps.
-    pub(crate) fn secret(&self, handle: &Resource<Secret>) -> wasmtime::Result<&Secret> {
+    pub(crate) fn secret(&self, handle: &Handle) -> wasmtime::Result<&Secret> {
         Ok(self.table.get(handle)?)
     }
 
     /// Removes a secret when the guest hands it over or drops it.
-    pub(crate) fn take(&mut self, handle: Resource<Secret>) -> wasmtime::Result<Secret> {
+    pub(crate) fn take(&mut self, handle: Handle) -> wasmtime::Result<Secret> {
         Ok(self.table.delete(handle)?)
     }
 
     /// Concatenates texts and encoded secrets, and computes where the result may be sent.
-    pub(crate) fn concatenate(&self, parts: &[Part]) -> wasmtime::Result<Result<ComposedBytes, SecretError>> {
+    pub(crate) fn concatenate(&self, parts: &[Part]) -> wasmtime::Result<ComposedBytes> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
         let mut egress_scope: Option<EgressScope> = None;
@@ -212,9 +211,7 @@ impl CallState {
                 Part::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Part::Secret(part) => {
                     let secret = self.secret(&part.value)?;
-                    if let Err(error) = encode(secret.bytes(), part.encoding, &mut out) {
-                        return Ok(Err(error));
-                    }
+                    encode(secret.bytes(), part.encoding, &mut out)?;
                     egress_scope = Some(egress_scope.map_or_else(
                         || secret.egress_scope().clone(),
                         |egress_scope| egress_scope.intersect(secret.egress_scope()),
@@ -222,10 +219,10 @@ impl CallState {
                 }
             }
             if out.len() > MAX_SECRET_BYTES {
-                return Ok(Err(SecretError::TooLarge));
+                return Err(SecretError::TooLarge.into());
             }
         }
-        Ok(Ok((out, egress_scope)))
+        Ok((out, egress_scope))
     }
 
     /// An upper bound for the length of the concatenated parts.

@@ -9,16 +9,14 @@ use std::time::Duration;
 use http::HeaderName;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
-use wasmtime::component::Resource;
 use zeroize::Zeroize as _;
 
 use super::call_state::{CallState, HostRefusal};
-use super::redact::MESSAGE_BYTES;
-use super::secret::Secret;
+use super::secret::{Handle, Secret};
 use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::bindings::provider::tollgate::plugin::provider_types as wit;
 use crate::credential::{
-    ClientCertificate, Credential, MAX_CODE_BYTES, MAX_RETRY_AFTER, MintError, MintErrorClass, Token,
+    ClientCertificate, Credential, MAX_CODE_BYTES, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER, MintError, MintErrorClass, Token,
 };
 use tollgate_core::header_names::is_host_owned;
 
@@ -43,11 +41,11 @@ impl CallState {
             revocation,
             warnings,
         } = made;
-        let token = token.map(|handle| self.token(&handle)).transpose()?;
+        let token = token.map(|handle| self.token(handle)).transpose()?;
         let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
-                let key_pem = self.credential_secret(&key_pem, "the key of the certificate")?;
+                let key_pem = self.credential_secret(key_pem, "the key of the certificate")?;
                 if chain_pem.len() > MAX_CHAIN_BYTES {
                     let observed = chain_pem.len();
                     return Err(invalid_output(&format!(
@@ -61,7 +59,7 @@ impl CallState {
             return Err(invalid_output("neither a token nor a certificate"));
         }
         let fields = self.credential_headers(headers)?;
-        let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
+        let revocation = revocation.map(|handle| self.revocation(handle)).transpose()?;
         let reported = expires_at.and_then(timestamp);
         Ok(Credential {
             token,
@@ -81,7 +79,7 @@ impl CallState {
 
     fn credential_headers(
         &mut self,
-        headers: Vec<(String, Resource<Secret>)>,
+        headers: Vec<(String, Handle)>,
     ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
         let observed = headers.len();
         if observed > MAX_FIELDS {
@@ -99,7 +97,7 @@ impl CallState {
                     "the field `{name}`, which is not among its `outputHeaders`"
                 )));
             }
-            let value = self.credential_secret(&value, "the value of a field")?;
+            let value = self.credential_secret(value, "the value of a field")?;
             let text = value.expose_secret();
             bytes = bytes.saturating_add(text.len());
             if bytes > MAX_FIELDS_BYTES {
@@ -117,9 +115,9 @@ impl CallState {
 
     /// The secret for `revoke`, with the hosts it may be sent to. `revoke` is a separate call, and
     /// must not send the secret further than this call could.
-    fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
+    fn revocation(&mut self, handle: Handle) -> Result<SecretString, MintError> {
         let secret = self.take_secret(handle)?;
-        let value = secret.text().map_err(|_| invalid_output("a secret that is not text"))?;
+        let value = text(&secret)?;
         let egress_scope = secret.egress_scope().to_line();
         let mut kept = String::with_capacity(egress_scope.len() + 1 + value.len());
         kept.push_str(&egress_scope);
@@ -130,7 +128,7 @@ impl CallState {
 
     pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(MAX_WARNINGS);
-        kept.map(|warning| self.redactor.redact_line(warning, MESSAGE_BYTES))
+        kept.map(|warning| self.redactor.redact_line(warning, MAX_MESSAGE_BYTES))
             .collect()
     }
 
@@ -156,16 +154,14 @@ impl CallState {
         } else {
             "plugin.code".to_owned()
         };
-        let message = self.redactor.redact_line(&message, MESSAGE_BYTES);
+        let message = self.redactor.redact_line(&message, MAX_MESSAGE_BYTES);
         let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(MAX_RETRY_AFTER));
-        let (error, wait) = match &self.host_refusal {
+        let (error, retry_after) = match &self.host_refusal {
             HostRefusal::Nothing => (MintError::new(class, &code, &message), wait),
             HostRefusal::Refused(reason) => {
                 let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
-                (
-                    MintError::new(MintErrorClass::Config, code, &with_guest_message(reason, &message)),
-                    None,
-                )
+                let text = with_guest_message(reason, &message);
+                (MintError::new(MintErrorClass::Config, code, &text), None)
             }
             HostRefusal::OverBudget => {
                 let text = with_guest_message(OVER_BUDGET, &message);
@@ -174,21 +170,15 @@ impl CallState {
         };
         MintError {
             http_status: http_status.filter(|status| (100..=599).contains(status)),
-            retry_after: wait,
+            retry_after,
             correlation: correlation.map(|text| self.redactor.redact_line(&text, 128)),
             ..error
         }
     }
 
-    fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
-        let secret = self.take_secret(handle)?;
-        if !secret.egress_scope().allows_cluster() {
-            return Err(scope_error("the token"));
-        }
-        let end = secret
-            .jwt_times()
-            .and_then(|times| times.expires_at)
-            .and_then(timestamp);
+    fn token(&mut self, handle: Handle) -> Result<(Token, Option<Timestamp>), MintError> {
+        let secret = self.take_cluster_secret(handle, "the token")?;
+        let end = secret.jwt_times().and_then(|times| timestamp(times.expires_at?));
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
             refused.into_bytes().zeroize();
             invalid_output("a token that is not text")
@@ -198,16 +188,24 @@ impl CallState {
         Ok((token, end))
     }
 
-    fn credential_secret(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
-        let secret = self.take_secret(handle)?;
-        if !secret.egress_scope().allows_cluster() {
-            return Err(scope_error(what));
-        }
-        text(&secret)
+    fn credential_secret(&mut self, handle: Handle, what: &str) -> Result<SecretString, MintError> {
+        let secret = self.take_cluster_secret(handle, what)?;
+        Ok(SecretString::from(text(&secret)?))
     }
 
-    fn take_secret(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
-        self.take(Resource::new_own(handle.rep()))
+    /// Takes a secret that may become part of the credential.
+    fn take_cluster_secret(&mut self, handle: Handle, what: &str) -> Result<Secret, MintError> {
+        let secret = self.take_secret(handle)?;
+        if secret.egress_scope().allows_cluster() {
+            return Ok(secret);
+        }
+        let message =
+            format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
+        Err(MintError::new(MintErrorClass::Permanent, "plugin.reach", &message))
+    }
+
+    fn take_secret(&mut self, handle: Handle) -> Result<Secret, MintError> {
+        self.take(handle)
             .map_err(|_| invalid_output("a handle that is no secret"))
     }
 }
@@ -221,9 +219,8 @@ fn with_guest_message(reason: &str, message: &str) -> String {
     }
 }
 
-fn text(secret: &Secret) -> Result<SecretString, MintError> {
-    let text = secret.text().map_err(|_| invalid_output("a secret that is not text"))?;
-    Ok(SecretString::from(text))
+fn text(secret: &Secret) -> Result<&str, MintError> {
+    secret.text().map_err(|_| invalid_output("a secret that is not text"))
 }
 
 fn timestamp(milliseconds: u64) -> Option<Timestamp> {
@@ -236,10 +233,4 @@ fn invalid_output(what: &str) -> MintError {
         "plugin.lie",
         &format!("the plugin returned {what}"),
     )
-}
-
-fn scope_error(what: &str) -> MintError {
-    let message =
-        format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
-    MintError::new(MintErrorClass::Permanent, "plugin.reach", &message)
 }

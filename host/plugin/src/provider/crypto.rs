@@ -9,51 +9,44 @@ use aws_lc_rs::signature::{
 use aws_lc_rs::{digest, hmac};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::egress_scope::EgressScope;
-use super::secret::Secret;
+use super::secret::{Handle, Secret};
 use crate::bindings::provider::tollgate::plugin::crypto as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 use crate::budget::HostState;
 
-type Handle = Resource<Secret>;
-type Bytes = wasmtime::Result<Result<Vec<u8>, SecretError>>;
-
 impl wit::Host for HostState {
-    fn sha256(&mut self, data: Vec<Part>) -> Bytes {
-        let written = self.provider_call()?.concatenate(&data)?;
-        Ok(written.map(|(bytes, _)| digest::digest(&digest::SHA256, &bytes).as_ref().to_vec()))
+    fn sha256(&mut self, data: Vec<Part>) -> wasmtime::Result<Vec<u8>> {
+        let (bytes, _) = self.provider_call()?.concatenate(&data)?;
+        Ok(digest::digest(&digest::SHA256, &bytes).as_ref().to_vec())
     }
 
-    fn derive_hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> wasmtime::Result<Result<Handle, SecretError>> {
+    fn derive_hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> wasmtime::Result<Handle> {
         let call = self.provider_call()?;
         let tag = mac(call.secret(&key)?, &data);
         let derived = Zeroizing::new(tag.as_ref().to_vec());
-        Ok(Secret::new(derived, EgressScope::none()).and_then(|secret| call.insert_secret(secret)))
+        call.insert_secret(Secret::new(derived, EgressScope::none())?)
     }
 
-    fn hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> Bytes {
+    fn hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> wasmtime::Result<Vec<u8>> {
         let call = self.provider_call()?;
-        Ok(Ok(mac(call.secret(&key)?, &data).as_ref().to_vec()))
+        Ok(mac(call.secret(&key)?, &data).as_ref().to_vec())
     }
 
-    fn sign(&mut self, alg: wit::Algorithm, key: Handle, data: Vec<u8>) -> Bytes {
+    fn sign(&mut self, alg: wit::Algorithm, key: Handle, data: Vec<u8>) -> wasmtime::Result<Vec<u8>> {
         let call = self.provider_call()?;
         let key = PrivateKeyDer::from_pem_slice(call.secret(&key)?.bytes());
-        Ok(key
-            .ok()
-            .and_then(|key| sign(alg, &key, &data))
-            .ok_or(SecretError::BadFormat))
+        let signature = key.ok().and_then(|key| sign(alg, &key, &data));
+        Ok(signature.ok_or(SecretError::BadFormat)?)
     }
 
-    fn certificate_sha256(&mut self, pem: Handle) -> Bytes {
+    fn certificate_sha256(&mut self, pem: Handle) -> wasmtime::Result<Vec<u8>> {
         let call = self.provider_call()?;
         let certificate = CertificateDer::from_pem_slice(call.secret(&pem)?.bytes());
-        Ok(certificate
-            .map(|der| digest::digest(&digest::SHA256, &der).as_ref().to_vec())
-            .map_err(|_| SecretError::BadFormat))
+        let certificate = certificate.map_err(|_| SecretError::BadFormat)?;
+        Ok(digest::digest(&digest::SHA256, &certificate).as_ref().to_vec())
     }
 }
 

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use wasmtime::component::Resource;
-
 use super::ambient::milliseconds;
 use super::call_state::{MemoUse, Phase, WallClock};
 use super::secret::Secret;
@@ -101,10 +99,10 @@ impl wit::Host for HostState {
         };
         let mut handles = Vec::with_capacity(values.len());
         for (name, secret) in values {
-            match call.insert_secret(secret) {
-                Ok(handle) => handles.push((name, handle)),
-                Err(_) => return Ok(None),
-            }
+            let Ok(handle) = call.insert_secret(secret) else {
+                return Ok(None);
+            };
+            handles.push((name, handle));
         }
         Ok(Some(wit::Entry {
             fields,
@@ -120,20 +118,16 @@ impl wit::Host for HostState {
             values,
             expires_at,
         } = entry;
-        let mut secrets = Vec::with_capacity(values.len());
-        for (name, handle) in values {
-            secrets.push((name, call.take(Resource::new_own(handle.rep()))?));
-        }
+        let take = |(name, handle)| call.take(handle).map(|secret| (name, secret));
+        let secrets: Vec<_> = values.into_iter().map(take).collect::<wasmtime::Result<_>>()?;
         let texts = fields.iter().flat_map(|(name, value)| [name, value]);
         let small = texts.chain([&key]).all(|text| text.len() <= MAX_TEXT_BYTES);
-        if !small || fields.len() > MAX_FIELDS || secrets.len() > MAX_FIELDS || call.phase == Phase::Check {
-            return Err(wasmtime::Error::msg("an entry that cannot be kept"));
-        }
+        let few = fields.len() <= MAX_FIELDS && secrets.len() <= MAX_FIELDS;
         let texts: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         let bytes = secrets
             .iter()
             .fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
-        if bytes > MAX_ENTRY_BYTES {
+        if !small || !few || bytes > MAX_ENTRY_BYTES || call.phase == Phase::Check {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }
         let now = call.now_ms();

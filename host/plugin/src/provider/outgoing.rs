@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Method};
+use http::Method;
 use tokio::time::Instant;
-use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call_state::{CallState, EgressRecord, HostRefusal, Phase};
@@ -33,93 +32,65 @@ const GUEST_RESERVE: Duration = Duration::from_millis(200);
 const MAX_FIELD_BYTES: usize = 4 << 10;
 
 impl wit::Host for HostState {
-    async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
+    fn convert_egress_error(&mut self, error: wasmtime::Error) -> wasmtime::Result<wit::EgressError> {
+        let of_secret = |error: wasmtime::Error| error.downcast().map(wit::EgressError::Secret);
+        let error = error.downcast().or_else(of_secret)?;
+        self.provider()?.record_refusal(&error);
+        Ok(error)
+    }
+
+    async fn send(&mut self, request: wit::Request) -> wasmtime::Result<wit::Response> {
         let deadline = self.deadline();
         let call = self.provider_call()?;
-        let prepared = match call.prepare(&request, deadline)? {
-            Ok(prepared) => prepared,
-            Err(error) => return Ok(Err(call.record_refusal(error))),
-        };
-        let Prepared { request, capture } = prepared;
+        let (request, capture) = call.prepare(&request, deadline)?;
         let (method, target) = (request.method.to_string(), request.target.clone());
         let egress_client = call.services.environment.egress_client.clone();
         let started = Instant::now();
         let sent = egress_client.send(request).await;
         let call = self.provider()?;
         call.record_exchange(method, &target, &sent, started);
-        Ok(match sent {
-            Ok(response) => call.convert_response(&target, &capture, &response),
-            Err(error) => {
-                let error = call.to_egress_error(&error);
-                Err(call.record_refusal(error))
-            }
-        })
+        let response = sent.map_err(|error| call.to_egress_error(&error))?;
+        call.convert_response(&target, &capture, &response)
     }
 }
 
-struct Prepared {
-    request: Request,
-    capture: Vec<SingularPath>,
-}
-
-type EgressResult<T> = wasmtime::Result<Result<T, wit::EgressError>>;
-
 impl CallState {
     /// Records that the host refused, so that a guest cannot report the failure as temporary.
-    fn record_refusal(&mut self, error: wit::EgressError) -> wit::EgressError {
+    fn record_refusal(&mut self, error: &wit::EgressError) {
         // Only the first refusal counts: later ones may be provoked to hide it.
         if self.host_refusal == HostRefusal::Nothing {
-            match &error {
+            match error {
                 wit::EgressError::Denied(reason) => self.host_refusal = HostRefusal::Refused(reason.clone()),
                 wit::EgressError::Budget => self.host_refusal = HostRefusal::OverBudget,
                 _ => {}
             }
         }
-        error
     }
 
-    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> EgressResult<Prepared> {
+    /// The request, and the paths of the strings to capture from its response.
+    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> wasmtime::Result<(Request, Vec<SingularPath>)> {
         if self.phase == Phase::Check {
-            return Ok(Err(denied("egress.phase", "`check` may send nothing")));
+            return Err(denied("egress.phase", "`check` may send nothing").into());
         }
-        let Some(left) = self.requests_left.checked_sub(1) else {
-            return Ok(Err(wit::EgressError::Budget));
-        };
-        self.requests_left = left;
-        let target = match self.target(&wanted.url) {
-            Ok(target) => target,
-            Err(error) => return Ok(Err(error)),
-        };
-        let capture = match paths(&wanted.capture) {
-            Ok(capture) => capture,
-            Err(error) => return Ok(Err(error)),
-        };
+        self.requests_left = self.requests_left.checked_sub(1).ok_or(wit::EgressError::Budget)?;
+        let target = self.target(&wanted.url)?;
+        let capture = paths(&wanted.capture)?;
         if wanted.headers.len() > MAX_FIELDS || wanted.query.len() > MAX_FIELDS {
             let message = format!("more than `{MAX_FIELDS}` fields or parameters");
-            return Ok(Err(wit::EgressError::InvalidRequest(message)));
+            return Err(wit::EgressError::InvalidRequest(message).into());
         }
-        let query = match self.query(&wanted.query, &target)? {
-            Ok(query) => query,
-            Err(error) => return Ok(Err(error)),
-        };
+        let query = self.query(&wanted.query, &target)?;
         let mut headers = Vec::with_capacity(wanted.headers.len());
         let mut bytes: usize = 0;
         for wit::Header { name, value } in &wanted.headers {
-            match self.parts(value, &target)? {
-                Ok(value) => {
-                    bytes = bytes.saturating_add(value.len());
-                    headers.push((name.clone(), value));
-                }
-                Err(error) => return Ok(Err(error)),
-            }
+            let value = self.parts(value, &target)?;
+            bytes = bytes.saturating_add(value.len());
+            headers.push((name.clone(), value));
             if bytes > MAX_FIELDS_BYTES {
-                return Ok(Err(too_long("fields")));
+                return Err(too_long("fields").into());
             }
         }
-        let body = match self.parts(&wanted.body, &target)? {
-            Ok(body) => body,
-            Err(error) => return Ok(Err(error)),
-        };
+        let body = self.parts(&wanted.body, &target)?;
         // Leaves the guest time to report a timeout.
         let left = deadline.saturating_duration_since(Instant::now() + GUEST_RESERVE);
         let timeout = match wanted.timeout_ms {
@@ -139,64 +110,52 @@ impl CallState {
             body,
             timeout,
         };
-        Ok(Ok(Prepared { request, capture }))
+        Ok((request, capture))
     }
 
     /// The host must be in the grant, and in the manifest.
     fn target(&self, url: &str) -> Result<Target, wit::EgressError> {
-        let target = self.services.grant.allow_list.allow(url).map_err(|refused| {
-            let message = self.redactor.redact_line(&refused.message, 256);
-            denied(&format!("egress.{}", refused.code.as_str()), &message)
-        })?;
-        if self.permissions.allows_host(target.host(), target.port()) {
+        let allowed = self.services.grant.allow_list.allow(url);
+        let target = allowed.map_err(|refused| self.to_egress_error(&refused.into()))?;
+        let host = target.host();
+        if self.permissions.allows_host(host, target.port()) {
             return Ok(target);
         }
-        let host = target.host();
         let message = format!("`{host}` is granted, but not among the hosts of the manifest");
         Err(denied("egress.manifest", &message))
     }
 
     /// The parts as bytes, if all their secrets may be sent to `target`.
-    fn parts(&self, parts: &[Part], target: &Target) -> EgressResult<Zeroizing<Vec<u8>>> {
-        let (bytes, egress_scope) = match self.concatenate(parts)? {
-            Ok(written) => written,
-            Err(error) => return Ok(Err(wit::EgressError::Secret(error))),
-        };
+    fn parts(&self, parts: &[Part], target: &Target) -> wasmtime::Result<Zeroizing<Vec<u8>>> {
+        let (bytes, egress_scope) = self.concatenate(parts)?;
         if egress_scope.is_some_and(|egress_scope| !egress_scope.allows_host(target.host(), target.port())) {
             let message = format!("a secret may not be sent to `{}`", target.host());
-            return Ok(Err(denied("egress.secret-host", &message)));
+            return Err(denied("egress.secret-host", &message).into());
         }
-        Ok(Ok(bytes))
+        Ok(bytes)
     }
 
-    fn query(&self, pairs: &[(String, Vec<Part>)], target: &Target) -> EgressResult<Option<Zeroizing<String>>> {
+    fn query(&self, pairs: &[(String, Vec<Part>)], target: &Target) -> wasmtime::Result<Option<Zeroizing<String>>> {
+        if pairs.is_empty() {
+            return Ok(None);
+        }
         let mut query = Zeroizing::new(Vec::with_capacity(4 << 10));
         for (name, value) in pairs {
-            let value = match self.parts(value, target)? {
-                Ok(value) => value,
-                Err(error) => return Ok(Err(error)),
-            };
-            let mut pair = Zeroizing::new(Vec::with_capacity(name.len() * 3 + value.len() + 2));
+            let value = self.parts(value, target)?;
             if !query.is_empty() {
-                pair.push(b'&');
+                query.push(b'&');
             }
-            if let Err(error) = encode(name.as_bytes(), Encoding::Form, &mut pair) {
-                return Ok(Err(wit::EgressError::Secret(error)));
-            }
-            pair.push(b'=');
-            pair.extend_from_slice(&value);
-            query.extend_from_slice(&pair);
+            encode(name.as_bytes(), Encoding::Form, &mut query)?;
+            query.push(b'=');
+            query.extend_from_slice(&value);
             if query.len() > MAX_FIELDS_BYTES {
-                return Ok(Err(too_long("parameters")));
+                return Err(too_long("parameters").into());
             }
         }
-        if pairs.is_empty() {
-            return Ok(Ok(None));
-        }
-        Ok(match std::str::from_utf8(&query) {
+        match std::str::from_utf8(&query) {
             Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),
-            Err(_) => Err(wit::EgressError::InvalidRequest("the query is not text".to_owned())),
-        })
+            Err(_) => Err(wit::EgressError::InvalidRequest("the query is not text".to_owned()).into()),
+        }
     }
 
     fn record_exchange(&mut self, method: String, target: &Target, sent: &Result<Response, Error>, started: Instant) {
@@ -219,9 +178,9 @@ impl CallState {
         target: &Target,
         capture: &[SingularPath],
         response: &Response,
-    ) -> Result<wit::Response, wit::EgressError> {
+    ) -> wasmtime::Result<wit::Response> {
         let egress_scope = self.permissions.capture_scope(target.host(), target.port());
-        let visible = if self.reveals_bodies {
+        let visible = if self.services.reveals_bodies {
             VisibleStrings::All
         } else {
             VisibleStrings::Paths(self.permissions.visible())
@@ -234,33 +193,25 @@ impl CallState {
                 captured: capture.iter().map(|_| None).collect(),
             }
         };
-        let mut handles: Vec<Option<Resource<Secret>>> = Vec::with_capacity(captured.len());
-        for bytes in captured {
-            let secret = bytes
-                .map(|bytes| Secret::new(bytes, egress_scope.clone()).and_then(|secret| self.insert_secret(secret)));
-            handles.push(secret.transpose().map_err(wit::EgressError::Secret)?);
-        }
+        let mut insert = |bytes| self.insert_secret(Secret::new(bytes, egress_scope.clone())?);
+        let captured = captured.into_iter().map(|bytes| bytes.map(&mut insert).transpose());
+        let captured = captured.collect::<wasmtime::Result<_>>()?;
         self.redactor.replace_secrets(&mut body, b"");
         Ok(wit::Response {
             status: response.status.as_u16(),
             headers: self.fields(response),
             body,
-            captured: handles,
+            captured,
         })
     }
 
     fn fields(&self, response: &Response) -> Vec<(String, String)> {
-        let visible = response
-            .headers
-            .iter()
-            .filter(|(name, _): &(&HeaderName, _)| self.permissions.allows_response_header(name));
+        let fields = response.headers.iter();
+        let visible = fields.filter(|(name, _)| self.permissions.allows_response_header(name));
         visible
             .filter_map(|(name, value)| {
-                let text = value.to_str().ok()?;
-                Some((
-                    name.as_str().to_owned(),
-                    self.redactor.redact_line(text, MAX_FIELD_BYTES),
-                ))
+                let value = self.redactor.redact_line(value.to_str().ok()?, MAX_FIELD_BYTES);
+                Some((name.as_str().to_owned(), value))
             })
             .collect()
     }

@@ -6,12 +6,12 @@
 //! Security: requests use no proxy, follow no redirect and go only to the addresses fixed here.
 //! No token is kept.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
 use zeroize::Zeroize as _;
@@ -38,10 +38,9 @@ pub struct PodIdentities {
 impl PodIdentities {
     /// Reads nothing yet.
     pub fn new(config: &tollgate_config::Ambient) -> Self {
-        let http = client().build().map_err(|error| error.to_string());
         Self {
             config: config.clone(),
-            http,
+            http: client().build().map_err(|error| error.to_string()),
         }
     }
 
@@ -69,8 +68,6 @@ impl PodIdentities {
         api: &tollgate_config::KubernetesApi,
         audience: &str,
     ) -> Result<BearerToken, AmbientError> {
-        use secrecy::ExposeSecret as _;
-
         let own = read(&api.token_file).await?;
         let (namespace, account) = account(own.expose_secret())
             .ok_or_else(|| AmbientError::Unavailable("the pod's own token is no ServiceAccount token".to_owned()))?;
@@ -92,13 +89,8 @@ impl PodIdentities {
             "kind": "TokenRequest",
             "spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS},
         });
-        let sent = client
-            .post(url)
-            .bearer_auth(own.expose_secret())
-            .json(&body)
-            .send()
-            .await;
-        let mut answer = json("the API server", sent).await?;
+        let request = client.post(url).bearer_auth(own.expose_secret()).json(&body);
+        let mut answer = json("the API server", request.send().await).await?;
         let token = take(&mut answer, "/status/token").ok_or_else(|| no_token("the API server"))?;
         let end = answer.pointer("/status/expirationTimestamp").and_then(Value::as_str);
         Ok(BearerToken {
@@ -107,15 +99,28 @@ impl PodIdentities {
         })
     }
 
-    async fn get(&self, what: &str, url: &str, fields: &[(&str, &str)]) -> Result<Value, AmbientError> {
-        let client = self
-            .http
-            .as_ref()
-            .map_err(|error| AmbientError::Unavailable(error.clone()))?;
-        let request = fields
-            .iter()
-            .fold(client.get(url), |request, (name, value)| request.header(*name, *value));
-        json(what, request.send().await).await
+    async fn get(&self, what: &str, url: &str, (name, value): (&str, &str)) -> Result<Value, AmbientError> {
+        let client = self.http.as_ref();
+        let client = client.map_err(|error| AmbientError::Unavailable(error.clone()))?;
+        json(what, client.get(url).header(name, value).send().await).await
+    }
+
+    /// An access token of a metadata server, which wants to see one header field.
+    async fn bearer(
+        &self,
+        what: &str,
+        url: &str,
+        query: &[(&str, &str)],
+        field: (&str, &str),
+    ) -> Result<BearerToken, AmbientError> {
+        let before = Timestamp::now();
+        let mut url = url::Url::parse(url).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut answer = self.get(what, url.as_str(), field).await?;
+        let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
+        Ok(BearerToken::expiring(token, &answer, before))
     }
 }
 
@@ -126,8 +131,6 @@ impl Ambient for PodIdentities {
 
     fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>> {
         Box::pin(async move {
-            use secrecy::ExposeSecret as _;
-
             let Some(agent) = &self.config.eks_pod_identity else {
                 return Err(AmbientError::Unavailable(
                     "no EKS Pod Identity here: `AWS_CONTAINER_CREDENTIALS_FULL_URI` and \
@@ -136,30 +139,31 @@ impl Ambient for PodIdentities {
                 ));
             };
             let token = read(&agent.token_file).await?;
-            let fields = [("authorization", token.expose_secret())];
-            let mut answer = self.get("the EKS Pod Identity agent", &agent.url, &fields).await?;
-            let missing = || no_token("the EKS Pod Identity agent");
-            let id = answer.get("AccessKeyId").and_then(Value::as_str).map(str::to_owned);
-            let end = answer.get("Expiration").and_then(Value::as_str).map(str::to_owned);
+            let what = "the EKS Pod Identity agent";
+            let field = ("authorization", token.expose_secret());
+            let mut answer = self.get(what, &agent.url, field).await?;
+            let missing = || no_token(what);
+            let text = |name| answer.get(name).and_then(Value::as_str);
+            let (id, end) = (text("AccessKeyId").map(str::to_owned), text("Expiration"));
             Ok(AwsCredentials {
+                expires_at: end.and_then(|end| end.parse().ok()),
                 access_key_id: id.ok_or_else(missing)?,
                 secret_access_key: take(&mut answer, "/SecretAccessKey").ok_or_else(missing)?,
                 session_token: take(&mut answer, "/Token"),
-                expires_at: end.and_then(|end| end.parse().ok()),
             })
         })
     }
 
     fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
-            let before = Timestamp::now();
-            let mut url = url::Url::parse(GCE).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
-            if !scopes.is_empty() {
-                url.query_pairs_mut().append_pair("scopes", &scopes.join(","));
-            }
-            let fields = [("metadata-flavor", "Google")];
-            let answer = self.get("the GCE metadata server", url.as_str(), &fields).await?;
-            bearer("the GCE metadata server", answer, before)
+            let joined = scopes.join(",");
+            let query: Vec<_> = scopes
+                .first()
+                .map(|_| ("scopes", joined.as_str()))
+                .into_iter()
+                .collect();
+            let field = ("metadata-flavor", "Google");
+            self.bearer("the GCE metadata server", GCE, &query, field).await
         })
     }
 
@@ -169,25 +173,12 @@ impl Ambient for PodIdentities {
         client_id: Option<String>,
     ) -> BoxFuture<'_, Result<BearerToken, AmbientError>> {
         Box::pin(async move {
-            let before = Timestamp::now();
-            let mut url = url::Url::parse(IMDS).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
-            url.query_pairs_mut()
-                .append_pair("api-version", "2018-02-01")
-                .append_pair("resource", &application);
-            if let Some(client) = &client_id {
-                url.query_pairs_mut().append_pair("client_id", client);
-            }
-            let answer = self
-                .get("Azure's metadata service", url.as_str(), &[("metadata", "true")])
-                .await?;
-            bearer("Azure's metadata service", answer, before)
+            let mut query = vec![("api-version", "2018-02-01"), ("resource", application.as_str())];
+            query.extend(client_id.as_deref().map(|client| ("client_id", client)));
+            let field = ("metadata", "true");
+            self.bearer("Azure's metadata service", IMDS, &query, field).await
         })
     }
-}
-
-fn bearer(what: &str, mut answer: Value, before: Timestamp) -> Result<BearerToken, AmbientError> {
-    let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
-    Ok(BearerToken::expiring(token, &answer, before))
 }
 
 /// Takes a string out of a response, so that no copy stays behind.
@@ -205,12 +196,8 @@ async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Va
         let answer = response.json().await;
         return answer.map_err(|_| AmbientError::Unavailable(format!("{what} answered no JSON")));
     }
-    let code = response
-        .bytes()
-        .await
-        .ok()
-        .and_then(|body| code(&body))
-        .unwrap_or_default();
+    let body = response.bytes().await.ok();
+    let code = body.and_then(|body| code(&body)).unwrap_or_default();
     let text = format!("{what} answered {}{code}", status.as_u16());
     // The EKS agent refuses with 400.
     let refused = matches!(status.as_u16(), 400 | 401 | 403 | 404);
@@ -229,12 +216,9 @@ fn code(body: &[u8]) -> Option<String> {
         code: String,
     }
     let refused: Refused = serde_json::from_slice(body).ok()?;
-    let word = refused.code.len() <= 64
-        && refused
-            .code
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    word.then(|| format!(" ({})", refused.code))
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_short_word = refused.code.len() <= 64 && refused.code.bytes().all(word);
+    is_short_word.then(|| format!(" ({})", refused.code))
 }
 
 fn client() -> reqwest::ClientBuilder {
@@ -272,17 +256,13 @@ fn account(token: &str) -> Option<(String, String)> {
     let claims: Value = serde_json::from_slice(&payload).ok()?;
     let subject = claims.get("sub")?.as_str()?.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = subject.split_once(':')?;
-    let good = |part: &str| {
-        !part.is_empty()
-            && part
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
-    };
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let good = |part: &str| !part.is_empty() && part.bytes().all(is_name_byte);
     (good(namespace) && good(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
 fn file(path: &Path, error: &std::io::Error) -> AmbientError {
-    AmbientError::Unavailable(format!("cannot read `{}`: {error}", PathBuf::from(path).display()))
+    AmbientError::Unavailable(format!("cannot read `{}`: {error}", path.display()))
 }
 
 fn unreachable(what: &str, error: &reqwest::Error) -> AmbientError {

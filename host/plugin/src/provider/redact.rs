@@ -16,8 +16,6 @@ use super::secret::encode;
 use crate::bindings::provider::tollgate::plugin::secrets::Encoding;
 use tollgate_core::diagnostic::one_line;
 
-/// Bytes of a message that are kept.
-pub(crate) const MESSAGE_BYTES: usize = 512;
 /// Secrets shorter than this are not searched for, because they would match by chance.
 const MIN_SECRET_BYTES: usize = 6;
 const MARK: &str = "[redacted]";
@@ -238,7 +236,7 @@ mod tests {
             assert_eq!(redactor.redact_line(text, 200), "[redacted]");
         }
         assert!(!redactor.redact_line("a\nb\u{7}", 200).contains('\n'));
-        assert!(redactor.redact_line(&"x".repeat(2000), MESSAGE_BYTES).len() <= MESSAGE_BYTES);
+        assert!(redactor.redact_line(&"x".repeat(2000), 512).len() <= 512);
     }
 
     #[test]

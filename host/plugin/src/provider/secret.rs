@@ -10,6 +10,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::egress_scope::EgressScope;
@@ -36,6 +37,8 @@ pub struct Secret {
     egress_scope: EgressScope,
     provenance: Provenance,
 }
+
+pub(crate) type Handle = Resource<Secret>;
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

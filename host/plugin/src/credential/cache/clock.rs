@@ -27,19 +27,16 @@ impl Moment {
     }
 
     /// Whether at least one clock says that the other moment has come.
-    #[must_use]
     pub fn is_at_or_after(self, other: Self) -> bool {
         self.monotonic >= other.monotonic || self.wall >= other.wall
     }
 
     /// How long after another moment this one is, at least zero.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.monotonic.saturating_sub(earlier.monotonic)
     }
 
     /// Milliseconds since the clock began.
-    #[must_use]
     pub(super) fn millis(self) -> u64 {
         u64::try_from(self.monotonic.as_millis()).unwrap_or(u64::MAX)
     }
@@ -65,7 +62,6 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock that begins now.
-    #[must_use]
     pub fn start() -> Self {
         Self { began: Instant::now() }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::super::{MintError, MintErrorClass};
+use super::super::MintError;
 
 /// The status of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -28,11 +28,7 @@ pub enum SlotStatus {
 }
 
 impl SlotStatus {
-    /// Every status, for metrics.
-    pub const ALL: [Self; 5] = [Self::Idle, Self::Usable, Self::Stale, Self::Failing, Self::Closed];
-
     /// The word used in metrics and answers.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -88,35 +84,11 @@ pub struct Health {
 /// An error of a mint, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastError {
-    /// The kind of failure.
-    pub class: MintErrorClass,
-    /// The word for machines.
-    pub code: String,
-    /// The sentence for people.
-    pub message: String,
-    /// Status of the identity provider's response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http_status: Option<u16>,
-    /// The identity provider's name for the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub correlation: Option<String>,
+    /// The error.
+    #[serde(flatten)]
+    pub error: MintError,
     /// When it happened.
     pub at: Timestamp,
-}
-
-impl LastError {
-    /// What an operator sees of an error.
-    #[must_use]
-    pub fn new(error: &MintError, at: Timestamp) -> Self {
-        Self {
-            class: error.class,
-            code: error.code.clone(),
-            message: error.message.clone(),
-            http_status: error.http_status,
-            correlation: error.correlation.clone(),
-            at,
-        }
-    }
 }
 
 /// Sums over all slots.

@@ -73,11 +73,9 @@ pub(super) type InFlightMint = watch::Sender<Option<MintOutcome>>;
 /// Notifies all waiters. Only the first outcome counts.
 pub(super) fn finish(in_flight: &InFlightMint, outcome: MintOutcome) {
     in_flight.send_if_modified(|stored| {
-        let first = stored.is_none();
-        if first {
-            *stored = Some(outcome);
-        }
-        first
+        let is_first = stored.is_none();
+        stored.get_or_insert(outcome);
+        is_first
     });
 }
 
@@ -113,17 +111,13 @@ pub(super) async fn run_mint(
 async fn run(mint: Arc<dyn Mint>, request: MintRequest) -> Result<Credential, MintError> {
     let limit = request.budget.saturating_add(GRACE);
     let guarded = AssertUnwindSafe(async move { mint.mint(request).await }).catch_unwind();
+    let failed = |code, message: &str| Err(MintError::new(MintErrorClass::Retryable, code, message));
     match tokio::time::timeout(limit, guarded).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(MintError::new(
-            MintErrorClass::Retryable,
-            "host.panic",
-            "the gateway failed while it asked for a credential",
-        )),
-        Err(_) => Err(MintError::new(
-            MintErrorClass::Retryable,
-            "host.timeout",
-            &format!("no credential within {} ms", request.budget.as_millis()),
-        )),
+        Ok(Err(_)) => failed("host.panic", "the gateway failed while it asked for a credential"),
+        Err(_) => {
+            let message = format!("no credential within {} ms", request.budget.as_millis());
+            failed("host.timeout", &message)
+        }
     }
 }

@@ -95,7 +95,6 @@ pub struct CredentialKey([u8; 32]);
 
 impl CredentialKey {
     /// The key of these inputs. Within this process, keys are equal exactly if the inputs are.
-    #[must_use]
     pub fn from_inputs(inputs: &KeyInputs<'_>) -> Self {
         let KeyInputs {
             abi,
@@ -138,7 +137,6 @@ impl CredentialKey {
     }
 
     /// The first 8 hexadecimal digits, for logs.
-    #[must_use]
     pub fn to_short(&self) -> String {
         hex8(&self.0)
     }
@@ -152,7 +150,6 @@ impl fmt::Debug for CredentialKey {
 
 /// An identifier of a token for logs and metrics: 8 hexadecimal digits of a hash keyed with a
 /// random key of this process.
-#[must_use]
 pub fn fingerprint(token: &str) -> String {
     hex8(&keyed_hash(b"token", token.as_bytes()))
 }

@@ -16,15 +16,6 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 /// Largest fraction by which jitter shortens the time to renewal.
 const MAX_JITTER: f64 = 0.05;
 
-/// How long a credential lives, from the start of the request that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// A known lifetime. Zero or less means that it has expired.
-    Known(SignedDuration),
-    /// Unknown; five minutes are assumed.
-    Unknown,
-}
-
 /// When a credential is renewed and when it stops being used, relative to the start of the request
 /// that made it. `refresh` is never after `unusable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +27,16 @@ pub struct RenewalWindow {
 }
 
 impl RenewalWindow {
-    /// The window of a lifetime. `None` if only the requests that wait now may use the credential.
+    /// The window of a lifetime, counted from the start of the request that made the credential.
+    /// `None` if only the requests that wait now may use it.
     ///
+    /// - `lifetime`: `None` if unknown; five minutes are assumed. Zero or less has expired.
     /// - `jitter`: 0 (renew as late as allowed) to 1 (a twentieth sooner), so
     ///   that clusters that started together do not renew together.
-    #[must_use]
-    pub fn for_lifetime(lifetime: Lifetime, jitter: f64) -> Option<Self> {
+    pub fn for_lifetime(lifetime: Option<SignedDuration>, jitter: f64) -> Option<Self> {
         let lifetime = match lifetime {
-            Lifetime::Known(known) => Duration::try_from(known).ok().filter(|known| !known.is_zero())?,
-            Lifetime::Unknown => DEFAULT_LIFETIME,
+            Some(known) => Duration::try_from(known).ok().filter(|known| !known.is_zero())?,
+            None => DEFAULT_LIFETIME,
         };
         let unusable = lifetime.saturating_sub(MAX_EXPIRY_SKEW.min(lifetime / 4));
         // Four fifths, divided first: lifetimes of centuries do not overflow.

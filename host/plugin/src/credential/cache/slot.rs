@@ -79,6 +79,13 @@ struct SlotState {
     counters: MintCounters,
 }
 
+impl SlotState {
+    /// The last failure, while no mint may follow it yet.
+    fn active_backoff(&self, now: Moment) -> Option<&FailureBackoff> {
+        self.backoff_state.as_ref().filter(|it| !now.is_at_or_after(it.until))
+    }
+}
+
 /// What a request gets that finds no cached credential: a lease, or a mint to wait for.
 enum Acquisition {
     Ready(Lease),
@@ -141,14 +148,12 @@ impl Slot {
     }
 
     /// Its key.
-    #[must_use]
     pub fn key(&self) -> CredentialKey {
         self.key
     }
 
     /// The current credential, if it may be used now. Never waits. Renews it in the background if
     /// it expires soon.
-    #[must_use]
     pub fn cached(self: &Arc<Self>) -> Option<Lease> {
         let now = self.now();
         let millis = now.millis();
@@ -217,10 +222,9 @@ impl Slot {
     }
 
     /// The state of the slot.
-    #[must_use]
     pub fn health(&self) -> Health {
         let now = self.now();
-        let current = self.current.load_full().filter(|it| it.deadlines.is_usable(now));
+        let current = self.usable(now);
         let state = locked(&self.state);
         let standing = match (state.lifecycle, &current, &state.backoff_state) {
             (Lifecycle::Closed, _, _) => SlotStatus::Closed,
@@ -230,7 +234,6 @@ impl Slot {
             (Lifecycle::Open, None, None) => SlotStatus::Idle,
         };
         let credential = current.as_ref().map(|it| &it.lease.credential);
-        let next_attempt = state.backoff_state.as_ref().map(|backoff_state| backoff_state.until);
         Health {
             standing,
             generation: state.generation,
@@ -242,9 +245,7 @@ impl Slot {
             mints: state.counters.mints,
             failed: state.counters.failed,
             last_error: state.counters.last_error.clone(),
-            next_attempt: next_attempt
-                .filter(|until| !now.is_at_or_after(*until))
-                .map(|it| it.wall),
+            next_attempt: state.active_backoff(now).map(|it| it.until.wall),
             warnings: credential.map(|it| it.warnings.clone()).unwrap_or_default(),
         }
     }
@@ -262,10 +263,11 @@ impl Slot {
     }
 
     pub(super) fn is_usable(&self, now: Moment) -> bool {
-        self.current
-            .load()
-            .as_ref()
-            .is_some_and(|it| it.deadlines.is_usable(now))
+        self.usable(now).is_some()
+    }
+
+    fn usable(&self, now: Moment) -> Option<Arc<CurrentCredential>> {
+        self.current.load_full().filter(|it| it.deadlines.is_usable(now))
     }
 
     pub(super) fn mint_with(&self, mint: Arc<dyn Mint>) {
@@ -280,10 +282,7 @@ impl Slot {
 
     /// Drops the current credential. The next request mints.
     pub(super) fn empty(&self) {
-        let gone = {
-            let mut state = locked(&self.state);
-            self.install(&mut state, None)
-        };
+        let gone = self.install(&mut locked(&self.state), None);
         if let Some(gone) = gone {
             self.revoke(&gone.lease.credential);
         }
@@ -323,11 +322,9 @@ impl Slot {
                 Acquisition::Ready(lease) => return Ok(lease),
                 Acquisition::Wait(outcome) => outcome,
             };
-            let outcome = match outcome.wait_for(Option::is_some).await {
-                Ok(outcome) => outcome.clone(),
-                // The task is gone: the runtime ends.
-                Err(_) => None,
-            };
+            let outcome = outcome.wait_for(Option::is_some).await;
+            // An error means that the task is gone: the runtime ends.
+            let outcome = outcome.ok().and_then(|outcome| outcome.clone());
             match outcome {
                 Some(MintOutcome::Shared(lease)) => return Ok(lease),
                 Some(MintOutcome::SingleUseLease(single)) => {
@@ -348,12 +345,12 @@ impl Slot {
         if state.lifecycle == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
-        if let Some(current) = self.current.load().as_ref().filter(|it| it.deadlines.is_usable(now)) {
+        if let Some(current) = self.usable(now) {
             return Ok(Acquisition::Ready(current.lease.clone()));
         }
-        if let Some(backoff_state) = state.backoff_state.as_ref().filter(|it| !now.is_at_or_after(it.until)) {
-            let mut error = backoff_state.error.clone();
-            error.retry_after = Some(backoff_state.until.since(now));
+        if let Some(backoff) = state.active_backoff(now) {
+            let mut error = backoff.error.clone();
+            error.retry_after = Some(backoff.until.since(now));
             return Err(Error::Mint(error));
         }
         if let Some(in_flight) = &state.in_flight {
@@ -389,8 +386,7 @@ impl Slot {
         if state.lifecycle == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
-        let current = self.current.load_full().filter(|it| it.deadlines.is_usable(now));
-        let Some(current) = current else {
+        let Some(current) = self.usable(now) else {
             // Another mint would again give a credential for one request only.
             return Ok(match state.sharing {
                 LeaseSharing::Shared => UnauthorizedAction::Wait,
@@ -400,14 +396,8 @@ impl Slot {
         if current.lease.generation != generation {
             return Ok(UnauthorizedAction::UseNewer(current.lease.clone()));
         }
-        let soon = state
-            .last_forced_mint
-            .is_some_and(|last_forced_mint| !now.is_at_or_after(last_forced_mint.plus(FORCED_MINT_INTERVAL)));
-        let failing = state
-            .backoff_state
-            .as_ref()
-            .is_some_and(|it| !now.is_at_or_after(it.until));
-        if soon || failing {
+        let is_soon = |forced: Moment| !now.is_at_or_after(forced.plus(FORCED_MINT_INTERVAL));
+        if state.last_forced_mint.is_some_and(is_soon) || state.active_backoff(now).is_some() {
             return Ok(UnauthorizedAction::NoRetry);
         }
         state.last_forced_mint = Some(now);

@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-use super::{Lifetime, MAX_EXPIRY_SKEW, Moment, RenewalWindow};
+use super::{MAX_EXPIRY_SKEW, Moment, RenewalWindow};
 use tollgate_config::MAX_RENEW_AFTER;
 
-fn known(seconds: i64) -> Lifetime {
-    Lifetime::Known(SignedDuration::from_secs(seconds))
+fn known(seconds: i64) -> Option<SignedDuration> {
+    Some(SignedDuration::from_secs(seconds))
 }
 
-fn check(lifetime: Lifetime, refresh: f64, unusable: f64) {
+fn check(lifetime: Option<SignedDuration>, refresh: f64, unusable: f64) {
     let expected = RenewalWindow {
         refresh: Duration::from_secs_f64(refresh),
         unusable: Duration::from_secs_f64(unusable),
@@ -32,7 +32,7 @@ fn windows_of_common_lifetimes() {
     check(known(119), 89.25, 89.25);
     check(known(10), 7.5, 7.5);
     check(known(1), 0.75, 0.75);
-    check(Lifetime::Unknown, 240.0, 270.0);
+    check(None, 240.0, 270.0);
     check(known(86_400), 3600.0, 86_370.0);
 }
 
@@ -40,16 +40,13 @@ fn windows_of_common_lifetimes() {
 fn a_life_that_is_over_has_no_window() {
     assert_eq!(RenewalWindow::for_lifetime(known(0), 0.0), None);
     assert_eq!(RenewalWindow::for_lifetime(known(-1), 0.0), None);
-    assert_eq!(
-        RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::MIN), 1.0),
-        None
-    );
-    assert!(RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::from_nanos(1)), 1.0).is_some());
+    assert_eq!(RenewalWindow::for_lifetime(Some(SignedDuration::MIN), 1.0), None);
+    assert!(RenewalWindow::for_lifetime(Some(SignedDuration::from_nanos(1)), 1.0).is_some());
 }
 
 #[test]
 fn the_longest_life_does_not_overflow() {
-    let window = RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::MAX), 1.0).unwrap();
+    let window = RenewalWindow::for_lifetime(Some(SignedDuration::MAX), 1.0).unwrap();
     let now = Moment {
         monotonic: Duration::from_secs(5),
         wall: Timestamp::UNIX_EPOCH,
@@ -85,20 +82,20 @@ proptest! {
     #[test]
     fn any_life_has_an_ordered_window(nanos in 1_i64..i64::MAX, jitter in 0.0_f64..=1.0) {
         let lifetime = Duration::from_nanos(nanos.unsigned_abs());
-        let window = RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::from_nanos(nanos)), jitter);
+        let window = RenewalWindow::for_lifetime(Some(SignedDuration::from_nanos(nanos)), jitter);
         let window = window.expect("alive");
         let skew = lifetime - window.unusable;
         prop_assert!(window.refresh <= window.unusable && window.unusable <= lifetime);
         prop_assert!(window.refresh <= MAX_RENEW_AFTER);
         prop_assert_eq!(skew, MAX_EXPIRY_SKEW.min(lifetime / 4));
-        let latest = RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::from_nanos(nanos)), 0.0).expect("alive").refresh;
+        let latest = RenewalWindow::for_lifetime(Some(SignedDuration::from_nanos(nanos)), 0.0).expect("alive").refresh;
         prop_assert!(window.refresh <= latest);
         prop_assert!(window.refresh >= latest.mul_f64(0.949_999));
     }
 
     #[test]
     fn a_longer_life_never_serves_less(one in 1_i64..1_000_000_000, more in 0_i64..1_000_000_000) {
-        let window = |millis| RenewalWindow::for_lifetime(Lifetime::Known(SignedDuration::from_millis(millis)), 0.0).expect("alive");
+        let window = |millis| RenewalWindow::for_lifetime(Some(SignedDuration::from_millis(millis)), 0.0).expect("alive");
         let (short, long) = (window(one), window(one + more));
         prop_assert!(short.refresh <= long.refresh && short.unusable <= long.unusable);
     }

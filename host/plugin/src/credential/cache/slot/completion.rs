@@ -12,7 +12,7 @@ use super::super::backoff;
 use super::super::clock::Moment;
 use super::super::health::LastError;
 use super::super::in_flight::{InFlightMint, LeaseSharing, MintOutcome, SingleUseLease, finish};
-use super::super::lifetime::{Deadlines, Lifetime, RenewalWindow};
+use super::super::lifetime::{Deadlines, RenewalWindow};
 use super::super::locked;
 use super::super::shared::SharedState;
 use super::{CurrentCredential, FailureBackoff, Lease, Lifecycle, Slot, SlotState};
@@ -59,12 +59,9 @@ impl Slot {
 
     /// Removes the mint in progress, and returns it so that the caller drops it without the lock.
     fn clear(&self, state: &mut SlotState, in_flight: &Arc<InFlightMint>) -> Option<Arc<InFlightMint>> {
-        let own = state.in_flight.as_ref().is_some_and(|it| Arc::ptr_eq(it, in_flight));
-        if own {
-            self.renew_not_before_ms.store(0, Ordering::Relaxed);
-            return state.in_flight.take();
-        }
-        None
+        let finished = state.in_flight.take_if(|it| Arc::ptr_eq(it, in_flight))?;
+        self.renew_not_before_ms.store(0, Ordering::Relaxed);
+        Some(finished)
     }
 
     fn accept(
@@ -129,7 +126,10 @@ impl Slot {
         let until = now.plus(wait);
         self.renew_not_before_ms.store(until.millis(), Ordering::Relaxed);
         state.counters.failed += 1;
-        state.counters.last_error = Some(LastError::new(&error, now.wall));
+        state.counters.last_error = Some(LastError {
+            error: error.clone(),
+            at: now.wall,
+        });
         let mint = Arc::clone(&locked(&self.mint));
         tracing::warn!(
             cluster = mint.label(), key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
@@ -158,9 +158,7 @@ impl Slot {
 
 /// The renewal window of the credential. The operator may have configured an earlier renewal.
 fn window(shared: &SharedState, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
-    let lifetime = credential.expires_at.map_or(Lifetime::Unknown, |end| {
-        Lifetime::Known(end.duration_since(started.wall))
-    });
+    let lifetime = credential.expires_at.map(|end| end.duration_since(started.wall));
     let window = RenewalWindow::for_lifetime(lifetime, shared.settings.jitter.fraction())?;
     Some(RenewalWindow {
         refresh: window.refresh.min(shared.settings.renew_after),
@@ -190,10 +188,7 @@ fn extended_deadlines(before: &CurrentCredential, again: &Credential, anew: Dead
         before.deadlines.unusable
     };
     let soonest = now.plus(PAUSE);
-    let refresh = if anew.refresh.is_at_or_after(soonest) {
-        anew.refresh
-    } else {
-        soonest
-    };
+    let late_enough = anew.refresh.is_at_or_after(soonest);
+    let refresh = if late_enough { anew.refresh } else { soonest };
     Deadlines { refresh, unusable }
 }
