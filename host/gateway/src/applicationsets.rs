@@ -113,13 +113,9 @@ impl RequestContext<'_> {
             record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), request.as_str().to_owned());
         });
-        let write_target = gateway
-            .source
-            .write_target()
-            .map_err(|error| Error::State(error.into()))?;
         let mut handler = ApplicationSetHandler {
             caller: snapshot.policies.caller(principal),
-            writer: Writer::for_target(write_target.clone(), &snapshot.policies.config.control_plane_namespace),
+            writer: gateway.source.writer().map_err(Error::State)?,
             checks: Vec::new(),
             reader: None,
             snapshot,
@@ -137,7 +133,7 @@ impl RequestContext<'_> {
             Request::Generate { set } => handler.generate(set).await.map(ApiResponse::Document),
             Request::Delete(delete) => handler.delete(&delete).await.map(ApiResponse::Document),
             Request::ResourceTree(target) => handler.tree(&target).await.map(ApiResponse::Document),
-            Request::Events(target) => handler.events(&target, write_target).await.map(ApiResponse::Document),
+            Request::Events(target) => handler.events(&target).await.map(ApiResponse::Document),
             Request::Watch(watch) => handler.watch(watch).await.map(ApiResponse::Events),
         };
         let checks = std::mem::take(&mut handler.checks);

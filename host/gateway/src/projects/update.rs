@@ -140,7 +140,7 @@ pub fn state_status(error: &write::Error) -> StatusCode {
             ..
         } => StatusCode::BAD_REQUEST,
         write::Error::Cluster { .. } => StatusCode::BAD_GATEWAY,
-        write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
+        write::Error::Busy | write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
             StatusCode::SERVICE_UNAVAILABLE
         }
     }
@@ -177,7 +177,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
         } => format!("the control plane's cluster refuses the change: {message}").into(),
         write::Error::Cluster { .. } => "the control plane's cluster does not take the change".into(),
         write::Error::Busy => "another writer is at work, try again".into(),
-        write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
+        write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
             "the state cannot be read or written right now".into()
         }
     }
@@ -201,7 +201,7 @@ pub fn state_code(error: &write::Error) -> &'static str {
         write::Error::Busy
         | write::Error::Io { .. }
         | write::Error::Cluster { .. }
-        | write::Error::Source(_)
+        | write::Error::NotConnected
         | write::Error::Interrupted => "state_unavailable",
     }
 }
