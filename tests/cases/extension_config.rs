@@ -202,7 +202,7 @@ fn secret_substitution(case: &Case) -> Result<(), String> {
     let case: Substitution = case.read()?;
     let resources = resources(BTreeMap::new(), case.secrets);
     let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);
-    let found = found.map_err(|error| error.to_string())?.0.value;
+    let found = found?.0.value;
     if found == case.expected {
         Ok(())
     } else {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tollgate_config::raw;
 use tollgate_gateway::projects::update::change;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{Error, ObjectKey, WritableKind, Writer};
+use tollgate_state::write::batch::{Propagation, Write};
+use tollgate_state::write::{Error, ObjectKey, StoredObject, WritableKind, Writer};
 
 use test_support::kubernetes::cluster::Cluster;
 
@@ -180,16 +181,25 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
     assert_ne!(won.version, stored.version);
     assert_eq!(writer.read(&key).await.unwrap(), won);
     // Deleting holds to its version too.
-    let error = writer.delete(&key, &stored.version).await.unwrap_err();
-    assert!(matches!(error, Error::Conflict { .. }), "{error}");
-    let exists = writer.create(&key, won.object.clone()).await.unwrap_err();
-    assert!(matches!(exists, Error::AlreadyExists(_)), "{exists}");
+    let delete = |before: &StoredObject| Write::Delete {
+        key: key.clone(),
+        before: before.object.clone(),
+        propagation: Propagation::default(),
+    };
+    let failed = writer.batch(vec![delete(&stored)]).await.unwrap_err();
+    assert!(matches!(failed.error, Error::Conflict { .. }), "{failed}");
+    let create = Write::Create {
+        key: key.clone(),
+        object: won.object.clone(),
+    };
+    let exists = writer.batch(vec![create]).await.unwrap_err();
+    assert!(matches!(exists.error, Error::AlreadyExists(_)), "{exists}");
     // What the definition does not allow is the cluster's to refuse.
     let mut wrong = won.object.clone();
     wrong["spec"]["destinationServiceAccounts"] = json!([{"server": 1}]);
     let error = writer.replace(&key, wrong, &won.version).await.unwrap_err();
     assert!(matches!(error, Error::Cluster { status: 422, .. }), "{error}");
-    writer.delete(&key, &won.version).await.unwrap();
+    writer.batch(vec![delete(&won)]).await.unwrap();
     assert!(matches!(writer.read(&key).await, Err(Error::NotFound(_))));
 }
 

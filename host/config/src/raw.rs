@@ -137,13 +137,11 @@ pub fn load(path: &Path) -> Loaded<Config> {
     let file = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text, &file, path.parent().unwrap_or(Path::new(""))),
-        Err(error) => Loaded::refused(vec![
-            Diagnostic::error(
-                Location::new(file, 0),
-                format!("the settings file cannot be read: {error}"),
-            )
-            .with_hint("name it with `--config FILE`"),
-        ]),
+        Err(error) => {
+            let message = format!("the settings file cannot be read: {error}");
+            let finding = Diagnostic::error(Location::new(file, 0), message);
+            Loaded::refused(vec![finding.with_hint("name it with `--config FILE`")])
+        }
     }
 }
 
@@ -154,18 +152,15 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
         Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
     };
     let locations = SettingLocations::parse(text, file.to_owned());
-    let mut validator = SettingsValidator::new(file, base, Some(locations));
+    let mut validator = SettingsValidator::new(base, locations);
     let config = validator.config(raw);
     Loaded::new(config, validator.findings)
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
     let text = error.to_string();
-    let mut first = text
-        .lines()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("not valid YAML")
-        .trim();
+    let mut lines = text.lines().map(str::trim);
+    let mut first = lines.find(|line| !line.is_empty()).unwrap_or("not valid YAML");
     let mut location = Location::new(file, 0);
     if let Some(at) = error.location() {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
@@ -205,6 +200,21 @@ impl SettingLocations {
     /// The location of the value of `key`, such as `authentication.jwt[0].issuer.url`, or of the
     /// deepest part of the key that exists.
     pub fn locate(&self, key: &str) -> Location {
+        self.walk(key).0
+    }
+
+    /// The location of the key `name` in the mapping at `section`.
+    fn locate_key(&self, section: &str, name: &str) -> Location {
+        let (mut location, node) = self.walk(section);
+        let mut entries = node.and_then(yaml::Node::entries).unwrap_or_default().iter();
+        if let Some(entry) = entries.find(|entry| &*entry.key == name) {
+            (location.line, location.column) = (entry.line, entry.column);
+        }
+        location
+    }
+
+    /// The value of `key`, if it exists, and the location of its deepest part that does.
+    fn walk(&self, key: &str) -> (Location, Option<&yaml::Node>) {
         let mut location = Location::new(self.file.as_str(), 0);
         let mut at = self.document.as_ref();
         for part in key.split(['.', '[']) {
@@ -215,24 +225,21 @@ impl SettingLocations {
             let Some(node) = at else { break };
             (location.line, location.column) = (node.line, node.column);
         }
-        location
+        (location, at.map(Rc::as_ref))
     }
 }
 
 /// Checks settings and collects what is wrong with them.
 struct SettingsValidator<'a> {
-    file: &'a str,
     /// Where relative paths start.
     base: &'a Path,
-    /// `None` to leave findings without locations.
-    locations: Option<SettingLocations>,
+    locations: SettingLocations,
     findings: Vec<Diagnostic>,
 }
 
 impl<'a> SettingsValidator<'a> {
-    fn new(file: &'a str, base: &'a Path, locations: Option<SettingLocations>) -> Self {
+    fn new(base: &'a Path, locations: SettingLocations) -> Self {
         Self {
-            file,
             base,
             locations,
             findings: Vec::new(),
@@ -250,10 +257,7 @@ impl<'a> SettingsValidator<'a> {
         let state = raw.state.check(self);
         let authentication = raw.authentication.validated(listen, self);
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
-        let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
-        for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
-            *folder = self.base.join(&*folder);
-        }
+        let plugins = raw.plugins.check(self);
         Config {
             listen,
             admin_listen,
@@ -268,10 +272,9 @@ impl<'a> SettingsValidator<'a> {
             authentication,
             rbac_semantics: raw.rbac.semantics,
             extensions: self.extensions(raw.extensions),
-            clusters: if raw.clusters.forward {
-                ClusterFront::Open
-            } else {
-                ClusterFront::Closed
+            clusters: match raw.clusters.forward {
+                true => ClusterFront::Open,
+                false => ClusterFront::Closed,
             },
             kubernetes,
             applications: raw.applications.map(|raw| Applications {
@@ -337,12 +340,10 @@ impl<'a> SettingsValidator<'a> {
     /// The credential cache has the same bound, so a longer time would have no effect.
     fn renew_after(&mut self, text: Option<&str>) -> Duration {
         let most = crate::MAX_RENEW_AFTER;
-        let found = self.duration("clusters.renewAfter", text, most);
+        let key = "clusters.renewAfter";
+        let found = self.duration(key, text, most);
         if found > most {
-            self.error(
-                "clusters.renewAfter",
-                &format!("`{found:?}` is too long; at most `{most:?}` is allowed"),
-            );
+            self.error(key, &format!("`{found:?}` is too long; at most `{most:?}` is allowed"));
         }
         found.min(most)
     }
@@ -370,10 +371,8 @@ impl<'a> SettingsValidator<'a> {
             return value;
         }
         let (least, most) = bounds.into_inner();
-        self.error(
-            key,
-            &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
-        );
+        let message = format!("`{value}` is out of bounds, allowed are {least} to {most}");
+        self.error(key, &message);
         default
     }
 
@@ -384,10 +383,16 @@ impl<'a> SettingsValidator<'a> {
     fn find(&mut self, severity: Severity, key: &str, message: String) {
         self.findings.push(Diagnostic {
             severity,
-            location: self.locations.as_ref().map(|locations| locations.locate(key)),
+            location: Some(self.locations.locate(key)),
             message,
             hint: None,
         });
+    }
+
+    /// As [`SettingsValidator::error`], with advice and without the key in the message.
+    fn refuse(&mut self, key: &str, message: impl Into<String>, hint: &str) {
+        let finding = Diagnostic::error(self.locations.locate(key), message);
+        self.findings.push(finding.with_hint(hint));
     }
 
     /// As [`SettingsValidator::error`], for a finding about a part of a list or mapping.

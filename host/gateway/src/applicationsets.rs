@@ -113,13 +113,9 @@ impl RequestContext<'_> {
             record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), kind.as_str().to_owned());
         });
-        let write_target = gateway
-            .source
-            .write_target()
-            .map_err(|error| Error::State(error.into()))?;
         let mut handler = ApplicationSetHandler {
             caller: snapshot.policies.caller(principal),
-            writer: Writer::for_target(write_target.clone(), &snapshot.policies.config.control_plane_namespace),
+            writer: gateway.source.writer().map_err(Error::State)?,
             checks: Vec::new(),
             reader: None,
             snapshot,
@@ -137,7 +133,7 @@ impl RequestContext<'_> {
             RequestKind::Generate => handler.generate(set).await.map(ApiResponse::Document),
             RequestKind::Delete => handler.delete(&query).await.map(ApiResponse::Document),
             RequestKind::ResourceTree => handler.tree(&query).await.map(ApiResponse::Document),
-            RequestKind::Events => handler.events(&query, write_target).await.map(ApiResponse::Document),
+            RequestKind::Events => handler.events(&query).await.map(ApiResponse::Document),
             RequestKind::Watch => handler.watch(query).await.map(ApiResponse::Events),
         };
         let checks = std::mem::take(&mut handler.checks);

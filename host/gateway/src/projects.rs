@@ -33,12 +33,7 @@ impl RouteHandler for ProjectRoute<'_> {
     ) -> Result<Response<Body>, Rejection> {
         context.record.note(|record| record.front = "projects");
         let _held = context.gateway.persons.acquire(context.principal.limit_key())?;
-        let write_target = context
-            .gateway
-            .source
-            .write_target()
-            .map_err(|error| Error::State(error.into()))?;
-        let writer = Writer::for_target(write_target, &context.snapshot.policies.config.control_plane_namespace);
+        let writer = context.gateway.source.writer().map_err(Error::State)?;
         let document = match self {
             Self::List => context.list_projects(&writer).await,
             Self::Get { name } => context.project(&writer, name).await,

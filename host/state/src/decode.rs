@@ -27,6 +27,9 @@ mod secret;
 
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
 
+/// The annotation in which kubectl keeps what it applied.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 #[derive(Debug, Default)]
 pub(crate) struct Collector<'p> {
     resources: Resources,

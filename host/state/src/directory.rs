@@ -12,9 +12,9 @@ use super::Resources;
 use super::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, configuration};
 use super::decode::{Collector, LoadMemo, is_agent_configuration};
 use super::fields::SourceMap;
-use super::source::{Error, Source, WriteTarget};
+use super::source::Source;
 use super::watch::{FileEvents, Timing, Watch, watch};
-use super::write::{file_version, lock_for_load};
+use super::write::{Error, FolderWriter, Writer, file_version, lock_for_load, set_version};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::yaml::{self, Content, Node, Style};
 
@@ -72,8 +72,8 @@ impl Source for DirectorySource {
         Box::pin(watch(paths, Timing::default(), FileEvents::IfAvailable))
     }
 
-    fn write_target(&self) -> Result<WriteTarget, Error> {
-        Ok(WriteTarget::Folder(self.folder.clone()))
+    fn writer(&self) -> Result<Writer, Error> {
+        Ok(Writer::Folder(FolderWriter::new(&self.folder, &self.namespace)))
     }
 }
 
@@ -176,9 +176,8 @@ fn add_versions(items: &mut [DecodedItem], text: &str) {
             continue;
         };
         let version = version.get_or_insert_with(|| file_version(text.as_bytes()));
-        let set = Arc::get_mut(set).and_then(|set| set.get_mut("metadata"));
-        if let Some(metadata) = set.and_then(|metadata| metadata.as_object_mut()) {
-            metadata.insert("resourceVersion".to_owned(), version.as_str().into());
+        if let Some(set) = Arc::get_mut(set) {
+            set_version(set, version);
         }
     }
 }

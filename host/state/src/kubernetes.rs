@@ -18,8 +18,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Resources;
 use super::decode::last_known_good::DecodedInput;
 use super::decode::load::LoadHistory;
-use super::source::{Error, Source, WriteTarget};
+use super::source::Source;
 use super::watch::{Timing, Watch, watch_counter};
+use super::write::{ClusterWriter, Error, Writer};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
@@ -64,14 +65,8 @@ impl fmt::Debug for KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// Starts watching; `namespace` is the control plane's. The first load waits at most
-    /// [`FIRST_LOAD_TIMEOUT`].
-    pub fn start(settings: KubernetesState, namespace: &str) -> Self {
-        Self::start_within(settings, namespace, FIRST_LOAD_TIMEOUT)
-    }
-
-    /// Like [`KubernetesSource::start`], with another bound on the first load.
-    pub fn start_within(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {
+    /// Starts watching; `namespace` is the control plane's. The first load waits at most `bound`.
+    pub fn start(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {
         let shared = Arc::new(SharedState::new(&settings, namespace));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new().name("state".to_owned());
@@ -117,10 +112,8 @@ impl Source for KubernetesSource {
         Box::pin(std::future::ready(watch_counter(self.shared.count(), TIMING)))
     }
 
-    fn write_target(&self) -> Result<WriteTarget, Error> {
-        self.shared
-            .client()
-            .map(WriteTarget::Cluster)
-            .ok_or(Error::NotConnected)
+    fn writer(&self) -> Result<Writer, Error> {
+        let client = self.shared.client().ok_or(Error::NotConnected)?;
+        Ok(Writer::Cluster(ClusterWriter::new(client)))
     }
 }

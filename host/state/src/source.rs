@@ -2,18 +2,18 @@
 //! change.
 //!
 //! Invariant: a source gives a complete state or none, and blocks its caller for at most
-//! [`super::kubernetes::FIRST_LOAD_TIMEOUT`].
+//! [`FIRST_LOAD_TIMEOUT`].
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use super::Resources;
 use super::directory::DirectorySource;
-use super::kubernetes::KubernetesSource;
+use super::kubernetes::{FIRST_LOAD_TIMEOUT, KubernetesSource};
 use super::watch::Watch;
+use super::write::{self, Writer};
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
@@ -41,38 +41,12 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// *after* it. Call it inside a Tokio runtime.
     fn watch(&self) -> BoxFuture<'_, Watch>;
 
-    /// Where changes are written.
+    /// Writes changes to where the objects come from. It works from any runtime while the source
+    /// lives.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] until the cluster was reached for the first time.
-    fn write_target(&self) -> Result<WriteTarget, Error>;
-}
-
-/// Where changes of objects are written.
-#[derive(Clone)]
-pub enum WriteTarget {
-    /// A folder of YAML files.
-    Folder(PathBuf),
-    /// The API server of the control plane's cluster. The client works from any
-    /// runtime while the source lives.
-    Cluster(kube::Client),
-}
-
-impl fmt::Debug for WriteTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Folder(folder) => f.debug_tuple("Folder").field(folder).finish(),
-            Self::Cluster(_) => f.write_str("Cluster"),
-        }
-    }
-}
-
-/// Why a source cannot be written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// No connection was ever made.
-    #[error("the API server of the control plane's cluster was not reached yet")]
-    NotConnected,
+    /// [`write::Error::NotConnected`] until the cluster was reached for the first time.
+    fn writer(&self) -> Result<Writer, write::Error>;
 }
 
 /// Opens the source that the settings name. It starts at once and ends when the last `Arc` is
@@ -81,7 +55,10 @@ pub fn open(config: &Config) -> Arc<dyn Source> {
     let namespace = &config.control_plane_namespace;
     match &config.state {
         StateSource::Directory(folder) => Arc::new(DirectorySource::new(folder, namespace)),
-        StateSource::Kubernetes(settings) => Arc::new(KubernetesSource::start(settings.clone(), namespace)),
+        StateSource::Kubernetes(settings) => {
+            let source = KubernetesSource::start(settings.clone(), namespace, FIRST_LOAD_TIMEOUT);
+            Arc::new(source)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::source::{self, WriteTarget};
+use super::decode::read::ObjectKind;
 use super::{ObjectName, kubernetes};
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::Diagnostic;
@@ -34,6 +34,7 @@ pub(crate) use folder::version as file_version;
 pub use json_patch::merge;
 pub(crate) use value::json as value_of;
 pub use value::merge_patch;
+use value::{Quotes, TextTransform, YamlEmitter};
 
 const MAX_CONCURRENT_READS: usize = 8;
 
@@ -49,27 +50,27 @@ pub enum WritableKind {
 }
 
 impl WritableKind {
+    fn read_kind(self) -> ObjectKind {
+        match self {
+            Self::AppProject => ObjectKind::AppProject,
+            Self::Application => ObjectKind::Application,
+            Self::ApplicationSet => ObjectKind::ApplicationSet,
+        }
+    }
+
     /// `kind` as objects have it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AppProject => "AppProject",
-            Self::Application => "Application",
-            Self::ApplicationSet => "ApplicationSet",
-        }
+        self.read_kind().as_str()
     }
 
     /// `apiVersion` of its objects.
     pub fn api_version(self) -> &'static str {
-        "argoproj.io/v1alpha1"
+        self.read_kind().version()
     }
 
     /// The plural name in paths of a cluster's API.
     pub fn plural(self) -> &'static str {
-        match self {
-            Self::AppProject => "appprojects",
-            Self::Application => "applications",
-            Self::ApplicationSet => "applicationsets",
-        }
+        self.read_kind().plural()
     }
 }
 
@@ -213,11 +214,21 @@ pub enum Error {
         message: String,
     },
     /// The cluster was never reached.
-    #[error(transparent)]
-    Source(#[from] source::Error),
+    #[error("the API server of the control plane's cluster was not reached yet")]
+    NotConnected,
     /// The work ended early.
     #[error("the write broke off")]
     Interrupted,
+}
+
+impl Error {
+    fn conflict(key: &ObjectKey, expected_version: &str, found: &str) -> Self {
+        Self::Conflict {
+            key: key.clone(),
+            expected_version: expected_version.to_owned(),
+            found: found.to_owned(),
+        }
+    }
 }
 
 fn first(findings: &[Diagnostic]) -> String {
@@ -234,29 +245,23 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// A writer for `target`; `namespace` is the control plane's.
-    pub fn for_target(target: WriteTarget, namespace: &str) -> Self {
-        match target {
-            WriteTarget::Folder(folder) => Self::Folder(FolderWriter::new(&folder, namespace)),
-            WriteTarget::Cluster(client) => Self::Cluster(ClusterWriter::new(client)),
-        }
-    }
-
     /// A writer for the state that the settings name, for commands that end soon. It works in the
     /// runtime it is opened in.
     ///
     /// # Errors
     /// [`Error::Cluster`] if the settings lead to no cluster.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let target = match &config.state {
-            StateSource::Directory(folder) => WriteTarget::Folder(folder.clone()),
+        match &config.state {
+            StateSource::Directory(folder) => {
+                let folder = FolderWriter::new(folder, &config.control_plane_namespace);
+                Ok(Self::Folder(folder))
+            }
             StateSource::Kubernetes(settings) => {
                 let connected = kubernetes::connect(settings).await;
                 let refused = |message| Error::Cluster { status: 0, message };
-                WriteTarget::Cluster(connected.map_err(refused)?)
+                Ok(Self::Cluster(ClusterWriter::new(connected.map_err(refused)?)))
             }
-        };
-        Ok(Self::for_target(target, &config.control_plane_namespace))
+        }
     }
 
     /// The object as it is stored now.
@@ -284,7 +289,7 @@ impl Writer {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
                 blocking(move || folder.list(kind, &namespace)).await
             }
-            Self::Cluster(cluster) => cluster.list(kind, namespace).await,
+            Self::Cluster(cluster) => cluster.select(kind, namespace, &|_| true).await,
         }
     }
 
@@ -382,36 +387,6 @@ impl Writer {
             Self::Cluster(cluster) => cluster.replace(key, &wanted, expected_version).await,
         }
     }
-
-    /// Adds an object.
-    ///
-    /// # Errors
-    /// [`Error::AlreadyExists`], and the other variants.
-    pub async fn create(&self, key: &ObjectKey, object: Value) -> Result<StoredObject, Error> {
-        key.check()?;
-        match self {
-            Self::Folder(folder) => {
-                let (folder, key) = (folder.clone(), key.clone());
-                blocking(move || folder.create(&key, &object)).await
-            }
-            Self::Cluster(cluster) => cluster.create(key, &object).await,
-        }
-    }
-
-    /// Deletes the object, if its version is still `expected_version`.
-    ///
-    /// # Errors
-    /// As [`Writer::replace`].
-    pub async fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        key.check()?;
-        match self {
-            Self::Folder(folder) => {
-                let (folder, key, expected_version) = (folder.clone(), key.clone(), expected_version.clone());
-                blocking(move || folder.delete(&key, &expected_version)).await
-            }
-            Self::Cluster(cluster) => cluster.delete(key, expected_version).await,
-        }
-    }
 }
 
 /// The documents of a text as values, without empty ones.
@@ -422,7 +397,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let parsed = yaml::parse(text);
     match parsed.problems.first() {
         Some(problem) => Err(format!("line {}: {}", problem.line, problem.message)),
-        None => Ok(parsed.documents.iter().map(|node| value::json(node)).collect()),
+        None => Ok(parsed.documents.iter().map(|node| value_of(node)).collect()),
     }
 }
 
@@ -436,27 +411,28 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 static FIRST: LazyLock<[String; 5]> =
     LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
 
-fn yaml_emitter(texts: Option<value::TextTransform>) -> value::YamlEmitter<'static> {
-    value::YamlEmitter {
+fn yaml_emitter(texts: Option<TextTransform>) -> YamlEmitter<'static> {
+    YamlEmitter {
         line_break: "\n",
         list_step: 2,
         order: &*FIRST,
-        quotes: value::Quotes::WhereNeeded,
+        quotes: Quotes::WhereNeeded,
         texts,
     }
 }
 
 /// An object as YAML with its name first, as in new files.
 pub fn yaml(object: &Value) -> String {
-    let members = object.as_object();
-    members
-        .map(|members| yaml_emitter(None).members(members, ""))
-        .unwrap_or_default()
+    let mut lines = String::new();
+    if let Some(members) = object.as_object() {
+        yaml_emitter(None).put_members(&mut lines, members, (0, 0));
+    }
+    lines
 }
 
 /// Parts of an object as YAML, in the order of `parts`: a key with all of its value or with some of
 /// its members. Each text is written as `texts` gives it.
-pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::TextTransform) -> String {
+pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: TextTransform) -> String {
     let emitter = yaml_emitter(Some(texts));
     let mut lines = String::new();
     for (key, members) in parts {
@@ -483,6 +459,13 @@ fn name_and_owners(object: &Value) -> Value {
     serde_json::json!({ "metadata": kept })
 }
 
+/// Writes the version into the object's metadata, if it has any.
+pub(crate) fn set_version(object: &mut Value, version: &ResourceVersion) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), version.as_str().into());
+    }
+}
+
 fn strip_server_metadata(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
@@ -492,6 +475,7 @@ fn strip_server_metadata(object: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use super::batch::Write;
     use super::{Error, FolderWriter, ObjectKey, WritableKind, Writer};
     use crate::ObjectName;
 
@@ -517,8 +501,9 @@ mod tests {
             };
             let error = writer.read(&key).await.expect_err(name);
             assert!(matches!(error, Error::NotFound(_)), "{error}");
-            let error = writer.create(&key, serde_json::json!({})).await.expect_err(name);
-            assert!(matches!(error, Error::NotFound(_)), "{error}");
+            let object = serde_json::json!({});
+            let failed = writer.batch(vec![Write::Create { key, object }]).await.expect_err(name);
+            assert!(matches!(failed.error, Error::NotFound(_)), "{failed}");
         }
         assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     }

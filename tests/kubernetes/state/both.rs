@@ -12,7 +12,7 @@ use tollgate_applicationset::{
 use tollgate_config::GenerationLimits;
 use tollgate_core::diagnostic::Loaded;
 use tollgate_state::write::batch::Write;
-use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
+use tollgate_state::write::{self, ObjectKey, WritableKind};
 use tollgate_state::{Application, ObjectName, Project, Resources};
 
 use crate::state::world::{
@@ -230,7 +230,7 @@ async fn writes_belong_together(world: &impl World) {
     fill(world).await;
     let reader = Reader::of(&world.config()).await;
     reader.good().await;
-    let writer = Writer::for_target(reader.source.write_target().unwrap(), world.namespace());
+    let writer = reader.source.writer().unwrap();
     let key = |kind: WritableKind, name: &str| ObjectKey {
         kind,
         name: app(world, name),

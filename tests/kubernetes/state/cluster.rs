@@ -9,7 +9,8 @@ use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_state::Resources;
 use tollgate_state::kubernetes::KubernetesSource;
-use tollgate_state::source::{Source, WriteTarget};
+use tollgate_state::source::Source;
+use tollgate_state::write::Writer;
 
 use crate::state::line::Line;
 use crate::state::world::{ARGO, Namespace, Reader, World, application, fill, object, of_cluster, said};
@@ -23,7 +24,7 @@ const BOUND: Duration = Duration::from_secs(5);
 
 /// The first load of a source that is given little time.
 async fn first(settings: KubernetesState, namespace: &str) -> (KubernetesSource, Loaded<Arc<Resources>>) {
-    let source = KubernetesSource::start_within(settings, namespace, BOUND);
+    let source = KubernetesSource::start(settings, namespace, BOUND);
     tokio::task::spawn_blocking(move || {
         let loaded = source.load();
         (source, loaded)
@@ -192,7 +193,7 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
     assert_eq!(health.len(), 4, "{}", said(&health));
     assert!(health.iter().all(|finding| !finding.is_error()));
     assert!(said(&health).contains("warning: agents.tollgate.dev may not be watched"));
-    assert!(matches!(source.write_target(), Ok(WriteTarget::Cluster(_))));
+    assert!(matches!(source.writer(), Ok(Writer::Cluster(_))));
     // Applications of all namespaces are another right.
     let everywhere = KubernetesState {
         applications: ApplicationNamespaces::All,
@@ -314,5 +315,5 @@ async fn a_server_that_is_not_there_is_told_in_time() {
         ),
         "{text}"
     );
-    assert!(source.write_target().is_err());
+    assert!(source.writer().is_err());
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use super::SettingsValidator;
+use super::{SettingLocations, SettingsValidator};
+use crate::kubernetes::subject;
 use crate::{Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
 use tollgate_core::diagnostic::Loaded;
 
@@ -74,7 +75,7 @@ struct RawClaimRule {
     message: Option<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawClaimMappings {
     username: RawPrefixedClaim,
@@ -123,7 +124,7 @@ impl RawAuthentication {
     ///
     /// CEL is compiled later, with the authenticator.
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
-        let mut validator = SettingsValidator::new("", Path::new(""), None);
+        let mut validator = SettingsValidator::new(Path::new(""), SettingLocations::parse("", String::new()));
         let authentication = self.validated(listen, &mut validator);
         Loaded::new(authentication, validator.findings)
     }
@@ -193,15 +194,14 @@ pub(super) fn issuers(
 
 /// The mappings used where `claimMappings` is absent.
 fn default_claim_mappings() -> RawClaimMappings {
+    let (claim, prefix) = (Some(subject()), Some(String::new()));
     RawClaimMappings {
         username: RawPrefixedClaim {
-            claim: Some("sub".to_owned()),
-            prefix: Some(String::new()),
+            claim,
+            prefix,
             expression: None,
         },
-        groups: None,
-        uid: None,
-        extra: Vec::new(),
+        ..RawClaimMappings::default()
     }
 }
 
@@ -221,12 +221,10 @@ impl RawIssuerEntry {
             .collect();
         let mappings = format!("{key}.claimMappings");
         let username = claim_mappings.username.check(&format!("{mappings}.username"), findings);
-        let groups = claim_mappings
-            .groups
-            .map(|raw| raw.check(&format!("{mappings}.groups"), findings));
-        let uid = claim_mappings
-            .uid
-            .map(|raw| raw.check(&format!("{mappings}.uid"), findings));
+        let groups = claim_mappings.groups;
+        let groups = groups.and_then(|raw| raw.check(&format!("{mappings}.groups"), findings));
+        let uid = claim_mappings.uid;
+        let uid = uid.and_then(|raw| raw.check(&format!("{mappings}.uid"), findings));
         let extra = check_extra(claim_mappings.extra, &format!("{mappings}.extra"), findings);
         for (index, name) in self.allowed_reserved_names.iter().enumerate() {
             let is_name = !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control);
@@ -236,9 +234,7 @@ impl RawIssuerEntry {
             }
         }
         let rules = self.user_validation_rules.into_iter();
-        let user_validation = rules
-            .map(|rule| (rule.expression, rule.message.unwrap_or_default()))
-            .collect();
+        let user_validation = rules.map(|rule| (rule.expression, rule.message.unwrap_or_default()));
         if findings.findings.len() > before {
             return None;
         }
@@ -251,10 +247,10 @@ impl RawIssuerEntry {
             jwks_max_age,
             claim_validation,
             username: username?,
-            groups: groups.flatten(),
-            uid: uid.flatten(),
+            groups,
+            uid,
             extra,
-            user_validation,
+            user_validation: user_validation.collect(),
             allowed_reserved_names: self.allowed_reserved_names,
         })
     }
@@ -303,10 +299,8 @@ impl RawClaimRule {
                 message: message.unwrap_or_default(),
             }),
             (_, _, _, _) => {
-                findings.error_in(
-                    key,
-                    "needs either `claim` and `requiredValue`, or `expression` and `message`",
-                );
+                let message = "needs either `claim` and `requiredValue`, or `expression` and `message`";
+                findings.error_in(key, message);
                 None
             }
         }
@@ -349,18 +343,15 @@ impl RawClaim {
 fn check_extra(raw: Vec<RawExtra>, key: &str, findings: &mut SettingsValidator<'_>) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut extra = Vec::new();
-    for RawExtra {
-        key: name,
-        value_expression,
-    } in raw
-    {
+    for entry in raw {
+        let name = entry.key;
         if !is_extra_key(&name) {
             let expected = "is no lower-case path with a domain outside `kubernetes.io` and `k8s.io`";
             findings.error_in(key, format!("key `{name}` {expected}"));
         } else if !seen.insert(name.clone()) {
             findings.error_in(key, format!("key `{name}` is listed twice"));
         } else {
-            extra.push((name, value_expression));
+            extra.push((name, entry.value_expression));
         }
     }
     extra
@@ -390,17 +381,13 @@ fn max_age(text: Option<&str>, key: &str, findings: &mut SettingsValidator<'_>) 
         return crate::DEFAULT_JWKS_MAX_AGE;
     };
     let (least, most) = JWKS_MAX_AGE;
-    let parsed = text
-        .parse::<jiff::SignedDuration>()
-        .ok()
-        .and_then(|duration| Duration::try_from(duration).ok());
-    match parsed.filter(|duration| (least..=most).contains(duration)) {
-        Some(duration) => duration,
-        None => {
-            findings.error_in(key, format_args!("`{text}` is not a duration from `1m` to `24h`"));
-            crate::DEFAULT_JWKS_MAX_AGE
-        }
-    }
+    let parsed: Result<jiff::SignedDuration, _> = text.parse();
+    let parsed = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
+    let accepted = parsed.filter(|duration| (least..=most).contains(duration));
+    accepted.unwrap_or_else(|| {
+        findings.error_in(key, format_args!("`{text}` is not a duration from `1m` to `24h`"));
+        crate::DEFAULT_JWKS_MAX_AGE
+    })
 }
 
 /// Kubernetes requires https and only scheme, host, port and path. Here http is also accepted for

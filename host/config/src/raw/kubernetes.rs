@@ -15,7 +15,7 @@ use super::SettingsValidator;
 use super::authentication::{Mappings, RawIssuerEntry, check_origins, is_protected, issuers};
 use crate::kubernetes::subject;
 use crate::{
-    Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
+    Authorizer, Issuer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
     duration,
 };
 use tollgate_core::claims::EMAIL;
@@ -90,16 +90,7 @@ pub(super) struct RawStore {
 impl RawStore {
     /// The store is `tollgate.db` beside the settings by default.
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> StoreConfig {
-        let default = Duration::from_secs(10);
-        let bounds = Duration::from_secs(2)..=Duration::from_mins(5);
-        let grace_period = self.grace_period.map_or(default, |text| {
-            let found = duration::parse(&text).ok().filter(|found| bounds.contains(found));
-            found.unwrap_or_else(|| {
-                let message = format!("`{text}` is not a duration of `2s` to `5m`");
-                validator.error("store.gracePeriod", &message);
-                default
-            })
-        });
+        let grace_period = bounded_duration("store.gracePeriod", self.grace_period, (10, 2, 300), validator);
         let url = store_url(self.url, self.url_file, validator.base).unwrap_or_else(|message| {
             validator.error("store", message);
             StoreUrl::Text(SecretString::from(""))
@@ -128,11 +119,9 @@ impl RawKubernetes {
         let issuers = kubernetes_issuers(self.jwt, validator);
         let mut users = self.users;
         for (index, link) in users.iter().enumerate().filter(|(_, link)| link.claim == EMAIL) {
+            let (claim, key) = (&link.claim, format!("kubernetes.users[{index}].claim"));
             let why = "addresses change hands, and tokens without `email_verified` are taken at their word";
-            validator.warning_in(
-                &format!("kubernetes.users[{index}].claim"),
-                format_args!("`{}`: {why}; `sub` is safer", link.claim),
-            );
+            validator.warning_in(&key, format_args!("`{claim}`: {why}; `sub` is safer"));
         }
         for KubernetesIssuer { issuer, .. } in &issuers {
             if !users.iter().any(|link| link.issuer == issuer.url) {
@@ -145,15 +134,10 @@ impl RawKubernetes {
         }
         let authorizer = self.authorizer.check(validator);
         let public_url = self.public_url.and_then(|text| public_url(&text, validator));
-        let max_groups = self.max_groups.unwrap_or(200);
-        if !(1..=2_000).contains(&max_groups) {
-            validator.error_in(
-                "kubernetes.maxGroups",
-                format_args!("`{max_groups}` is out of bounds, allowed are 1 to 2000"),
-            );
-        }
+        let max_groups = validator.bounded("kubernetes.maxGroups", self.max_groups, 200, 1..=2_000);
         let platform_secret = self.platform_secret_file.map(|file| validator.base.join(file));
-        let mut duration = |key, text, bounds| bounded_duration(key, text, bounds, validator);
+        let mut duration =
+            |key: &str, text, bounds| bounded_duration(&format!("kubernetes.{key}"), text, bounds, validator);
         Kubernetes {
             authorizer,
             platform_secret,
@@ -195,29 +179,24 @@ impl RawAuthorizer {
             );
             return Authorizer::Embedded;
         };
+        let key = "kubernetes.authorizer.remote.streamLifetime";
+        let stream_lifetime = bounded_duration(key, stream_lifetime, (600, 60, 3600), validator);
         Authorizer::Remote {
             url,
             secret: validator.base.join(secret_file),
             certificate_authority,
-            stream_lifetime: bounded_duration(
-                "authorizer.remote.streamLifetime",
-                stream_lifetime,
-                (600, 60, 3600),
-                validator,
-            ),
+            stream_lifetime,
         }
     }
 }
 
 fn kubernetes_issuers(jwt: Vec<RawIssuerEntry>, validator: &mut SettingsValidator<'_>) -> Vec<KubernetesIssuer> {
     let checked = issuers("kubernetes", jwt, validator).into_iter();
-    let kubernetes_issuers = checked.filter_map(|(issuer, mappings)| {
-        Some(KubernetesIssuer {
-            issuer: issuer?,
-            is_mapped: mappings == Mappings::Present,
-        })
-    });
-    kubernetes_issuers.collect()
+    let kubernetes_issuer = |(issuer, mappings): (Option<Issuer>, Mappings)| {
+        let is_mapped = mappings == Mappings::Present;
+        issuer.map(|issuer| KubernetesIssuer { issuer, is_mapped })
+    };
+    checked.filter_map(kubernetes_issuer).collect()
 }
 
 fn public_url(text: &str, validator: &mut SettingsValidator<'_>) -> Option<Url> {
@@ -245,10 +224,7 @@ fn bounded_duration(
     text.map_or(default, |text| {
         let found = duration::parse(&text).ok().filter(|found| bounds.contains(found));
         found.unwrap_or_else(|| {
-            validator.error_in(
-                &format!("kubernetes.{key}"),
-                format_args!("`{text}` is not a duration of {least}s to {most}s"),
-            );
+            validator.error_in(key, format_args!("`{text}` is not a duration of {least}s to {most}s"));
             default
         })
     })

@@ -1,17 +1,14 @@
 //! The section `plugins` of the settings file: its written shape, and the checks that turn it into
 //! [`crate::Plugins`]. Every mistake is reported with its line.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 
+use super::SettingsValidator;
 use crate::{Ambient, PluginGrant, Plugins};
-use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::Import;
 
 mod pod;
@@ -26,81 +23,48 @@ const MAX_MEMORY_BYTES: u64 = 1 << 30;
 pub(super) struct RawPlugins {
     directory: Option<PathBuf>,
     cache: Option<PathBuf>,
-    required: Vec<Spanned<String>>,
-    grants: BTreeMap<Name, RawGrant>,
+    required: Vec<String>,
+    grants: BTreeMap<String, RawGrant>,
     ambient: RawAmbient,
 }
 
-/// `plugins.ambient`. [`crate`] adds what a pod finds in its environment.
+/// `plugins.ambient`. [`pod`] adds what a pod finds in its environment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawAmbient {
     service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
-/// A key and its position. Keys are compared by their text.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-struct Name(Spanned<String>);
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.value == other.0.value
-    }
-}
-
-impl Eq for Name {}
-
-impl PartialOrd for Name {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Name {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.value.cmp(&other.0.value)
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawGrant {
-    sha256: Option<Spanned<String>>,
-    imports: Vec<Spanned<String>>,
+    sha256: Option<String>,
+    imports: Vec<String>,
     extensions: Vec<String>,
     hosts: Vec<crate::EgressEntry>,
     audiences: Vec<String>,
     config: serde_json::Value,
     secret: Option<String>,
-    time: Option<Spanned<String>>,
-    memory_bytes: Option<Spanned<u64>>,
+    time: Option<String>,
+    memory_bytes: Option<u64>,
 }
 
 impl RawPlugins {
-    /// Checks every value; mistakes in the file `file` go to `diagnostics`.
-    pub(super) fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
-        let mut validator = PluginsValidator { file, diagnostics };
-        if let (None, Some(first)) = (&self.directory, self.required.first()) {
-            validator.refuse(
-                first,
-                "`plugins.required` without `plugins.directory`",
-                "nothing could ever be loaded",
-            );
+    pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Plugins {
+        if self.directory.is_none() && !self.required.is_empty() {
+            let message = "`plugins.required` without `plugins.directory`";
+            validator.refuse("plugins.required[0]", message, "nothing could ever be loaded");
         }
-        let grants = self
-            .grants
-            .into_iter()
-            .map(|(name, grant)| {
-                let location = validator.locate(&name.0);
-                (name.0.value, validator.grant(grant, location))
-            })
-            .collect();
+        let grants = self.grants.into_iter();
+        let grants = grants.map(|(name, grant)| {
+            let grant = grant.check(&name, validator);
+            (name, grant)
+        });
         Plugins {
-            directory: self.directory,
-            cache: self.cache,
-            required: self.required.into_iter().map(|name| name.value).collect(),
-            grants,
+            grants: grants.collect(),
+            directory: self.directory.map(|folder| validator.base.join(folder)),
+            cache: self.cache.map(|folder| validator.base.join(folder)),
+            required: self.required,
             ambient: Ambient {
                 service_account_tokens: self.ambient.service_account_tokens,
                 ..pod::ambient()
@@ -109,100 +73,67 @@ impl RawPlugins {
     }
 }
 
-struct PluginsValidator<'a> {
-    file: &'a Arc<str>,
-    diagnostics: &'a mut Vec<Diagnostic>,
-}
-
-impl PluginsValidator<'_> {
-    fn locate<T>(&self, part: &Spanned<T>) -> Location {
-        let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        let location = &part.referenced;
-        Location {
-            file: self.file.clone(),
-            line: number(location.line()),
-            column: number(location.column()),
+impl RawGrant {
+    fn check(self, name: &str, validator: &mut SettingsValidator<'_>) -> PluginGrant {
+        let key = |part: &str| format!("plugins.grants.{name}.{part}");
+        let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if self.sha256.as_deref().is_some_and(|text| !is_digest(text)) {
+            let hint = "64 hex digits, as `sha256sum` prints them";
+            validator.refuse(&key("sha256"), "`sha256` is not a digest", hint);
         }
-    }
-
-    fn refuse<T>(&mut self, part: &Spanned<T>, message: impl Into<String>, hint: &str) {
-        let location = self.locate(part);
-        self.diagnostics
-            .push(Diagnostic::error(location, message).with_hint(hint));
-    }
-
-    fn grant(&mut self, raw: RawGrant, location: Location) -> PluginGrant {
-        PluginGrant {
-            sha256: raw.sha256.and_then(|part| self.digest(&part)),
-            imports: raw.imports.into_iter().filter_map(|part| self.import(part)).collect(),
-            extensions: raw.extensions,
-            hosts: raw.hosts,
-            audiences: raw.audiences,
-            config: raw.config,
-            secret: raw.secret,
-            time: raw.time.and_then(|part| self.time(&part)),
-            memory_bytes: raw.memory_bytes.and_then(|part| self.memory(&part)),
-            location: Some(location),
-        }
-    }
-
-    fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
-        if part.value.len() == 64 && part.value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Some(part.value.to_ascii_lowercase());
-        }
-        self.refuse(
-            part,
-            "`sha256` is not a digest",
-            "64 hex digits, as `sha256sum` prints them",
-        );
-        None
-    }
-
-    fn import(&mut self, part: Spanned<String>) -> Option<String> {
-        if Import::from_name(&part.value).is_some() {
-            return Some(part.value);
-        }
-        let message = format!("there is no host interface `{}`", part.value);
-        self.refuse(
-            &part,
-            message,
-            "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`",
-        );
-        None
-    }
-
-    fn time(&mut self, part: &Spanned<String>) -> Option<Duration> {
-        let parsed: Result<jiff::SignedDuration, _> = part.value.parse();
-        match parsed.ok().and_then(|time| Duration::try_from(time).ok()) {
-            Some(time) if !time.is_zero() && time <= MAX_CALL_TIME => Some(time),
-            Some(_) | None => {
-                let message = format!("`{}` is not the time of a call", part.value);
-                self.refuse(part, message, "above 0 and at most `10s`, such as `50ms`");
-                None
+        for (index, import) in self.imports.iter().enumerate() {
+            if Import::from_name(import).is_none() {
+                let hint = "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`";
+                let message = format!("there is no host interface `{import}`");
+                validator.refuse(&key(&format!("imports[{index}]")), message, hint);
             }
         }
-    }
-
-    fn memory(&mut self, part: &Spanned<u64>) -> Option<usize> {
-        let bytes = usize::try_from(part.value).ok();
-        if (MIN_MEMORY_BYTES..=MAX_MEMORY_BYTES).contains(&part.value) {
-            return bytes;
+        let time = self.time.and_then(|text| {
+            let parsed: Result<jiff::SignedDuration, _> = text.parse();
+            let time = parsed.ok().and_then(|time| Duration::try_from(time).ok());
+            let time = time.filter(|time| !time.is_zero() && *time <= MAX_CALL_TIME);
+            if time.is_none() {
+                let message = format!("`{text}` is not the time of a call");
+                validator.refuse(&key("time"), message, "above 0 and at most `10s`, such as `50ms`");
+            }
+            time
+        });
+        let bounds = MIN_MEMORY_BYTES..=MAX_MEMORY_BYTES;
+        if let Some(bytes) = self.memory_bytes.filter(|bytes| !bounds.contains(bytes)) {
+            let message = format!("`{bytes}` bytes are not the memory of a guest");
+            validator.refuse(&key("memoryBytes"), message, "from `65536` to `1073741824`");
         }
-        let message = format!("`{}` bytes are not the memory of a guest", part.value);
-        self.refuse(part, message, "from `65536` to `1073741824`");
-        None
+        PluginGrant {
+            sha256: self.sha256.map(|digest| digest.to_ascii_lowercase()),
+            imports: self.imports,
+            extensions: self.extensions,
+            hosts: self.hosts,
+            audiences: self.audiences,
+            config: self.config,
+            secret: self.secret,
+            time,
+            memory_bytes: self.memory_bytes.and_then(|bytes| usize::try_from(bytes).ok()),
+            location: Some(validator.locations.locate_key("plugins.grants", name)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
 
+    use super::*;
+    use crate::raw::SettingLocations;
+
+    /// Checks what stands under `plugins`, which begins on line 2, two columns further in.
     fn check(text: &str) -> (Plugins, Vec<String>) {
         let raw: RawPlugins = serde_saphyr::from_str(text).unwrap();
-        let mut diagnostics = Vec::new();
-        let plugins = raw.check(&"tollgate.yaml".into(), &mut diagnostics);
-        (plugins, diagnostics.iter().map(ToString::to_string).collect())
+        let whole = format!("plugins:\n  {}", text.trim_end().replace('\n', "\n  "));
+        let locations = SettingLocations::parse(&whole, "tollgate.yaml".to_owned());
+        let mut validator = SettingsValidator::new(Path::new(""), locations);
+        let plugins = raw.check(&mut validator);
+        let findings = validator.findings.iter().map(ToString::to_string);
+        (plugins, findings.collect())
     }
 
     #[test]
@@ -217,7 +148,7 @@ mod tests {
         assert_eq!(grant.memory_bytes, Some(1 << 20));
         assert_eq!(grant.imports, ["log"]);
         let location = grant.location.as_ref().unwrap();
-        assert_eq!((location.line, location.column), (4, 3), "the grant's name");
+        assert_eq!((location.line, location.column), (5, 5), "the grant's name");
         assert_eq!(grant.config["keepCookies"], true);
         assert_eq!(plugins.required, ["baseline"]);
     }
@@ -232,7 +163,7 @@ mod tests {
             .iter()
             .map(|line| line.split(": error").next().unwrap())
             .collect();
-        let wanted = ["1:12", "4:13", "5:15", "6:11", "7:18", "9:11"].map(|place| format!("tollgate.yaml:{place}"));
+        let wanted = ["2:14", "5:15", "6:17", "7:13", "8:20", "10:13"].map(|place| format!("tollgate.yaml:{place}"));
         assert_eq!(places, wanted, "{findings:#?}");
     }
 

@@ -44,10 +44,8 @@ impl RawState {
         }
         match (&self.directory, &self.kubernetes) {
             (Some(_), Some(_)) => {
-                validator.error(
-                    "state",
-                    "has `directory` and `kubernetes`, exactly one of them is allowed",
-                );
+                let message = "has `directory` and `kubernetes`, exactly one of them is allowed";
+                validator.error("state", message);
             }
             (None, None) => validator.error("state", "has neither `directory` nor `kubernetes`"),
             (Some(_), None) | (None, Some(_)) => {}
@@ -62,10 +60,8 @@ impl RawState {
 impl RawKubernetesState {
     fn check(self, validator: &mut SettingsValidator<'_>) -> KubernetesState {
         if self.context.is_some() && self.kubeconfig.is_none() {
-            validator.error(
-                "state.kubernetes.context",
-                "needs `kubeconfig`: a pod's service account has no contexts",
-            );
+            let message = "needs `kubeconfig`: a pod's service account has no contexts";
+            validator.error("state.kubernetes.context", message);
         }
         KubernetesState {
             kubeconfig: self.kubeconfig.map(|file| validator.base.join(file)),

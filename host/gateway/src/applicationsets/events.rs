@@ -10,30 +10,29 @@ use crate::applicationsets::permit::Operation;
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::rejection::Rejection;
-use tollgate_state::source::WriteTarget;
-use tollgate_state::write;
+use tollgate_state::write::{self, Writer};
 
 const EVENTS: u32 = 500;
 
 impl ApplicationSetHandler<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
-    pub(super) async fn events(&mut self, query: &Query, write_target: WriteTarget) -> Result<Value, Rejection> {
+    pub(super) async fn events(&mut self, query: &Query) -> Result<Value, Rejection> {
         let name = self.object_name(query);
         let existing = self
             .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
         self.authorize_operation(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.ok_or_else(|| Error::not_found(&name))?;
-        let client = match write_target {
-            WriteTarget::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
-            WriteTarget::Cluster(client) => client,
+        let cluster = match &self.writer {
+            Writer::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
+            Writer::Cluster(cluster) => cluster,
         };
         let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let fields = format!(
             "involvedObject.name={},involvedObject.uid={uid},involvedObject.namespace={}",
             name.name, name.namespace
         );
-        let events: Api<Event> = Api::namespaced(client, &name.namespace);
+        let events: Api<Event> = Api::namespaced(cluster.client().clone(), &name.namespace);
         let listed = events.list(&ListParams::default().fields(&fields).limit(EVENTS)).await;
         let listed = listed.map_err(|error| Error::State(write::cluster_error(&error)))?;
         Ok(json!({ "metadata": listed.metadata, "items": listed.items }))

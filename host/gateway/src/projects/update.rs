@@ -120,7 +120,7 @@ pub fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
             ..
         } => (StatusCode::BAD_REQUEST, "state_refused"),
         write::Error::Cluster { .. } => (StatusCode::BAD_GATEWAY, "state_unavailable"),
-        write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
+        write::Error::Busy | write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
             (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable")
         }
     }
@@ -157,7 +157,7 @@ pub(crate) fn state_text(error: &write::Error) -> Cow<'static, str> {
         } => format!("the control plane's cluster refuses the change: {message}").into(),
         write::Error::Cluster { .. } => "the control plane's cluster does not take the change".into(),
         write::Error::Busy => "another writer is at work, try again".into(),
-        write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
+        write::Error::Io { .. } | write::Error::NotConnected | write::Error::Interrupted => {
             "the state cannot be read or written right now".into()
         }
     }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::Object;
+use super::{LAST_APPLIED, Object};
 use crate::destination::IN_CLUSTER_SERVER;
 use crate::fields::{Fields, Findings};
 use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerification};
@@ -63,9 +63,6 @@ const OWN_VALUES: [&str; 7] = [
     "clusterResources",
     "shard",
 ];
-
-/// The annotation in which kubectl keeps what it applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";

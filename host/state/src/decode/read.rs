@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::{agent, application_set, cluster, extension, people, project, repository, secret};
 use crate::fields::{Fields, Findings, SourceMap};
-use crate::{Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, ObjectName, Project, Repository, Secret};
+use crate::{
+    Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, ObjectName, Project, Repository, Secret, Text,
+};
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::yaml::{Node, Parsed};
 
@@ -294,9 +296,7 @@ impl<'n> ObjectDecoder<'n> {
         let namespace = namespace.unwrap_or_else(|| self.namespace.to_owned());
         let name = metadata.required("name")?;
         let labels = metadata.text_map("labels").into_iter();
-        let labels = labels
-            .map(|(key, text)| (key, text.value.as_ref().to_owned()))
-            .collect();
+        let labels = labels.map(|(key, text)| (key, text.value.to_string())).collect();
         let name = ObjectName { namespace, name };
         Some(Object { fields, name, labels })
     }
@@ -369,16 +369,14 @@ fn content(kind: ObjectKind, object: &Object<'_>) -> ObjectContent {
         ObjectKind::ConfigMap => return config_map(object),
         ObjectKind::Secret => return secret(object),
         ObjectKind::UserDirectory => Some(ObjectContent::People(Arc::new(people::Unresolved::read(object)))),
-        ObjectKind::AppProject => project::project(object).map(|project| ObjectContent::Project(Arc::new(project))),
-        ObjectKind::Application => {
-            project::application(object).map(|application| ObjectContent::Application(Arc::new(application)))
-        }
-        ObjectKind::ApplicationSet => {
-            application_set::application_set(object).map(|set| ObjectContent::ApplicationSet(Arc::new(set)))
-        }
-        ObjectKind::ArgoCDExtension => {
-            extension::extension(object).map(|extension| ObjectContent::Extension(Arc::new(extension)))
-        }
+        ObjectKind::AppProject => project::project(object).map(Arc::new).map(ObjectContent::Project),
+        ObjectKind::Application => project::application(object)
+            .map(Arc::new)
+            .map(ObjectContent::Application),
+        ObjectKind::ApplicationSet => application_set::application_set(object)
+            .map(Arc::new)
+            .map(ObjectContent::ApplicationSet),
+        ObjectKind::ArgoCDExtension => extension::extension(object).map(Arc::new).map(ObjectContent::Extension),
         ObjectKind::Agent => agent::DecodedAgent::object(object).map(ObjectContent::Agent),
     };
     read.unwrap_or(ObjectContent::Unused)
@@ -395,10 +393,8 @@ fn config_map(object: &Object<'_>) -> ObjectContent {
         }
     };
     let data = object.fields.text_map("data");
-    let bytes = data
-        .iter()
-        .map(|(key, text)| key.len().saturating_add(text.value.len()));
-    check_size("ConfigMap", bytes.sum(), object);
+    let size = |(key, text): (&String, &Text)| key.len().saturating_add(text.value.len());
+    check_size("ConfigMap", data.iter().map(size).sum(), object);
     content(ConfigMap { data })
 }
 
@@ -427,16 +423,12 @@ fn secret(object: &Object<'_>) -> ObjectContent {
 
 /// Expands the kubeconfig of a Secret; returns whether the Secret can be used.
 fn expand_kubeconfig(secret: &mut Secret, object: &Object<'_>) -> bool {
-    let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
-        return true;
-    };
-    for mistake in mistakes {
-        object.warn(format!(
-            "the cluster of secret `{}` cannot be used: {mistake}",
-            object.name.name
-        ));
+    let mistakes = cluster::kubeconfig::expand(secret).err();
+    for mistake in mistakes.iter().flatten() {
+        let name = &object.name.name;
+        object.warn(format!("the cluster of secret `{name}` cannot be used: {mistake}"));
     }
-    false
+    mistakes.is_none()
 }
 
 fn check_size(kind: &str, bytes: usize, object: &Object<'_>) {

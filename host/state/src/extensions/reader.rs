@@ -154,7 +154,7 @@ impl<'a> Setting<'a> {
         match secrets::substitute_or(&scalar.text, secrets, options.unknown_secret) {
             Ok((value, error)) => {
                 if let Some(error) = error {
-                    found.warn(error.to_string(), "the text is used as it is");
+                    found.warn(error, "the text is used as it is");
                 }
                 match value.value.is_empty() {
                     true => TextValue::Absent,
@@ -163,7 +163,7 @@ impl<'a> Setting<'a> {
             }
             Err(error) => {
                 let hint = "add the key to the Secret, or write the value without `$`";
-                found.refuse_with(ErrorClass::UnknownSecret, error.to_string(), hint);
+                found.refuse_with(ErrorClass::UnknownSecret, error, hint);
                 TextValue::Refused
             }
         }

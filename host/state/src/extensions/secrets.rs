@@ -54,38 +54,6 @@ impl std::fmt::Debug for Substituted {
     }
 }
 
-/// A reference that cannot be resolved.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// `argocd-secret`, or the named Secret, lacks the key.
-    #[error("`${reference}` names a key that Secret `{secret}` does not have")]
-    UnknownKey {
-        /// The reference without `$`.
-        reference: String,
-        /// The Secret.
-        secret: String,
-    },
-    /// No such Secret.
-    #[error("`${reference}` names Secret `{secret}`, which does not exist")]
-    UnknownSecret {
-        /// The reference without `$`.
-        reference: String,
-        /// The Secret.
-        secret: String,
-    },
-    /// The Secret exists but is not meant to be referenced.
-    #[error("`${reference}` names Secret `{secret}`, which lacks the label `app.kubernetes.io/part-of: argocd`")]
-    NotLabelled {
-        /// The reference without `$`.
-        reference: String,
-        /// The Secret.
-        secret: String,
-    },
-    /// The text after `$` cannot be a key. It is not shown because it may be a secret.
-    #[error("a value that begins with `$` is not a reference to a key of a Secret")]
-    NotAReference,
-}
-
 /// Replaces a text that begins with `$` by the value it refers to, without the
 /// white space around it; any other text stays as it is.
 ///
@@ -95,12 +63,13 @@ pub enum Error {
 /// Where `unknown` says so, a reference that cannot be resolved stays, and the error is beside it.
 ///
 /// # Errors
-/// See [`Error`], with [`UnknownSecret::Refuse`] only; the text names the key, never a value.
+/// Why the reference cannot be resolved, with [`UnknownSecret::Refuse`] only; the text names the key,
+/// never a value.
 pub fn substitute_or(
     text: &str,
     secrets: &BTreeMap<String, Arc<Secret>>,
     unknown: UnknownSecret,
-) -> Result<(Substituted, Option<Error>), Error> {
+) -> Result<(Substituted, Option<String>), String> {
     let literal = Substituted {
         value: text.to_owned(),
         origin: Origin::Literal,
@@ -118,7 +87,7 @@ pub fn substitute_or(
     }
 }
 
-fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> Result<&'s str, Error> {
+fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> Result<&'s str, String> {
     let own = secrets.get(DEFAULT_SECRET);
     if let Some(value) = own.and_then(|secret| secret.values.get(reference)) {
         return Ok(value.expose_secret());
@@ -127,15 +96,17 @@ fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> R
     let is_key = |text: &str| !text.is_empty() && text.bytes().all(letters);
     let (name, key) = reference.split_once(':').unwrap_or((DEFAULT_SECRET, reference));
     if !is_key(name) || !is_key(key) {
-        return Err(Error::NotAReference);
+        // The text is not shown because it may be a secret.
+        return Err("a value that begins with `$` is not a reference to a key of a Secret".to_owned());
     }
-    let (reference, secret) = (reference.to_owned(), name.to_owned());
     let Some(found) = secrets.get(name) else {
-        return Err(Error::UnknownSecret { reference, secret });
+        return Err(format!("`${reference}` names Secret `{name}`, which does not exist"));
     };
-    if name != DEFAULT_SECRET && found.labels.get(LABEL.0).is_none_or(|value| value != LABEL.1) {
-        return Err(Error::NotLabelled { reference, secret });
+    let (label, wanted) = LABEL;
+    if name != DEFAULT_SECRET && found.labels.get(label).is_none_or(|value| value != wanted) {
+        let lacks = format!("which lacks the label `{label}: {wanted}`");
+        return Err(format!("`${reference}` names Secret `{name}`, {lacks}"));
     }
     let value = found.values.get(key).map(|value| value.expose_secret());
-    value.ok_or(Error::UnknownKey { reference, secret })
+    value.ok_or_else(|| format!("`${reference}` names a key that Secret `{name}` does not have"))
 }

@@ -4,45 +4,38 @@
 
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use super::error_text::{describe_client_error, describe_kubeconfig_error};
+use super::error_text::{describe_client_error, describe_kubeconfig_error, short};
 use super::kinds::WATCH_SECONDS;
 use tollgate_config::KubernetesState;
-use tollgate_core::diagnostic::{one_line, with_causes};
+use tollgate_core::diagnostic::with_causes;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest silence of an answer: more than that of a watch without events.
 const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
-/// Longest foreign text in an error, in bytes.
-const MAX_TEXT_BYTES: usize = 512;
-
 /// Makes a client from the settings; the server need not be reachable yet.
 pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         None => Config::incluster().map_err(|error| {
-            let causes = one_line(&with_causes(&error), MAX_TEXT_BYTES);
+            let causes = short(&with_causes(&error));
             format!("outside a pod `state.kubernetes.kubeconfig` must be set: {causes}")
         })?,
         Some(file) => {
-            let refused = |error: &kube::config::KubeconfigError| {
-                let file = file.display().to_string();
-                let why = describe_kubeconfig_error(error);
-                format!(
-                    "the kubeconfig `{}` cannot be used: {why}",
-                    one_line(&file, MAX_TEXT_BYTES)
-                )
+            let refused = |error: KubeconfigError| {
+                let (file, why) = (short(&file.display().to_string()), describe_kubeconfig_error(&error));
+                format!("the kubeconfig `{file}` cannot be used: {why}")
             };
-            let kubeconfig = Kubeconfig::read_from(file).map_err(|error| refused(&error))?;
+            let kubeconfig = Kubeconfig::read_from(file).map_err(refused)?;
             let options = KubeConfigOptions {
                 context: settings.context.clone(),
                 ..KubeConfigOptions::default()
             };
             let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.map_err(|error| refused(&error))?
+            config.map_err(refused)?
         }
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);

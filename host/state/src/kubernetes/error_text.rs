@@ -10,8 +10,13 @@ use kube::config::{KubeconfigError, LoadDataError};
 
 use tollgate_core::diagnostic::{one_line, with_causes};
 
-/// Longest text of causes that is passed on, in bytes.
+/// Longest foreign text that is passed on, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
+
+/// Foreign text as an error may contain it: one line of at most [`MAX_TEXT_BYTES`].
+pub(super) fn short(text: &str) -> String {
+    one_line(text, MAX_TEXT_BYTES)
+}
 
 pub(super) fn describe_kubeconfig_error(error: &KubeconfigError) -> String {
     match error {
@@ -94,5 +99,5 @@ fn describe_causes(error: &kube::Error) -> String {
         }
         cause = now.source();
     }
-    one_line(&with_causes(error), MAX_TEXT_BYTES)
+    short(&with_causes(error))
 }

@@ -13,8 +13,7 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The annotation in which kubectl keeps what it applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use crate::decode::LAST_APPLIED;
 
 /// An object: its name and version, and the parts that the gateway reads. `WHOLE` keeps everything
 /// except managed fields, because the object is given out again.
@@ -82,14 +81,6 @@ impl<'de, const WHOLE: bool> serde::Deserialize<'de> for Object<WHOLE> {
             ..ObjectMeta::default()
         };
         Ok(Self { metadata, value })
-    }
-}
-
-impl<const WHOLE: bool> Object<WHOLE> {
-    /// The object as the stores take it, whatever was kept of it.
-    pub(super) fn erased(self) -> Object {
-        let Self { metadata, value } = self;
-        Object { metadata, value }
     }
 }
 

@@ -34,14 +34,12 @@ struct Inner {
 
 impl SharedState {
     pub(super) fn new(settings: &KubernetesState, namespace: &str) -> Self {
+        let specs = watch_specs(settings, namespace);
         Self {
             namespace: namespace.to_owned(),
             inner: Mutex::new(Inner {
                 client: Err(None),
-                stores: watch_specs(settings, namespace)
-                    .into_iter()
-                    .map(WatchStore::new)
-                    .collect(),
+                stores: specs.into_iter().map(WatchStore::new).collect(),
             }),
             progress: Condvar::new(),
             count: watch::Sender::new(0),
@@ -80,7 +78,7 @@ impl SharedState {
         self.notify(StoreChange::Changed);
     }
 
-    pub(super) fn apply(&self, watch: usize, event: Event<Object>) {
+    pub(super) fn apply<const WHOLE: bool>(&self, watch: usize, event: Event<Object<WHOLE>>) {
         let mut inner = self.lock();
         let store = inner.stores.get_mut(watch);
         let change = store.map(|store| store.apply(event, &self.namespace));

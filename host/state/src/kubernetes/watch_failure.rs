@@ -5,12 +5,9 @@
 use kube::core::Status;
 use kube::runtime::watcher;
 
-use super::error_text::describe_client_error;
+use super::error_text::{describe_client_error, short};
 use super::kinds::WatchSpec;
-use tollgate_core::diagnostic::{Diagnostic, one_line};
-
-/// Longest part of a foreign message that is passed on, in bytes.
-const MAX_TEXT_BYTES: usize = 512;
+use tollgate_core::diagnostic::Diagnostic;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchFailure {
@@ -96,10 +93,6 @@ impl WatchFailure {
             None => finding,
         }
     }
-}
-
-fn short(text: &str) -> String {
-    one_line(text, MAX_TEXT_BYTES)
 }
 
 fn status(error: &watcher::Error) -> Option<&Status> {

@@ -168,7 +168,7 @@ async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize
                     if matches!(event, Event::InitDone) {
                         failures.record_synced();
                     }
-                    shared.apply(number, erased(event));
+                    shared.apply(number, event);
                 }
                 Some(Err(error)) => break error,
                 // The library's watches do not end; if one does, it is restarted.
@@ -180,16 +180,6 @@ async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize
             shared.fail(number, WatchFailure::of(&spec, &error));
         }
         tokio::time::sleep(action.wait).await;
-    }
-}
-
-fn erased<const WHOLE: bool>(event: Event<Object<WHOLE>>) -> Event<Object> {
-    match event {
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(object.erased()),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(object) => Event::Apply(object.erased()),
-        Event::Delete(object) => Event::Delete(object.erased()),
     }
 }
 

@@ -64,7 +64,7 @@ impl WatchStore {
     }
 
     /// Applies an event; `namespace` is the control plane's.
-    pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> StoreChange {
+    pub(super) fn apply<const WHOLE: bool>(&mut self, event: Event<Object<WHOLE>>, namespace: &str) -> StoreChange {
         match event {
             Event::Init => {
                 self.incoming = Some(BTreeMap::new());
@@ -130,42 +130,39 @@ impl WatchStore {
 
     fn replace(&mut self) -> StoreChange {
         let new = self.incoming.take().unwrap_or_default();
-        let same = new.len() == self.objects.len()
-            && new
-                .iter()
-                .zip(&self.objects)
-                .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.items, &old.1.items));
+        let is_same = |((name, new), (old_name, old)): ((&ObjectName, &Entry), (&ObjectName, &Entry))| {
+            name == old_name && Arc::ptr_eq(&new.items, &old.items)
+        };
+        let same = new.len() == self.objects.len() && new.iter().zip(&self.objects).all(is_same);
         self.objects = new;
-        self.mark_synced(if same {
-            StoreChange::Unchanged
-        } else {
-            StoreChange::Changed
+        self.mark_synced(match same {
+            true => StoreChange::Unchanged,
+            false => StoreChange::Changed,
         })
     }
 
-    fn entry(&self, object: &Object, namespace: &str) -> (ObjectName, Entry) {
+    fn entry<const WHOLE: bool>(&self, object: &Object<WHOLE>, namespace: &str) -> (ObjectName, Entry) {
         let name = name_of(object);
         let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
         let old = self.objects.get(&name);
         let items = match old {
             Some(old) if version.is_some() && old.version == version && old.uid == uid => Arc::clone(&old.items),
-            old => {
+            Some(old) => {
                 let mut items = read(self.spec.kind, object, namespace);
-                if let Some(old) = old {
-                    reuse_equal(&mut items, &old.items);
-                }
-                match old {
-                    Some(old) if is_unchanged(&items, &old.items) => Arc::clone(&old.items),
-                    Some(_) | None => items.into(),
+                reuse_equal(&mut items, &old.items);
+                match is_unchanged(&items, &old.items) {
+                    true => Arc::clone(&old.items),
+                    false => items.into(),
                 }
             }
+            None => read(self.spec.kind, object, namespace).into(),
         };
         let entry = Entry { version, uid, items };
         (name, entry)
     }
 }
 
-fn name_of(object: &Object) -> ObjectName {
+fn name_of<const WHOLE: bool>(object: &Object<WHOLE>) -> ObjectName {
     ObjectName {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),
         name: object.metadata.name.clone().unwrap_or_default(),
@@ -208,7 +205,7 @@ fn compared_metadata(set: &Map<String, Value>) -> impl Iterator<Item = (&String,
     members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
 }
 
-fn read(kind: ObjectKind, object: &Object, namespace: &str) -> Vec<DecodedItem> {
+fn read<const WHOLE: bool>(kind: ObjectKind, object: &Object<WHOLE>, namespace: &str) -> Vec<DecodedItem> {
     let name = name_of(object);
     let file = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
     let source = SourceMap::file(Arc::from(file.as_str()));

@@ -18,7 +18,10 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::value::merge_patch;
-use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer};
+use super::{
+    Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, Writer, name_and_owners, set_version,
+    strip_server_metadata,
+};
 use crate::ObjectName;
 use tollgate_core::diagnostic::one_line;
 
@@ -59,12 +62,13 @@ impl ClusterWriter {
         Self { client }
     }
 
-    pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
-        self.raw(key).await.and_then(stored)
+    /// The client it works with.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
-    pub(super) async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
-        self.select(kind, namespace, &|_| true).await
+    pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
+        self.raw(key).await.and_then(stored)
     }
 
     /// The objects that are wanted, by name. They are read in pages, and at most one page is held
@@ -104,11 +108,11 @@ impl ClusterWriter {
         let path = path(kind, namespace);
         let (mut all, mut related) = (Vec::new(), Vec::new());
         let sort = |item| {
-            let name_and_owners = super::name_and_owners(&item);
-            if is_related(&name_and_owners) {
-                related.extend(key_of(&name_and_owners, kind, namespace));
+            let part = name_and_owners(&item);
+            if is_related(&part) {
+                related.extend(key_of(&part, kind, namespace));
             } else {
-                all.push(name_and_owners);
+                all.push(part);
             }
             Ok(())
         };
@@ -154,17 +158,11 @@ impl ClusterWriter {
         let managed = raw.pointer("/metadata/managedFields").cloned().unwrap_or_default();
         let old = stored(raw)?;
         if old.version != *expected_version {
-            return Err(Error::Conflict {
-                key: key.clone(),
-                expected_version: expected_version.as_str().to_owned(),
-                found: old.version.as_str().to_owned(),
-            });
+            return Err(Error::conflict(key, expected_version.as_str(), old.version.as_str()));
         }
         let mut wanted = wanted.clone();
-        if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("resourceVersion".to_owned(), expected_version.as_str().into());
-            metadata.remove("managedFields");
-        }
+        strip_server_metadata(&mut wanted);
+        set_version(&mut wanted, expected_version);
         let Some(mut patch) = merge_patch(&old.object, &wanted) else {
             return Ok(old);
         };
@@ -176,11 +174,9 @@ impl ClusterWriter {
             });
         }
         if let Some(members) = patch.as_object_mut() {
-            let metadata = members.entry("metadata").or_insert_with(|| json!({}));
-            if let Some(metadata) = metadata.as_object_mut() {
-                metadata.insert("resourceVersion".to_owned(), expected_version.as_str().into());
-            }
+            members.entry("metadata").or_insert_with(|| json!({}));
         }
+        set_version(&mut patch, expected_version);
         let parameters = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PatchParams::default()
@@ -195,17 +191,13 @@ impl ClusterWriter {
             ..PostParams::default()
         };
         let mut object = object.clone();
-        super::strip_server_metadata(&mut object);
+        strip_server_metadata(&mut object);
         let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
         let none = ResourceVersion::new("");
         self.send(request, Some((key, &none))).await.and_then(stored)
     }
 
-    pub(super) async fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        self.delete_as(key, expected_version, DeleteParams::default()).await
-    }
-
-    async fn delete_as(
+    async fn delete(
         &self,
         key: &ObjectKey,
         expected_version: &ResourceVersion,
@@ -251,11 +243,7 @@ fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -
     match (status.code, about) {
         (404, Some((key, _))) => Error::NotFound(key.clone()),
         (409, Some((key, _))) if status.reason == "AlreadyExists" => Error::AlreadyExists(key.clone()),
-        (409, Some((key, expected_version))) => Error::Conflict {
-            key: key.clone(),
-            expected_version: expected_version.as_str().to_owned(),
-            found: "a newer one".to_owned(),
-        },
+        (409, Some((key, expected_version))) => Error::conflict(key, expected_version.as_str(), "a newer one"),
         (code, _) => Error::Cluster {
             status: code,
             message: one_line(&status.message, MAX_MESSAGE_BYTES),

@@ -8,15 +8,15 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
+use super::documents;
 use super::syntax::{self, CollectionStyle, NodeProperty, Pair, SyntaxKind, SyntaxNode};
-use super::value::{self, Quotes, YamlEmitter};
-use tollgate_core::yaml;
+use super::value::{Quotes, YamlEmitter};
 
 mod diff;
 mod flow;
 mod lines;
 
-use diff::{Hunk, diff};
+use diff::diff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObjectPosition {
@@ -87,7 +87,7 @@ pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, Edi
 }
 
 fn read(text: &str) -> Result<(Vec<Value>, Vec<SyntaxNode>), EditError> {
-    let values = parse_documents(text).ok_or(NOT_READ)?;
+    let values = documents(text).map_err(|_| NOT_READ)?;
     let nodes = syntax::documents(text).ok_or(NOT_READ)?;
     Ok((values, nodes))
 }
@@ -99,19 +99,12 @@ fn edited(
     (expected, line): (&[Value], usize),
 ) -> Result<String, EditError> {
     let mut editor = Editor::new(text);
-    editor.value(node, (old, new), &Parent::Root)?;
+    editor.value(node, (old, new), None)?;
     let changed = editor.finish();
-    if parse_documents(&changed).as_deref() == Some(expected) {
+    if documents(&changed).as_deref() == Ok(expected) {
         return Ok(changed);
     }
     Err(EditError { line, why: LAYOUT })
-}
-
-/// Each document of a text as JSON; `None` if the text has a mistake.
-fn parse_documents(text: &str) -> Option<Vec<Value>> {
-    let parsed = yaml::parse(text);
-    let documents = parsed.documents.iter().map(|document| value::json(document));
-    parsed.problems.is_empty().then(|| documents.collect())
 }
 
 fn items_of(root: &SyntaxNode) -> Option<&SyntaxNode> {
@@ -153,11 +146,8 @@ fn refused(value: &SyntaxNode) -> EditError {
     EditError { line: value.line, why }
 }
 
-enum Parent<'a> {
-    /// No parent: it is a whole object.
-    Root,
-    Key(&'a SyntaxNode, CollectionStyle),
-}
+/// The key of a value and the style of its mapping; `None` for a whole object.
+type Parent<'a> = Option<(&'a SyntaxNode, CollectionStyle)>;
 
 struct Editor<'a> {
     text: &'a str,
@@ -176,7 +166,7 @@ impl Editor<'_> {
         &mut self,
         syntax: &SyntaxNode,
         (old, new): (&Value, &Value),
-        parent: &Parent<'_>,
+        parent: Parent<'_>,
     ) -> Result<(), EditError> {
         if old == new {
             return Ok(());
@@ -192,7 +182,7 @@ impl Editor<'_> {
                 self.block_list((syntax, items), (old, new), parent)
             }
             (SyntaxKind::Sequence(CollectionStyle::Flow, items), Value::Array(old), Value::Array(new))
-                if !(items.is_empty() && matches!(parent, Parent::Key(_, CollectionStyle::Block))) =>
+                if !(items.is_empty() && matches!(parent, Some((_, CollectionStyle::Block)))) =>
             {
                 self.flow_list((syntax, items), (old, new))
             }
@@ -201,13 +191,11 @@ impl Editor<'_> {
     }
 
     /// Writes a value of another kind, or a scalar.
-    fn rewrite_value(&mut self, syntax: &SyntaxNode, new: &Value, parent: &Parent<'_>) -> Result<(), EditError> {
+    fn rewrite_value(&mut self, syntax: &SyntaxNode, new: &Value, parent: Parent<'_>) -> Result<(), EditError> {
         if let Some(node) = syntax.first_with_property() {
             return Err(refused(node));
         }
-        let Parent::Key(key, style) = parent else {
-            return Err(refused(syntax));
-        };
+        let (key, style) = parent.ok_or(refused(syntax))?;
         let is_inline = match new {
             Value::Array(items) => items.is_empty(),
             Value::Object(members) => members.is_empty(),
@@ -217,10 +205,10 @@ impl Editor<'_> {
         let colon = self.behind_colon(key).ok_or(refused(key))?;
         let old = colon..syntax.range.end.max(colon);
         let own_line = self.is_one_line(&old);
-        if !own_line && (*style == CollectionStyle::Flow || !is_inline) {
+        if !own_line && (style == CollectionStyle::Flow || !is_inline) {
             return Err(refused(syntax));
         }
-        if is_inline || *style == CollectionStyle::Flow {
+        if is_inline || style == CollectionStyle::Flow {
             let mut replacement = format!(" {}", emitter.inline(new));
             // A block scalar's last line break belongs to the line, not to the value.
             if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
@@ -231,7 +219,8 @@ impl Editor<'_> {
         }
         let indent = self.indent(key).ok_or(refused(key))?;
         let end = self.after(old.end);
-        let below = emitter.behind_colon(new, &indent);
+        let mut below = String::new();
+        emitter.put_behind_colon(&mut below, new, indent);
         let below = below.strip_prefix(emitter.line_break).unwrap_or(&below).to_owned();
         self.splice(old, "");
         self.insert_lines(end, below);
@@ -255,7 +244,7 @@ impl Editor<'_> {
                 return Err(EditError { line, why: MERGED });
             };
             match after {
-                Some(after) => self.value(&pair.value, (before, after), &Parent::Key(&pair.key, style))?,
+                Some(after) => self.value(&pair.value, (before, after), Some((&pair.key, style)))?,
                 None => self.drop_pair((syntax, style, pairs), (at, pair))?,
             }
         }
@@ -271,7 +260,9 @@ impl Editor<'_> {
         let (first, last) = pairs.first().zip(pairs.last()).ok_or(refused(syntax))?;
         let indent = self.indent(&first.key).ok_or(refused(&first.key))?;
         let step = pairs.iter().find_map(|pair| self.list_step(pair)).unwrap_or(2);
-        let lines = self.emitter(&first.key, &[], step).members(&added, &indent);
+        let mut lines = String::new();
+        let emitter = self.emitter(&first.key, &[], step);
+        emitter.put_members(&mut lines, &added, (indent, indent));
         self.insert_lines(self.after(last.value.range.end), lines);
         Ok(())
     }
@@ -300,11 +291,9 @@ impl Editor<'_> {
         &mut self,
         (syntax, items): (&SyntaxNode, &[SyntaxNode]),
         (old, new): (&[Value], &[Value]),
-        parent: &Parent<'_>,
+        parent: Parent<'_>,
     ) -> Result<(), EditError> {
-        let Parent::Key(key, _) = parent else {
-            return Err(refused(syntax));
-        };
+        let (key, _) = parent.ok_or(refused(syntax))?;
         let dashes = self.dashes(key, items).ok_or(refused(syntax))?;
         if new.is_empty() {
             let at = self.behind_colon(key).ok_or(refused(key))?;
@@ -312,10 +301,10 @@ impl Editor<'_> {
         }
         let dash = *dashes.first().ok_or(refused(syntax))?;
         let first = self.start(dash).ok_or(refused(syntax))?;
-        let indent = self.text.get(first..dash).unwrap_or_default();
+        let indent = dash.saturating_sub(first);
         let order = items.last().map(keys).unwrap_or_default();
         for hunk in diff(old, new) {
-            for at in hunk.removed.clone() {
+            for at in hunk.old_range() {
                 let (item, dash) = items.get(at).zip(dashes.get(at)).ok_or(refused(syntax))?;
                 if let Some(node) = item.first_with_property() {
                     return Err(refused(node));
@@ -323,13 +312,20 @@ impl Editor<'_> {
                 let start = self.start(*dash).ok_or(refused(item))?;
                 self.splice(start..self.after(item.range.end), "");
             }
-            let inserted = new.get(hunk.inserted).unwrap_or_default();
+            let inserted = new.get(hunk.new_range()).unwrap_or_default();
             if inserted.is_empty() {
                 continue;
             }
             let emitter = self.emitter(key, &order, 2);
-            let lines: String = inserted.iter().map(|item| emitter.item(item, indent)).collect();
-            let before = hunk.removed.start.checked_sub(1).and_then(|before| items.get(before));
+            let mut lines = String::new();
+            for item in inserted {
+                emitter.put_item(&mut lines, item, (indent, indent));
+            }
+            let before = hunk
+                .old_range()
+                .start
+                .checked_sub(1)
+                .and_then(|before| items.get(before));
             let at = before.map_or(first, |before| self.after(before.range.end));
             self.insert_lines(at, lines);
         }
@@ -352,8 +348,7 @@ impl Editor<'_> {
         };
         let dash = *self.dashes(&pair.key, items)?.first()?;
         let column = dash.checked_sub(self.start(dash)?)?;
-        let key = self.indent(&pair.key)?.len();
-        column.checked_sub(key)
+        column.checked_sub(self.indent(&pair.key)?)
     }
 
     fn emitter<'b>(&self, beside: &SyntaxNode, order: &'b [String], list_step: usize) -> YamlEmitter<'b>

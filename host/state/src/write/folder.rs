@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::batch::{Propagation, Write};
+use super::batch::Write;
 use super::edit::{self, ObjectPosition};
-use super::value;
-use super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind};
+use super::{
+    Error, ObjectKey, ResourceVersion, StoredObject, WritableKind, documents, set_version, strip_server_metadata,
+};
 use crate::directory::{self, FileOverlay};
 use crate::{InvalidObject, ObjectName};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_core::yaml;
 
 mod batch;
 mod journal;
@@ -59,11 +59,6 @@ impl FolderWriter {
         }
     }
 
-    /// The object as its file has it. Blocks.
-    pub(super) fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
-        self.find(key).map(|found| found.stored)
-    }
-
     /// Every object of a kind in a namespace, by name. Blocks.
     pub(super) fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         let mut all = self.scan(kind, None)?;
@@ -88,26 +83,6 @@ impl FolderWriter {
         stored.ok_or_else(|| Error::NotFound(key.clone()))
     }
 
-    /// Blocks.
-    pub(super) fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
-        let (key, object) = (key.clone(), object.clone());
-        let stored = self.write(Write::Create {
-            key: key.clone(),
-            object,
-        })?;
-        stored.ok_or(Error::NotFound(key))
-    }
-
-    /// Blocks.
-    pub(super) fn delete(&self, key: &ObjectKey, expected_version: &ResourceVersion) -> Result<(), Error> {
-        let write = Write::Delete {
-            key: key.clone(),
-            before: json!({"metadata": {"resourceVersion": expected_version.as_str()}}),
-            propagation: Propagation::default(),
-        };
-        self.write(write).map(drop)
-    }
-
     fn write(&self, write: Write) -> Result<Option<StoredObject>, Error> {
         let done = self.batch(&[write]).map_err(|failed| failed.error)?;
         Ok(done.into_iter().next().flatten())
@@ -119,14 +94,15 @@ impl FolderWriter {
             .join(format!("{kind}-{}-{}.yaml", key.name.namespace, key.name.name))
     }
 
-    fn find(&self, key: &ObjectKey) -> Result<LocatedObject, Error> {
+    /// The object as its file has it. Blocks.
+    pub(super) fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         let all = self.scan(key.kind, Some(&key.name.name))?.into_iter();
         let mut same = all.filter(|(found, _)| found == key);
         let Some((_, found)) = same.next() else {
             return Err(Error::NotFound(key.clone()));
         };
         match same.next() {
-            None => Ok(found),
+            None => Ok(found.stored),
             Some((_, second)) => Err(defined_twice(key, &found.path, &second.path)),
         }
     }
@@ -148,12 +124,8 @@ impl FolderWriter {
     }
 
     fn objects(&self, kind: WritableKind, (path, text): (&Path, &Arc<str>), all: &mut Vec<NamedObject>) {
-        let parsed = yaml::parse(text);
-        if !parsed.problems.is_empty() {
-            return;
-        }
+        let Ok(documents) = documents(text) else { return };
         let version = version(text.as_bytes());
-        let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
         for (document, root) in documents.iter().enumerate() {
             for (position, object) in find_objects(document, root, kind) {
                 let text_of = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
@@ -264,10 +236,8 @@ fn find_objects(document: usize, root: &Value, kind: WritableKind) -> Vec<(Objec
     };
     let Some(items) = root.get("items").and_then(Value::as_array) else {
         let position = ObjectPosition { document, item: None };
-        return is(root, kind.as_str(), kind.api_version())
-            .then_some((position, root))
-            .into_iter()
-            .collect();
+        let found = is(root, kind.as_str(), kind.api_version());
+        return found.then_some((position, root)).into_iter().collect();
     };
     let listed = root.get("kind").and_then(Value::as_str).unwrap_or_default();
     let Some(inner) = listed.strip_suffix("List") else {
@@ -293,10 +263,8 @@ fn stored(object: &Value, kind: WritableKind, version: &ResourceVersion) -> Stor
         members.entry("kind").or_insert_with(|| kind.as_str().into());
         members.entry("apiVersion").or_insert_with(|| kind.api_version().into());
     }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".to_owned(), version.as_str().into());
-        metadata.remove("managedFields");
-    }
+    strip_server_metadata(&mut object);
+    set_version(&mut object, version);
     StoredObject {
         object,
         version: version.clone(),
@@ -305,8 +273,7 @@ fn stored(object: &Value, kind: WritableKind, version: &ResourceVersion) -> Stor
 
 /// `wanted` as the file would have it, without what [`stored`] added.
 fn unversioned(wanted: &Value, found: &LocatedObject) -> Result<Value, Error> {
-    let parsed = yaml::parse(&found.text);
-    let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
+    let documents = documents(&found.text).map_err(|_| Error::Interrupted)?;
     let old = edit::at(&documents, found.position).ok_or(Error::Interrupted)?;
     let mut wanted = wanted.clone();
     let members = wanted.as_object_mut().ok_or(Error::Interrupted)?;

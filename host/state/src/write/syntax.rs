@@ -145,42 +145,19 @@ fn node<'t>(
             (whole, NodeProperty::Alias, SyntaxKind::Scalar { text, is_quoted })
         }
         Event::SequenceStart(style, anchor, tag) => {
-            let mut items = Vec::new();
-            let end = loop {
-                match next()? {
-                    (Event::SequenceEnd, end) => break end,
-                    item => items.push(node(item, next)?),
-                }
-            };
-            let content = items.first().zip(items.last());
-            let content = content.map(|(first, last)| first.range.start..last.range.end);
-            let (style, range) = extent(style, whole, (content, end))?;
-            (
-                range,
-                property(anchor, tag.is_some()),
-                SyntaxKind::Sequence(style, items),
-            )
+            let (style, range, items) = collection(style, whole, next)?;
+            let kind = SyntaxKind::Sequence(style, items);
+            (range, property(anchor, tag.is_some()), kind)
         }
         Event::MappingStart(style, anchor, tag) => {
-            let mut pairs: Vec<Pair> = Vec::new();
-            let end = loop {
-                match next()? {
-                    (Event::MappingEnd, end) => break end,
-                    key => {
-                        let key = node(key, next)?;
-                        let value = node(next()?, next)?;
-                        pairs.push(Pair { key, value });
-                    }
-                }
-            };
-            let content = pairs.first().zip(pairs.last());
-            let content = content.map(|(first, last)| first.key.range.start..last.value.range.end);
-            let (style, range) = extent(style, whole, (content, end))?;
-            (
-                range,
-                property(anchor, tag.is_some()),
-                SyntaxKind::Mapping(style, pairs),
-            )
+            let (style, range, nodes) = collection(style, whole, next)?;
+            let mut nodes = nodes.into_iter();
+            let pairs = std::iter::from_fn(|| {
+                let (key, value) = (nodes.next()?, nodes.next()?);
+                Some(Pair { key, value })
+            });
+            let kind = SyntaxKind::Mapping(style, pairs.collect());
+            (range, property(anchor, tag.is_some()), kind)
         }
         // Nothing else is within a document.
         _ => return None,
@@ -193,17 +170,29 @@ fn node<'t>(
     })
 }
 
-/// The style of a collection and its bytes, from the spans of its start, content and end.
-fn extent(
+/// The style of a collection, its bytes, and its items or its keys and values in turn.
+fn collection<'t>(
     style: StructureStyle,
     start: Range<usize>,
-    (content, end): (Option<Range<usize>>, Span),
-) -> Option<(CollectionStyle, Range<usize>)> {
-    Some(match style {
+    next: &mut dyn FnMut() -> Option<(Event<'t>, Span)>,
+) -> Option<(CollectionStyle, Range<usize>, Vec<SyntaxNode>)> {
+    let mut nodes: Vec<SyntaxNode> = Vec::new();
+    let end = loop {
+        match next()? {
+            (Event::SequenceEnd | Event::MappingEnd, end) => break end,
+            item => nodes.push(node(item, next)?),
+        }
+    };
+    let content = nodes.first().zip(nodes.last());
+    let (style, range) = match style {
         StructureStyle::Flow => (CollectionStyle::Flow, start.start..bytes(end)?.end),
         // The parser ends a block where the next thing starts, which is too late.
-        StructureStyle::Block => (CollectionStyle::Block, content.unwrap_or(start.start..start.start)),
-    })
+        StructureStyle::Block => {
+            let content = content.map(|(first, last)| first.range.start..last.range.end);
+            (CollectionStyle::Block, content.unwrap_or(start.start..start.start))
+        }
+    };
+    Some((style, range, nodes))
 }
 
 fn bytes(span: Span) -> Option<Range<usize>> {

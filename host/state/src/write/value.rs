@@ -93,27 +93,6 @@ pub(super) enum Quotes {
 }
 
 impl YamlEmitter<'_> {
-    /// The lines of an item of a block list whose dashes stand at `indent`; the last ends with a
-    /// line break.
-    pub(super) fn item(&self, value: &Value, indent: &str) -> String {
-        let mut lines = String::new();
-        self.put_item(&mut lines, value, (indent.len(), indent.len()));
-        lines
-    }
-
-    pub(super) fn members(&self, members: &Map<String, Value>, indent: &str) -> String {
-        let mut lines = String::new();
-        self.put_members(&mut lines, members, (indent.len(), indent.len()));
-        lines
-    }
-
-    /// What stands after the colon of a key at `indent`, with its line break.
-    pub(super) fn behind_colon(&self, value: &Value, indent: &str) -> String {
-        let mut lines = String::new();
-        self.put_behind_colon(&mut lines, value, indent.len());
-        lines
-    }
-
     pub(super) fn inline(&self, value: &Value) -> String {
         let mut line = String::new();
         self.put_inline(&mut line, value);
@@ -134,7 +113,12 @@ impl YamlEmitter<'_> {
     }
 
     /// Writes members that stand at `indent`; only the first line begins with `blanks` blanks.
-    fn put_members(&self, lines: &mut String, members: &Map<String, Value>, (blanks, indent): (usize, usize)) {
+    pub(super) fn put_members(
+        &self,
+        lines: &mut String,
+        members: &Map<String, Value>,
+        (blanks, indent): (usize, usize),
+    ) {
         let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
         for (blanks, member) in blanks.zip(self.sorted(members)) {
             self.put_member(lines, member, (blanks, indent));
@@ -149,7 +133,8 @@ impl YamlEmitter<'_> {
         }
     }
 
-    fn put_behind_colon(&self, lines: &mut String, value: &Value, indent: usize) {
+    /// Writes what stands after the colon of a key at `indent`, with its line break.
+    pub(super) fn put_behind_colon(&self, lines: &mut String, value: &Value, indent: usize) {
         match value {
             Value::Object(members) if !members.is_empty() => {
                 let inner = indent.saturating_add(2);
@@ -169,7 +154,8 @@ impl YamlEmitter<'_> {
         }
     }
 
-    fn put_item(&self, lines: &mut String, value: &Value, (blanks, indent): (usize, usize)) {
+    /// Writes an item of a block list whose dashes stand at `indent`, with its line break.
+    pub(super) fn put_item(&self, lines: &mut String, value: &Value, (blanks, indent): (usize, usize)) {
         let inner = indent.saturating_add(2);
         pad(lines, blanks);
         lines.push_str("- ");
@@ -285,7 +271,8 @@ mod tests {
                 quotes,
                 texts: None,
             };
-            let text = emitter.members(value.as_object().unwrap(), "");
+            let mut text = String::new();
+            emitter.put_members(&mut text, value.as_object().unwrap(), (0, 0));
             assert_eq!(read(&text), value, "{text}");
             assert_eq!(read(&emitter.inline(&value)), value);
             assert!(text.starts_with('b') || text.starts_with("\"b"), "{text}");

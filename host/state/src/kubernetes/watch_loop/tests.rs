@@ -9,7 +9,7 @@ use kube::runtime::watcher::{Error, Event};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{FailureAction, Failures, MAX_BACKOFF, STABLE_AFTER, restart_on_panic, supervise_watches};
+use super::{FailureAction, Failures, MAX_BACKOFF, Object, STABLE_AFTER, restart_on_panic, supervise_watches};
 use crate::kubernetes::shared_state::SharedState;
 use crate::kubernetes::watch_failure::WatchFailure;
 use tollgate_config::KubernetesState;
@@ -18,8 +18,8 @@ use tollgate_config::KubernetesState;
 fn listed() -> Arc<SharedState> {
     let shared = Arc::new(SharedState::new(&KubernetesState::default(), "argocd"));
     for number in 0..shared.watches().len() {
-        shared.apply(number, Event::Init);
-        shared.apply(number, Event::InitDone);
+        shared.apply(number, Event::<Object>::Init);
+        shared.apply(number, Event::<Object>::InitDone);
     }
     shared
 }
@@ -47,8 +47,8 @@ async fn a_watch_that_panics_is_stale_and_begins_anew() {
                         "error: what is known stays, and may be old: the watch of secrets ended by an error in the gateway and begins anew"
                     ]
                 );
-                shared.apply(number, Event::Init);
-                shared.apply(number, Event::InitDone);
+                shared.apply(number, Event::<Object>::Init);
+                shared.apply(number, Event::<Object>::InitDone);
                 again.notify_one();
             }
             std::future::pending::<()>().await;

@@ -128,7 +128,8 @@ fn set(version: &str, spec: &Value, health: &str) -> Object {
         "spec": spec,
         "status": {"health": health},
     });
-    serde_json::from_value::<Object<true>>(set).unwrap().erased()
+    let Object { metadata, value } = serde_json::from_value::<Object<true>>(set).unwrap();
+    Object { metadata, value }
 }
 
 #[test]

@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 use super::ClusterWriter;
 use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
 use crate::write::equivalence::fields_equal;
-use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, strip_server_metadata};
+use crate::write::{
+    Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, set_version, strip_server_metadata,
+};
 
 const MAX_CONCURRENT_WRITES: usize = 8;
 
@@ -148,7 +150,8 @@ impl ClusterWriter {
     ) -> Result<Done, Error> {
         let (mut was, mut wanted) = (before.clone(), after.clone());
         for object in [&mut was, &mut wanted] {
-            strip(object);
+            object.as_object_mut().and_then(|members| members.remove("status"));
+            strip_server_metadata(object);
         }
         let patch = merge_patch(&was, &wanted).unwrap_or(Value::Object(Map::new()));
         let mut last = None;
@@ -160,11 +163,8 @@ impl ClusterWriter {
                 return Ok((Some(found), Undo::PutBack(before.clone(), after.clone())));
             }
             if !is_it && !is_as_it_was {
-                return Err(last.unwrap_or_else(|| Error::Conflict {
-                    key: key.clone(),
-                    expected_version: expected_version.as_str().to_owned(),
-                    found: found.version.as_str().to_owned(),
-                }));
+                let conflict = || Error::conflict(key, expected_version.as_str(), found.version.as_str());
+                return Err(last.unwrap_or_else(conflict));
             }
             let mut now = found.object;
             merge(&mut now, &patch);
@@ -196,7 +196,7 @@ impl ClusterWriter {
         let mut version = object_version(before);
         let mut last = None;
         for _ in 0..MAX_ATTEMPTS {
-            match self.delete_as(key, &version, parameters.clone()).await {
+            match self.delete(key, &version, parameters.clone()).await {
                 Ok(()) => return Ok(true),
                 // An earlier deletion got no answer, and the object is gone: that one deleted it.
                 Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
@@ -246,15 +246,9 @@ impl ClusterWriter {
     async fn change_back(&self, key: &ObjectKey, before: &Value, after: &Value) -> Result<(), Error> {
         let found = self.read(key).await?;
         let mut after = after.clone();
-        if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("resourceVersion".to_owned(), found.version.as_str().into());
-        }
+        set_version(&mut after, &found.version);
         if !is_same(&found.object, &after) {
-            return Err(Error::Conflict {
-                key: key.clone(),
-                expected_version: "of this batch".to_owned(),
-                found: found.version.as_str().to_owned(),
-            });
+            return Err(Error::conflict(key, "of this batch", found.version.as_str()));
         }
         let done = self.change(key, (&after, before), &found.version).await;
         done.map(drop)
@@ -283,13 +277,10 @@ fn alike(a: &Write, b: &Write) -> bool {
 
 /// Whether there was no answer, so that the write may have been done.
 fn is_unanswered(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Cluster {
-            status: 0 | 500..=599,
-            ..
-        }
-    )
+    let Error::Cluster { status, .. } = error else {
+        return false;
+    };
+    matches!(status, 0 | 500..=599)
 }
 
 /// Whether to read the object and retry: it changed meanwhile, or there was no answer for the first
@@ -298,23 +289,14 @@ fn is_retryable(error: &Error, last: Option<&Error>) -> bool {
     matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
 }
 
-fn strip(object: &mut Value) {
-    if let Some(members) = object.as_object_mut() {
-        members.remove("status");
-    }
-    strip_server_metadata(object);
-}
-
 fn metadata_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let value = object.get("metadata").and_then(|metadata| metadata.get(key));
     value.filter(|value| !value.is_null())
 }
 
 fn stable_annotations(object: &Value) -> Map<String, Value> {
-    let annotations = metadata_field(object, "annotations")
-        .and_then(Value::as_object)
-        .cloned();
-    let mut annotations = annotations.unwrap_or_default();
+    let annotations = metadata_field(object, "annotations").and_then(Value::as_object);
+    let mut annotations = annotations.cloned().unwrap_or_default();
     annotations.retain(|key, _| !VOLATILE_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
     annotations
 }

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
+use kube::api::DeleteParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -142,7 +143,7 @@ async fn refusals_say_what_they_are() {
         .expect_err("it exists");
     assert!(matches!(there, Error::AlreadyExists(_)), "{there}");
     let denied = cluster
-        .delete(&key("shop"), &ResourceVersion::new("1"))
+        .delete(&key("shop"), &ResourceVersion::new("1"), DeleteParams::default())
         .await
         .expect_err("forbidden");
     assert!(matches!(denied, Error::Cluster { status: 403, .. }), "{denied}");

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{EditError, Editor, Hunk, LAYOUT, diff, keys, refused};
+use super::{EditError, Editor, LAYOUT, diff, keys, refused};
 use crate::write::syntax::{Pair, SyntaxKind, SyntaxNode};
 use crate::write::value::Quotes;
 
@@ -23,12 +23,13 @@ impl Editor<'_> {
         if items.is_empty() {
             emitter.quotes = self.quotes_of_text();
         }
-        for Hunk { removed, inserted } in diff(old, new) {
+        for hunk in diff(old, new) {
+            let removed = hunk.old_range();
             let nodes = items.get(removed.clone()).unwrap_or_default().iter();
             if let Some(node) = nodes.filter_map(SyntaxNode::first_with_property).next() {
                 return Err(refused(node));
             }
-            let inserted = new.get(inserted).unwrap_or_default();
+            let inserted = new.get(hunk.new_range()).unwrap_or_default();
             let texts: Vec<String> = inserted.iter().map(|item| emitter.inline(item)).collect();
             // Replaces as many in place as possible, then removes or inserts the rest.
             let middle = removed.start.saturating_add(removed.len().min(texts.len()));

@@ -41,14 +41,14 @@ impl<'a> Editor<'a> {
         at.saturating_add(end.unwrap_or(tail.len()))
     }
 
-    /// Blanks as wide as what stands before a key on its line: blanks, or the dashes of the items
-    /// whose first key it is.
-    pub(super) fn indent(&self, key: &SyntaxNode) -> Option<String> {
+    /// How many bytes stand before a key on its line: blanks, or the dashes of the items whose first
+    /// key it is.
+    pub(super) fn indent(&self, key: &SyntaxNode) -> Option<usize> {
         let head = self.text.get(..key.range.start)?;
         let line = head.rsplit('\n').next().unwrap_or_default();
         let line = line.trim_start_matches('\u{feff}');
         let is_plain = line.bytes().all(|byte| matches!(byte, b' ' | b'-'));
-        is_plain.then(|| " ".repeat(line.len()))
+        is_plain.then_some(line.len())
     }
 
     pub(super) fn behind_colon(&self, key: &SyntaxNode) -> Option<usize> {

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{ALIAS, ANCHOR, LAYOUT, MERGED, ObjectPosition, at, parse_documents, remove, replace};
+use super::{ALIAS, ANCHOR, LAYOUT, MERGED, ObjectPosition, at, documents, remove, replace};
 
 mod layouts;
 
@@ -15,7 +15,7 @@ fn entry(server: &str, account: &str) -> Value {
 
 /// The text after `change` of the first object's entries.
 fn changed(text: &str, position: ObjectPosition, change: impl Fn(&mut Vec<Value>)) -> Result<String, String> {
-    let mut wanted = at(&parse_documents(text).expect("a text"), position)
+    let mut wanted = at(&documents(text).expect("a text"), position)
         .expect("an object")
         .clone();
     let spec = wanted["spec"].as_object_mut().expect("a spec");
@@ -210,7 +210,7 @@ fn documents_go_with_their_marker() {
 #[test]
 fn other_values_change_where_they_stand() {
     let text = "metadata:\n  name: a # who\n  labels:\n    old: \"1\" # gone\n    kept: '2'\nspec:\n  on: true\n";
-    let mut wanted = parse_documents(text).expect("a text").remove(0);
+    let mut wanted = documents(text).expect("a text").remove(0);
     wanted["metadata"]["labels"] = json!({"kept": "3", "new": "4"});
     wanted["spec"] = json!({"on": false, "list": [], "map": {"a": [1, 2]}});
     let expected = "metadata:\n  name: a # who\n  labels:\n    kept: \"3\"\n    new: \"4\"\nspec:\n  on: false\n  list: []\n  map:\n    a:\n      - 1\n      - 2\n";

@@ -129,11 +129,8 @@ impl FolderWriter {
         let here = plan.found.remove(key).and_then(|mut same| same.pop());
         let here = here.ok_or_else(|| Error::NotFound(key.clone()))?;
         if here.stored.version != *expected_version {
-            return Err(Error::Conflict {
-                key: key.clone(),
-                expected_version: expected_version.as_str().to_owned(),
-                found: here.stored.version.as_str().to_owned(),
-            });
+            let found = here.stored.version.as_str();
+            return Err(Error::conflict(key, expected_version.as_str(), found));
         }
         let Some(change) = plan.changes.get(&here.path) else {
             return Ok(here);

@@ -50,11 +50,8 @@ impl FileChange {
             return Ok(());
         }
         let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| ResourceVersion::new(""), version);
-        Err(Error::Conflict {
-            key: self.key.clone(),
-            expected_version: shown(self.old.as_deref().map(str::as_bytes)).as_str().to_owned(),
-            found: shown(now.as_deref()).as_str().to_owned(),
-        })
+        let (expected, found) = (shown(self.old.as_deref().map(str::as_bytes)), shown(now.as_deref()));
+        Err(Error::conflict(&self.key, expected.as_str(), found.as_str()))
     }
 
     fn persist(&self, prepared: Option<NamedTempFile>) -> Result<(), Error> {

@@ -2,7 +2,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::{Error, ObjectKey, ResourceVersion, WritableKind};
+use super::super::batch::{Propagation, Write};
+use super::super::{Error, ObjectKey, ResourceVersion, StoredObject, WritableKind};
 use super::FolderWriter;
 use super::persist::{PREFIX, SUFFIX, prepare};
 use crate::{ObjectName, directory};
@@ -69,6 +70,21 @@ fn add(folder: &FolderWriter, account: &str) -> Result<Value, Error> {
     Ok(folder.replace(&key("shop"), &wanted, &stored.version)?.object)
 }
 
+fn create(folder: &FolderWriter, name: &str, object: &Value) -> Result<StoredObject, Error> {
+    let (key, object) = (key(name), object.clone());
+    let stored = folder.write(Write::Create { key, object })?;
+    Ok(stored.expect("it is stored"))
+}
+
+fn delete(folder: &FolderWriter, name: &str, version: &ResourceVersion) -> Result<(), Error> {
+    let write = Write::Delete {
+        key: key(name),
+        before: json!({"metadata": {"resourceVersion": version.as_str()}}),
+        propagation: Propagation::default(),
+    };
+    folder.write(write).map(drop)
+}
+
 #[test]
 fn a_write_changes_the_object_and_its_version() {
     let world = World::new(&[("shop.yaml", SHOP)]);
@@ -103,7 +119,7 @@ fn an_older_version_is_a_conflict() {
             .replace(&key("shop"), &old.object, &version)
             .expect_err("a conflict");
         assert!(matches!(error, Error::Conflict { .. }), "{error}");
-        let error = folder.delete(&key("shop"), &version).expect_err("a conflict");
+        let error = delete(&folder, "shop", &version).expect_err("a conflict");
         assert!(matches!(error, Error::Conflict { .. }), "{error}");
     }
     assert_eq!(world.text("shop.yaml"), text);
@@ -221,27 +237,23 @@ fn objects_come_and_go() {
         "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
         "metadata": {"name": "new"}, "spec": {"destinations": [{"server": "*", "namespace": "*"}]},
     });
-    let made = folder.create(&key("new"), &object).expect("it is new");
+    let made = create(&folder, "new", &object).expect("it is new");
     assert!(
         world
             .text("appproject-argocd-new.yaml")
             .starts_with("apiVersion: argoproj.io/v1alpha1\nkind: ")
     );
-    assert!(matches!(
-        folder.create(&key("new"), &object),
-        Err(Error::AlreadyExists(_))
-    ));
-    assert!(matches!(
-        folder.create(&key("shop"), &object),
-        Err(Error::AlreadyExists(_))
-    ));
+    for name in ["new", "shop"] {
+        let error = create(&folder, name, &object).expect_err(name);
+        assert!(matches!(error, Error::AlreadyExists(_)), "{error}");
+    }
     let all = folder.list(WritableKind::AppProject, "argocd").expect("a list");
     let names: Vec<_> = all
         .iter()
         .map(|stored| stored.object["metadata"]["name"].clone())
         .collect();
     assert_eq!(names, ["new", "shop"]);
-    folder.delete(&key("new"), &made.version).expect("it goes");
+    delete(&folder, "new", &made.version).expect("it goes");
     assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
     assert!(matches!(folder.read(&key("new")), Err(Error::NotFound(_))));
 }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{ObjectPosition, at, parse_documents, replace};
+use super::super::{ObjectPosition, at, documents, replace};
 use crate::write::value::{Quotes, YamlEmitter};
 
 fn text() -> impl Strategy<Value = String> {
@@ -83,11 +83,12 @@ fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, Strin
     );
     let lines = entries.iter().map(|(entry, dress)| {
         let above = dress.above.map_or_else(String::new, |text| format!("{indent}{text}\n"));
-        let mut lines = if dress.is_flow {
-            format!("{indent}- {}\n", emitter.inline(entry))
+        let mut lines = String::new();
+        if dress.is_flow {
+            lines = format!("{indent}- {}\n", emitter.inline(entry));
         } else {
-            emitter.item(entry, &indent)
-        };
+            emitter.put_item(&mut lines, entry, (indent.len(), indent.len()));
+        }
         if let Some(behind) = dress.behind {
             lines.truncate(lines.len() - 1);
             lines = format!("{lines} {behind}\n");
@@ -116,12 +117,12 @@ proptest! {
     ) {
         let parts = write(&entries, &page);
         let text = whole(&parts, &page);
-        let documents = parse_documents(&text).expect("the test writes YAML");
-        let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
+        let before = documents(&text).expect("the test writes YAML");
+        let document = before.iter().position(|root| root.get("kind").is_some()).expect("an object");
         // If an entry only moves, either it or its neighbor may be rewritten.
         prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
         let position = ObjectPosition { document, item: None };
-        let mut wanted = at(&documents, position).expect("an object").clone();
+        let mut wanted = at(&before, position).expect("an object").clone();
         let list = wanted["spec"]["destinationServiceAccounts"].as_array_mut().expect("a list");
         let gone = gone.index(list.len());
         list.remove(gone);
@@ -130,9 +131,9 @@ proptest! {
             list.insert(to, entry.clone());
         }
         let after = replace(&text, position, &wanted).expect("a common layout is edited");
-        let mut expected = documents;
+        let mut expected = before;
         expected[document] = wanted;
-        prop_assert_eq!(parse_documents(&after), Some(expected));
+        prop_assert_eq!(documents(&after), Ok(expected));
         // Every other line is still there, in its order.
         let mut rest = after.as_str();
         let (head, lines, tail) = parts;

@@ -10,6 +10,7 @@ use super::{NAME, lock_for_load, recover, write};
 use crate::ObjectName;
 use crate::directory::DirectorySource;
 use crate::source::Source as _;
+use crate::write::batch::Write;
 use crate::write::{FolderWriter, ObjectKey, WritableKind};
 
 fn application(name: &str, project: &str) -> String {
@@ -109,8 +110,8 @@ fn whoever_writes_next_completes_it_too() {
         let root = folder.path();
         let changes = batch(root);
         killed_after(root, &changes, steps);
-        let key = &changes[2].key;
-        let found = FolderWriter::new(root, "argocd").create(key, &serde_json::json!({}));
+        let (key, object) = (changes[2].key.clone(), serde_json::json!({}));
+        let found = FolderWriter::new(root, "argocd").write(Write::Create { key, object });
         assert!(found.is_err(), "it is there already: {steps}");
         assert!(!root.join(NAME).exists() && !root.join("gone.yaml").exists());
     }
