@@ -217,7 +217,7 @@ fn reload(criterion: &mut Criterion) {
         runtime.handle().clone(),
     ));
     let checker = Checker::new(env!("CARGO_BIN_EXE_tollgate").into());
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::default());
     let loader = Loader::new(config, checker, metrics, (credentials, Clock::default())).expect("a loader");
     let before = resident();
     let first = loader.first().value.expect("good state");

@@ -168,7 +168,7 @@ fn snapshot(root: &Path, runtime: &tokio::runtime::Runtime) -> Snapshot {
     let loader = Loader::new(
         config,
         checker,
-        Arc::new(Metrics::new()),
+        Arc::new(Metrics::default()),
         (credentials, Clock::default()),
     );
     let first = loader.expect("a loader").first();

@@ -30,7 +30,6 @@ impl Command {
     }
 }
 
-/// Requests the agents that the caller may use.
 pub(super) fn fetch(server: &Server, user: Option<String>) -> Result<Value, Failure> {
     server.get(&["agents"], hint).query([("user", user)]).json()
 }

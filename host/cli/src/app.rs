@@ -12,10 +12,10 @@ use super::answer::{Error, SettingsArgs, require_loaded};
 use super::format::Format;
 use super::list_output::{aligned, render_flush};
 use tollgate_config::{ImpersonationMode, raw};
-use tollgate_core::diagnostic::{Diagnostic, Location, one_line, with_causes};
+use tollgate_core::diagnostic::{Diagnostic, one_line, with_causes};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate::service_account::{
-    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
+    AccountSource, EvaluatedEntry, ImpersonationRules, ServiceAccountName,
 };
 use tollgate_state::{ObjectName, source};
 
@@ -55,7 +55,7 @@ struct Answer {
     /// Why no account acts, or would not in mode `enforce`.
     error: Option<Problem>,
     account: Option<ServiceAccountName>,
-    decided_by: Option<DecidedBy>,
+    decided_by: Option<AccountSource>,
     impersonates: ImpersonationView,
     tried: Vec<TriedEntry>,
 }
@@ -71,13 +71,6 @@ struct Destination {
 struct Problem {
     code: &'static str,
     message: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum DecidedBy {
-    Entry { index: usize, location: Location },
-    Fallback(&'static str),
 }
 
 /// The impersonation that the cluster receives in the current mode.
@@ -135,22 +128,19 @@ impl Identity {
             });
         }
         let ObjectName { namespace, name } = name;
-        let indexed = index
-            .find(&namespace, &name)
-            .ok_or_else(|| Error::Failed(format!("there is no application `{name}` in namespace `{namespace}`")))?;
-        Ok(Answer::of(indexed, index.mode, &rules))
+        match index.find(&namespace, &name) {
+            Some(indexed) => Ok(Answer::of(indexed, index.mode, &rules)),
+            None => Err(Error::Failed(format!(
+                "there is no application `{name}` in namespace `{namespace}`"
+            ))),
+        }
     }
 
     fn name(&self, control_plane_namespace: &str) -> Result<ObjectName, Error> {
-        let (namespace, name) = match self.application.split_once('/') {
-            Some(parts) => parts,
-            None => (control_plane_namespace, self.application.as_str()),
-        };
+        let text = self.application.as_str();
+        let (namespace, name) = text.split_once('/').unwrap_or((control_plane_namespace, text));
         if namespace.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(Error::Usage(format!(
-                "`{}` is not NAME or NAMESPACE/NAME",
-                self.application
-            )));
+            return Err(Error::Usage(format!("`{text}` is not NAME or NAMESPACE/NAME")));
         }
         Ok(ObjectName {
             namespace: namespace.to_owned(),
@@ -165,6 +155,10 @@ impl Answer {
         let cluster = indexed.destination.as_ref().ok();
         let derived = indexed.derived_account.as_ref();
         let account = derived.ok().and_then(|derived| derived.account.as_ref());
+        let tried_entry = |tried: EvaluatedEntry| TriedEntry {
+            why: tried.why(),
+            tried,
+        };
         let acts = account.filter(|_| mode == ImpersonationMode::Enforce);
         // In the modes off and audit the gateway acts as itself, but needs a project and a cluster.
         let refused = match mode {
@@ -186,22 +180,17 @@ impl Answer {
                 message: with_causes(error),
             }),
             account: account.cloned(),
-            decided_by: derived.ok().map(DecidedBy::of),
+            decided_by: derived.ok().map(|derived| derived.by.clone()),
             impersonates: ImpersonationView {
                 user: acts.map(ServiceAccountName::username),
                 groups: [],
                 extra_keys: acts
-                    .map(|_| rules.extra_keys().map(str::to_owned).collect())
-                    .unwrap_or_default(),
+                    .into_iter()
+                    .flat_map(|_| rules.extra_keys())
+                    .map(str::to_owned)
+                    .collect(),
             },
-            tried: indexed
-                .evaluated_entries()
-                .into_iter()
-                .map(|tried| TriedEntry {
-                    why: tried.why(),
-                    tried,
-                })
-                .collect(),
+            tried: indexed.evaluated_entries().into_iter().map(tried_entry).collect(),
         }
     }
 
@@ -211,30 +200,25 @@ impl Answer {
             (Some(name), Some(server)) => format!("{name} ({server})"),
             (_, _) => "-".to_owned(),
         };
-        let namespace = match self.destination.namespace.as_str() {
-            "" => "-",
-            namespace => namespace,
-        };
-        let account = self.account.as_ref();
+        let namespace = Some(self.destination.namespace.clone()).filter(|namespace| !namespace.is_empty());
+        let account = self
+            .account
+            .as_ref()
+            .map(|account| format!("{}:{}", account.namespace, account.name));
+        let ObjectName { namespace: own, name } = &self.application;
         let acts_as = match (&self.impersonates.user, self.refused) {
             (Some(user), _) => user.clone(),
             (None, true) => "nobody: requests are refused".to_owned(),
             (None, false) => "the gateway's own identity in the cluster".to_owned(),
         };
         let mut lines = vec![
-            (
-                "Application",
-                format!("{}/{}", self.application.namespace, self.application.name),
-            ),
+            ("Application", format!("{own}/{name}")),
             ("Project", self.project.clone()),
             ("Destination", destination),
-            ("Namespace", namespace.to_owned()),
+            ("Namespace", or_dash(namespace)),
             ("Mode", self.mode.to_owned()),
-            (
-                "Account",
-                or_dash(account.map(|account| format!("{}:{}", account.namespace, account.name))),
-            ),
-            ("Decided by", or_dash(self.decided_by.as_ref().map(DecidedBy::describe))),
+            ("Account", or_dash(account)),
+            ("Decided by", or_dash(self.decided_by.as_ref().map(decided_by))),
             ("Acts as", acts_as),
         ];
         if !self.impersonates.extra_keys.is_empty() {
@@ -256,22 +240,10 @@ impl Answer {
     }
 }
 
-impl DecidedBy {
-    fn of(derived: &DerivedAccount) -> Self {
-        match &derived.by {
-            AccountSource::Entry { index, location } => Self::Entry {
-                index: *index,
-                location: location.clone(),
-            },
-            AccountSource::Fallback(fallback) => Self::Fallback(fallback.as_str()),
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Self::Entry { index, location } => format!("entry {index} at {location}"),
-            Self::Fallback(fallback) => format!("no entry: fallback {fallback}"),
-        }
+fn decided_by(source: &AccountSource) -> String {
+    match source {
+        AccountSource::Entry { index, location } => format!("entry {index} at {location}"),
+        AccountSource::Fallback(fallback) => format!("no entry: fallback {}", fallback.as_str()),
     }
 }
 

@@ -116,7 +116,7 @@ impl RequestOptions {
         let manifests = self.read(std::slice::from_ref(file))?;
         let [manifest] = manifests.as_slice() else {
             let found = manifests.len();
-            let message = format!("`{}` has {found} ApplicationSets, one is wanted", file.display());
+            let message = format!("`{}` has {found} ApplicationSets, exactly 1 is allowed", file.display());
             return Err(Failure::new("appset.file", message));
         };
         let request = self

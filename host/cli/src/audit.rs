@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::client::{Failure, Server, print};
 use super::format::Format;
 use super::list_output::{
-    OwnerArgs, Table, agent_label, items, join_or_dash, print_items, render_items, text_at, whole_seconds,
+    OwnerArgs, Table, agent_label, find_text, items, join_or_dash, print_items, render_items, text_at, whole_seconds,
 };
 use super::terminal;
 
@@ -164,10 +164,7 @@ fn row(item: &Value) -> Vec<String> {
 /// What a request was about, in the words of `kubectl auth can-i`, or why it
 /// was refused.
 fn event_summary(item: &Value) -> String {
-    let detail = |key: &str| match item.get("details").and_then(|details| details.get(key)) {
-        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
-        Some(_) | None => None,
-    };
+    let detail = |key: &str| find_text(item, &format!("/details/{key}"));
     let resource = detail("resource").map(|resource| match detail("subresource") {
         Some(subresource) => format!("{resource}/{subresource}"),
         None => resource,

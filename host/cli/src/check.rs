@@ -78,9 +78,6 @@ struct Report<'a> {
 
 /// Formats findings, ordered by file and line, errors before warnings of the same line. The text
 /// ends with a line break unless it is empty.
-///
-/// # Errors
-/// JSON or YAML cannot be written.
 pub(crate) fn render(diagnostics: &[Diagnostic], report_format: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
@@ -142,16 +139,11 @@ fn github(finding: &Diagnostic) -> String {
         }
     }
     let space = if properties.is_empty() { "" } else { " " };
-    let hint = finding
-        .hint
-        .as_ref()
-        .map_or_else(String::new, |hint| format!(" ({hint})"));
+    let hint = finding.hint.as_ref();
+    let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
     let message = data(&format!("{}{hint}", finding.message));
-    format!(
-        "::{}{space}{}::{message}\n",
-        serialized_name(&finding.severity),
-        properties.join(",")
-    )
+    let severity = serialized_name(&finding.severity);
+    format!("::{severity}{space}{}::{message}\n", properties.join(","))
 }
 
 #[cfg(test)]

@@ -159,12 +159,9 @@ impl<'a> ApiRequest<'a> {
     }
 
     /// Sends the request and parses the response as JSON.
-    ///
-    /// # Errors
-    /// As [`ApiRequest::send`], and if the response is not JSON.
     pub(crate) fn json(self) -> Result<Value, Failure> {
         serde_json::from_slice(&self.send()?).map_err(|_| {
-            Failure::new("gateway.answer", "the answer is not the gateway's")
+            Failure::new("gateway.answer", "the response is not JSON")
                 .with_hint("`--server` is the gateway's public listener")
         })
     }
@@ -190,9 +187,8 @@ impl Server {
         let Some(path) = &self.certificate_authority else {
             return Ok(None);
         };
-        let pem = std::fs::read(path)
-            .map_err(|error| Failure::new("gateway.authority", format_args!("`{}`: {error}", path.display())));
-        pem.map(Some)
+        let failed = |error| Failure::new("gateway.authority", format_args!("`{}`: {error}", path.display()));
+        std::fs::read(path).map(Some).map_err(failed)
     }
 
     fn client(&self, url: &Url) -> Result<reqwest::Client, Failure> {
@@ -219,7 +215,6 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new("host.runtime", error))
 }
 
-/// Writes a text with one line break at its end.
 pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(writeln!(out, "{text}")?)
 }
@@ -247,10 +242,6 @@ pub(crate) fn wrong_url(server: &str, why: &str) -> Failure {
         .with_hint("name the gateway with `--server`, such as `https://tollgate.example`")
 }
 
-/// The URL of a path of the API.
-///
-/// # Errors
-/// As [`base_url`].
 fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<Url, Failure> {
     let base = base_url(server)?;
     let mut text = format!("{}/api/v1", base.as_str().trim_end_matches('/'));

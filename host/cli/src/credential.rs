@@ -19,7 +19,6 @@ use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
 pub(crate) mod local;
-mod remote;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -115,14 +114,11 @@ impl Get {
             CredentialFormat::Json => print(&document, out),
             CredentialFormat::Token => {
                 let mut parsed = parse(&document)?;
-                let token = parsed.pointer("/status/token").and_then(Value::as_str);
-                let printed = match token {
-                    Some(token) => print(token, out),
-                    None => Err(
-                        Failure::new("no_token", "the cluster's credential is a client certificate")
-                            .with_hint("print it with `-o json`"),
-                    ),
-                };
+                let token = parsed.pointer("/status/token").and_then(Value::as_str).ok_or_else(|| {
+                    let failure = Failure::new("no_token", "the cluster's credential is a client certificate");
+                    failure.with_hint("print it with `-o json`")
+                });
+                let printed = token.and_then(|token| print(token, out));
                 erase(&mut parsed);
                 printed
             }
@@ -140,8 +136,36 @@ impl SourceArgs {
     fn fetch(&self, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
         match &self.config {
             Some(settings) => local::fetch(settings, cluster, version),
-            None => remote::fetch(&self.server, cluster, version),
+            None => fetch(&self.server, cluster, version),
         }
+    }
+}
+
+/// Gets a credential from a running gateway, as an `ExecCredential` of the requested version. The
+/// gateway answers in the latest, and the versions differ in nothing else.
+fn fetch(server: &Server, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
+    let bytes = server.get(&["clusters", cluster, "credential"], hint).send()?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| Failure::new("gateway.answer", "the response is not UTF-8"))?;
+    let mut document = parse(text)?;
+    if document.get("kind").and_then(Value::as_str) != Some("ExecCredential") {
+        return Err(
+            Failure::new("gateway.answer", "the response is not an `ExecCredential`")
+                .with_hint("`--server` is the gateway's public listener"),
+        );
+    }
+    if let Some(api) = document.get_mut("apiVersion") {
+        *api = version.as_str().into();
+    }
+    let written = serde_json::to_string(&document).map(Zeroizing::new);
+    erase(&mut document);
+    Ok(written.map_err(std::io::Error::from)?)
+}
+
+fn hint(reason: &str) -> Option<&'static str> {
+    match reason {
+        "permission_denied" => Some("it needs `clusters, get` and `credentials, get` on the cluster's server"),
+        "credential_unavailable" => Some("an operator sees why with `tollgate credential explain`"),
+        _ => None,
     }
 }
 
@@ -156,17 +180,15 @@ fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
     let text = parsed.as_ref().and_then(|info| info.get("apiVersion")?.as_str());
     let text = text.ok_or_else(|| Failure::new("exec.info", "`KUBERNETES_EXEC_INFO` names no `apiVersion`"))?;
     ExecCredentialVersion::parse(text).ok_or_else(|| {
-        let (v1, beta) = (
-            ExecCredentialVersion::V1.as_str(),
-            ExecCredentialVersion::V1Beta1.as_str(),
-        );
-        Failure::new("exec.version", format_args!("`{text}` is not spoken here"))
+        let [v1, beta] = [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1].map(ExecCredentialVersion::as_str);
+        Failure::new("exec.version", format_args!("`apiVersion: {text}` is not supported"))
             .with_hint(format!("write `apiVersion: {v1}` or `{beta}` in the kubeconfig"))
     })
 }
 
 fn parse(document: &str) -> Result<Value, Failure> {
-    serde_json::from_str(document).map_err(|_| Failure::new("gateway.answer", "the answer is no ExecCredential"))
+    serde_json::from_str(document)
+        .map_err(|_| Failure::new("gateway.answer", "the response is not an `ExecCredential`"))
 }
 
 #[cfg(test)]

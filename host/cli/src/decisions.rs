@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::client::{Failure, runtime, unreachable};
 use super::format::Format;
-use super::list_output::{render, whole_seconds};
+use super::list_output::{render, text_at, whole_seconds};
 use super::terminal;
 
 #[derive(Debug, Args)]
@@ -29,21 +29,20 @@ pub(crate) struct Decisions {
     output: Format,
 }
 
-const COLUMNS: [&str; 8] = [
-    "TIME",
-    "OUTCOME",
-    "STATUS",
-    "USER",
-    "EXTENSION",
-    "REASON",
-    "DECISION",
-    "ROW",
-];
-
 impl Decisions {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let records = runtime()?.block_on(self.fetch())?;
-        let table = |records: &Vec<Value>| render(&COLUMNS, records.iter().map(row));
+        let head = [
+            "TIME",
+            "OUTCOME",
+            "STATUS",
+            "USER",
+            "EXTENSION",
+            "REASON",
+            "DECISION",
+            "ROW",
+        ];
+        let table = |records: &Vec<Value>| render(&head, records.iter().map(row));
         Ok(self.output.show(&records, table, out)?)
     }
 
@@ -81,11 +80,7 @@ impl Decisions {
 }
 
 fn row(record: &Value) -> [String; 8] {
-    let text = |pointer: &str| match record.pointer(pointer) {
-        Some(Value::String(text)) => terminal::escape_line(text).into_owned(),
-        Some(Value::Null) | None => "-".to_owned(),
-        Some(other) => terminal::escape_line(&other.to_string()).into_owned(),
-    };
+    let text = |pointer: &str| terminal::escape_line(&text_at(record, pointer)).into_owned();
     // The last check decided; it has no rule if no row matched.
     let checks = record.get("checks").and_then(Value::as_array);
     let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());

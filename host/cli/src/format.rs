@@ -20,17 +20,11 @@ pub(crate) enum Format {
 
 impl Format {
     /// Writes the value as one document with one line break at its end.
-    ///
-    /// # Errors
-    /// As [`Format::document`], and errors of `out`.
     pub(crate) fn print<T: Serialize>(self, value: &T, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.document(value)?.trim_end())
     }
 
     /// Writes `text` of the value for [`Format::Table`], else the value as one document.
-    ///
-    /// # Errors
-    /// As [`Format::print`].
     pub(crate) fn show<T: Serialize>(
         self,
         value: &T,
@@ -46,9 +40,6 @@ impl Format {
     /// Serializes the value as one document; [`Format::Table`] gives JSON. Characters that a
     /// terminal could act on are escaped. A YAML document that contains some is written as JSON,
     /// which is YAML too.
-    ///
-    /// # Errors
-    /// The format cannot represent the value.
     pub(crate) fn document<T: Serialize>(self, value: &T) -> io::Result<String> {
         match self {
             Self::Table | Self::Json => {

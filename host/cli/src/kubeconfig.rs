@@ -19,10 +19,10 @@ use super::client::{Failure, Server};
 use super::format::Format;
 use super::list_output::{items, text_at};
 use super::token::{self, NewToken};
-use application::ApplicationName;
 use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
 use tollgate_gateway::clusters::exec::erase;
+use tollgate_state::ObjectName;
 
 mod application;
 mod file;
@@ -42,9 +42,10 @@ pub(crate) struct Kubeconfig {
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
+        value_parser = application::parse_name,
         conflicts_with_all = ["agent", "front", "token_name", "lifetime"]
     )]
-    application: Option<ApplicationName>,
+    application: Option<ObjectName>,
     /// Name of the context; if omitted, the agent's name, or NAMESPACE-NAME of the Application
     #[arg(long)]
     context: Option<String>,
@@ -108,7 +109,10 @@ struct Target {
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let (front, default_name, agent) = match &self.application {
-            Some(application) => (application.url(&self.server.server)?, application.context(), None),
+            Some(application) => {
+                let url = application::cluster_url(application, &self.server.server)?;
+                (url, application::context_name(application), None)
+            }
             None => {
                 let target = self.target()?;
                 (self.front_url(&target)?, target.name, Some(target.agent))
@@ -120,7 +124,11 @@ impl Kubeconfig {
         let user = match (&self.oidc_issuer, &self.oidc_client_id, agent) {
             (Some(issuer), Some(client), _) => exec(issuer, client, &self.oidc_scope),
             (_, _, Some(agent)) => self.user(agent)?,
-            (_, _, None) => self.user_of_application()?,
+            // The Applications front accepts credentials of the control plane.
+            (_, _, None) => {
+                let path = self.token_file.as_deref();
+                application::token_file(path.ok_or_else(application::no_credential)?)?
+            }
         };
         self.write(&front, (name, user), (kubeconfig_output, out))
     }
@@ -159,17 +167,11 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The user entry for the Applications front, which accepts credentials of the control plane.
-    fn user_of_application(&self) -> Result<Value, Failure> {
-        let path = self.token_file.as_deref();
-        application::token_file(path.ok_or_else(application::no_credential)?)
-    }
-
     /// The user entry for the Kubernetes front.
     fn user(&self, agent: String) -> Result<Value, Failure> {
         if let Some(path) = &self.token_file {
-            let token = read(path)?;
-            return Ok(json!({ "token": bearer(&token, &agent)?.as_str() }));
+            let text = content(path)?;
+            return Ok(json!({ "token": *bearer(first_line(path, &text)?, &agent)? }));
         }
         let new_token = NewToken {
             name: self.token_name.clone(),
@@ -197,11 +199,8 @@ impl Kubeconfig {
         }
         let answer = agent::fetch(&self.server, None)?;
         let found = find(items(&answer, "/items"), named).ok_or_else(|| {
-            Failure::new(
-                "agent_not_found",
-                format_args!("there is no agent `{named}` that is shared with you"),
-            )
-            .with_hint("`tollgate agent list` shows those that are")
+            let message = format!("there is no agent `{named}` that is shared with you");
+            Failure::new("agent_not_found", message).with_hint("`tollgate agent list` shows those that are")
         })?;
         let front = found.pointer("/kubeconfig/server").and_then(Value::as_str);
         Ok(Target {
@@ -220,11 +219,8 @@ impl Kubeconfig {
         let url = Url::parse(&text).ok();
         let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(KUBERNETES_PATH));
         url.ok_or_else(|| {
-            Failure::new(
-                "kubeconfig.front",
-                format_args!("`{text}` is not a URL that ends with `/{KUBERNETES_PATH}`"),
-            )
-            .with_hint("name it with `--front`")
+            let message = format!("`{text}` is not a URL that ends with `/{KUBERNETES_PATH}`");
+            Failure::new("kubeconfig.front", message).with_hint("name it with `--front`")
         })
     }
 }
@@ -258,18 +254,13 @@ fn exec(issuer: &str, client: &str, scopes: &[String]) -> Value {
     }})
 }
 
-fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    first_line(path, &content(path)?).map(|line| Zeroizing::new(line.to_owned()))
-}
-
 /// The start of a file, at most [`TOKEN_BYTES`].
 fn content(path: &Path) -> Result<Zeroizing<String>, Failure> {
     use std::io::Read as _;
 
-    let file = std::fs::File::open(path).map_err(|error| wrong_file(path, &error))?;
     let mut text = Zeroizing::new(String::new());
-    file.take(TOKEN_BYTES)
-        .read_to_string(&mut text)
+    std::fs::File::open(path)
+        .and_then(|file| file.take(TOKEN_BYTES).read_to_string(&mut text))
         .map_err(|error| wrong_file(path, &error))?;
     Ok(text)
 }
@@ -290,23 +281,20 @@ fn wrong_file(path: &Path, why: &dyn std::fmt::Display) -> Failure {
 /// The bearer token of a token file: bearer tokens and ID tokens as they are, a secret alone with
 /// the prefix `pat:<agent number>:`.
 fn bearer(token: &str, agent: &str) -> Result<Zeroizing<String>, Failure> {
-    if token.contains(':') {
-        let of = token.strip_prefix("pat:").and_then(|rest| rest.split_once(':'));
-        let other = of.is_some_and(|(id, _)| AgentId::parse(agent).is_some() && id != agent);
-        if other {
-            return Err(Failure::new("kubeconfig.token", "the token is for another agent"));
-        }
-        return Ok(Zeroizing::new(token.to_owned()));
+    let number = AgentId::parse(agent);
+    let of = token.strip_prefix("pat:").and_then(|rest| rest.split_once(':'));
+    if number.is_some() && of.is_some_and(|(id, _)| id != agent) {
+        return Err(Failure::new("kubeconfig.token", "the token is for another agent"));
     }
     let is_jwt = token.split('.').count() == 3;
-    match AgentId::parse(agent) {
-        _ if is_jwt => Ok(Zeroizing::new(token.to_owned())),
+    match number {
+        _ if is_jwt || token.contains(':') => Ok(Zeroizing::new(token.to_owned())),
         Some(id) => Ok(Zeroizing::new(format!("pat:{id}:{token}"))),
-        None => Err(Failure::new(
-            "kubeconfig.token",
-            "the agent's number is not known, and the token needs it",
-        )
-        .with_hint("name the agent by number, or set `TOLLGATE_AUTH_TOKEN`")),
+        None => {
+            let message = "the agent's number is not known, and the token needs it";
+            let hint = "name the agent by number, or set `TOLLGATE_AUTH_TOKEN`";
+            Err(Failure::new("kubeconfig.token", message).with_hint(hint))
+        }
     }
 }
 

@@ -69,7 +69,8 @@ enum Command {
     #[command(subcommand)]
     Policy(policy::Command),
     /// Query, validate and compare Argo CD RBAC policies
-    Rbac(rbac::RbacCommand),
+    #[command(subcommand)]
+    Rbac(rbac::Command),
     /// List, inspect, create and test plugins
     Plugin(PluginCommand),
     /// Get and troubleshoot credentials of clusters

@@ -45,26 +45,39 @@ pub(super) struct Table {
     pub(super) empty_message: &'static str,
 }
 
-/// Fetches every page of a list, as one response.
-///
-/// - `query`: the query without `continue`.
-pub(super) fn fetch_all(
-    server: &Server,
-    path: &str,
-    query: &[(&str, Option<String>); 2],
-    hint: Hint,
-) -> Result<Value, Failure> {
-    let mut all = Vec::new();
-    let mut next = None;
-    loop {
-        let request = server.get(&[path], hint).query(query.clone());
-        let mut page = request.query([("continue", next)]).json()?;
-        if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
-            all.append(more);
-        }
-        next = page.get("continue").and_then(Value::as_str).map(str::to_owned);
-        if next.is_none() {
-            return Ok(serde_json::json!({ "items": all }));
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    owner: OwnerArgs,
+    /// List only items at this agent, by name or number
+    #[arg(long)]
+    agent: Option<String>,
+    #[command(flatten)]
+    server: Server,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(super) output: Format,
+}
+
+impl ListArgs {
+    /// Fetches every page of a list, as one response.
+    pub(super) fn fetch_all(&self, path: &str, hint: Hint) -> Result<Value, Failure> {
+        let mut all = Vec::new();
+        let mut next = None;
+        loop {
+            let query = [
+                ("user", self.owner.parameter()),
+                ("agent", self.agent.clone()),
+                ("continue", next),
+            ];
+            let mut page = self.server.get(&[path], hint).query(query).json()?;
+            if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
+                all.append(more);
+            }
+            next = page.get("continue").and_then(Value::as_str).map(str::to_owned);
+            if next.is_none() {
+                return Ok(serde_json::json!({ "items": all }));
+            }
         }
     }
 }
@@ -90,11 +103,8 @@ pub(super) fn render_facts<const N: usize>(facts: [(&str, String); N]) -> String
 
 /// Facts, one a line, with their values in the column `width`.
 pub(super) fn aligned(width: usize, facts: &[(&str, String)]) -> String {
-    let lines: Vec<String> = facts
-        .iter()
-        .map(|(name, value)| format!("{name:width$}{value}"))
-        .collect();
-    lines.join("\n")
+    let lines = facts.iter().map(|(name, value)| format!("{name:width$}{value}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Renders a table without borders, below a head unless that is empty.
@@ -112,11 +122,8 @@ pub(super) fn render<R: IntoIterator<Item = String>>(head: &[&str], rows: impl I
 /// As [`render`], without the blank before each line.
 pub(super) fn render_flush<R: IntoIterator<Item = String>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let text = render(head, rows);
-    let lines: Vec<&str> = text
-        .lines()
-        .map(|line| line.strip_prefix(' ').unwrap_or(line))
-        .collect();
-    lines.join("\n")
+    let lines = text.lines().map(|line| line.strip_prefix(' ').unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The list at a JSON pointer; empty if there is none.
@@ -145,13 +152,18 @@ pub(super) fn whole_seconds(time: &str) -> String {
     format!("{seconds}Z")
 }
 
+/// The text at a JSON pointer, unless it is empty.
+pub(super) fn find_text(item: &Value, pointer: &str) -> Option<String> {
+    match item.pointer(pointer)? {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
 /// The text at a JSON pointer; `-` if there is none.
 pub(super) fn text_at(item: &Value, pointer: &str) -> String {
-    match item.pointer(pointer) {
-        Some(Value::String(text)) if !text.is_empty() => text.clone(),
-        Some(Value::Null | Value::String(_)) | None => "-".to_owned(),
-        Some(other) => other.to_string(),
-    }
+    find_text(item, pointer).unwrap_or_else(|| "-".to_owned())
 }
 
 pub(super) fn time_at(item: &Value, pointer: &str) -> Option<Timestamp> {
@@ -165,21 +177,16 @@ pub(super) fn relative_time_at(item: &Value, pointer: &str, show: fn(Timestamp, 
 
 /// The name of the item's agent, or its number if it has no name.
 pub(super) fn agent_label(item: &Value) -> String {
-    match text_at(item, "/agent/name") {
-        name if name == "-" => text_at(item, "/agent/id"),
-        name => name,
-    }
+    find_text(item, "/agent/name").unwrap_or_else(|| text_at(item, "/agent/id"))
 }
 
 /// A text for one cell: one line of bounded length.
 pub(super) fn clean(cell: &str) -> String {
-    let mut text: String = terminal::escape_line(cell).chars().take(MAX_CELL_CHARS + 1).collect();
-    if text.chars().count() > MAX_CELL_CHARS {
-        text.pop();
-        text.pop();
-        text.push('…');
+    let text = terminal::escape_line(cell);
+    if text.chars().count() <= MAX_CELL_CHARS {
+        return text.into_owned();
     }
-    text
+    text.chars().take(MAX_CELL_CHARS - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -108,15 +108,9 @@ pub enum Error {
     /// The runtime does not start.
     #[error(transparent)]
     Runtime(#[from] tollgate_plugin::Error),
-    /// A name that no plugin can have.
-    #[error("`{0}` is not a plugin name: 1 to 63 lower-case letters, digits and `-`, a letter first")]
-    Name(String),
-    /// The folder of a new plugin exists already.
-    #[error("`{}` exists already", .0.display())]
-    Exists(PathBuf),
-    /// The request file of `test`.
+    /// An argument, or a file that it names, cannot be used.
     #[error("{0}")]
-    Request(String),
+    Input(String),
     /// A transcript that cannot be replayed.
     #[error(transparent)]
     Replay(#[from] tollgate_plugin::replay::Error),
@@ -135,19 +129,15 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
-    let PluginArgs {
-        command,
-        plugins_dir,
-        output,
-    } = args;
+    let output = args.output;
     let settings = tollgate_config::Plugins {
-        directory: plugins_dir.or(settings.directory),
+        directory: args.plugins_dir.or(settings.directory),
         ..settings
     };
-    match command {
+    match args.command {
         Command::List => list(&settings, output, out, err),
         Command::Inspect { file } => inspect::run(&file, output, out, err),
-        Command::New { world, name, into } => new::run(world.into(), &name, &into, out),
+        Command::New { world, name, into } => new::run(world, &name, &into, out),
         Command::Test {
             name,
             request,
@@ -221,15 +211,5 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error {
     move |source| Error::File {
         path: path.to_owned(),
         source,
-    }
-}
-
-impl From<NewWorld> for World {
-    fn from(world: NewWorld) -> Self {
-        match world {
-            NewWorld::HeaderFilter => Self::HeaderFilter,
-            NewWorld::Provider => Self::CredentialProvider,
-            NewWorld::Generator => Self::Generator,
-        }
     }
 }

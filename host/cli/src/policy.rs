@@ -118,13 +118,10 @@ struct CheckedBundle {
 }
 
 pub(crate) fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
-    match Checker::current() {
-        Ok(checker) => run_with(command, &checker, out),
-        Err(error) => fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
-    }
-}
-
-pub(crate) fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
+    let checker = match Checker::current() {
+        Ok(checker) => checker,
+        Err(error) => return fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
+    };
     let (paths, common) = match command {
         Command::Test(args) => (args.paths.as_slice(), &args.common),
         Command::Check { paths, common } => (paths.as_slice(), common),
@@ -142,10 +139,10 @@ pub(crate) fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write
             } else {
                 Coverage::Off
             };
-            let checked = check(&bundles, checker, coverage);
+            let checked = check(&bundles, &checker, coverage);
             print::tests(out, &checked, args.threshold, common.output)
         }
-        Command::Check { .. } => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
+        Command::Check { .. } => print::checks(out, &check(&bundles, &checker, Coverage::Off), common.output),
         Command::Eval { bundle, .. } => {
             let input = |_: Front| read_input(&bundle.input);
             match decide(&bundles, input, |source, input| checker.evaluate(source, input)) {
@@ -193,7 +190,12 @@ fn report(
 fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
     let mut input = read_input(&args.bundle.input)?;
     let Some(line) = &args.request else { return Ok(input) };
-    let wrong = || Diagnostic::error(None, format!("`{line}` is no method and path"));
+    let wrong = || {
+        Diagnostic::error(
+            None,
+            format!("`{line}` is not a method and a path, such as `GET /api/v1/pods`"),
+        )
+    };
     let (method, target) = line.split_once(' ').ok_or_else(wrong)?;
     let method = http::Method::from_bytes(method.as_bytes()).map_err(|_| wrong())?;
     let (path, query) = match target.trim().split_once('?') {
@@ -255,7 +257,7 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
         let found = Front::from_name(&name).ok_or_else(|| {
             let known = Front::ALL.map(Front::as_str).join("`, `");
             let folder = folder.display();
-            format!("{folder}: `{name}` is no front, known are `{known}` (use --front)")
+            format!("{folder}: `{name}` is not a front, allowed are `{known}` (use --front)")
         })?;
         Ok((folder, found))
     };

@@ -31,14 +31,8 @@ use manifest::ManifestArgs;
 const EXIT_NO: u8 = 1;
 const EXIT_DIFFERENT: u8 = 2;
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct RbacCommand {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Clone, Debug, Subcommand)]
-enum Action {
+pub(crate) enum Command {
     /// Check whether a role or subject may perform an action
     ///
     /// Prints Yes or No, and exits with 0 or 1. Arguments are those of `argocd admin settings rbac can`.
@@ -89,7 +83,7 @@ impl From<SemanticsArg> for RbacSemantics {
 }
 
 #[derive(Args, Clone, Debug)]
-struct CanArgs {
+pub(crate) struct CanArgs {
     /// Role, user or group to check
     #[arg(value_name = "ROLE/SUBJECT")]
     subject: String,
@@ -117,7 +111,7 @@ struct CanArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// Claim `sub` of the caller, a project token as `proj:<project>:<role>`, or a role
     #[arg(value_name = "USER")]
     user: String,
@@ -146,7 +140,7 @@ struct ExplainArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-struct ValidateArgs {
+pub(crate) struct ValidateArgs {
     #[command(flatten)]
     input: PolicyArgs,
     /// Semantics to validate for; `strict` rejects more
@@ -161,7 +155,7 @@ struct ValidateArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-struct DiffArgs {
+pub(crate) struct DiffArgs {
     #[command(flatten)]
     input: PolicyArgs,
     #[command(flatten)]
@@ -174,22 +168,22 @@ struct DiffArgs {
     output: Format,
 }
 
-impl RbacCommand {
-    pub(crate) fn run(self, out: &mut dyn Write) -> ExitCode {
+impl Command {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> ExitCode {
         self.run_with(out, &mut super::stderr())
     }
 
-    fn run_with(self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
-        let result = match &self.action {
-            Action::Can(args) => can(args, out, stderr),
-            Action::Explain(args) => explain(args, out, stderr),
-            Action::Validate(args) => validate(args, out),
-            Action::Diff(args) => diff(args, out, stderr),
-            Action::Manifest(args) => manifest::run(args, out, stderr),
+    fn run_with(&self, out: &mut dyn Write, stderr: &mut dyn Write) -> ExitCode {
+        let result = match self {
+            Self::Can(args) => can(args, out, stderr),
+            Self::Explain(args) => explain(args, out, stderr),
+            Self::Validate(args) => validate(args, out),
+            Self::Diff(args) => diff(args, out, stderr),
+            Self::Manifest(args) => manifest::run(args, out, stderr),
         };
-        let code = result.unwrap_or_else(|error| match (error.report(stderr), &self.action) {
+        let code = result.unwrap_or_else(|error| match (error.report(stderr), self) {
             // `manifest` prints roles and answers no question.
-            (EXIT_NO_ANSWER, Action::Manifest(_)) => EXIT_NO,
+            (EXIT_NO_ANSWER, Self::Manifest(_)) => EXIT_NO,
             (code, _) => code,
         });
         ExitCode::from(code)
@@ -221,20 +215,13 @@ struct CanAnswer {
 }
 
 fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8, Error> {
-    let CanArgs {
-        subject,
-        action,
-        resource,
-        ..
-    } = args;
+    let (action, resource) = (&args.action, &args.resource);
     if args.strict {
         validate_request(resolve_resource(resource), action).map_err(|error| {
             // `policy.csv` has the resource first, this command the action.
-            let is_swapped = validate_request(resolve_resource(action), resource).is_ok();
-            let hint = if is_swapped {
-                "; the action comes before the resource"
-            } else {
-                ""
+            let hint = match validate_request(resolve_resource(action), resource) {
+                Ok(_) => "; the action comes before the resource",
+                Err(_) => "",
             };
             Error::Usage(format!("{error}{hint}"))
         })?;
@@ -242,12 +229,11 @@ fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8
     let mut quiet = std::io::sink();
     let warnings: &mut dyn Write = if args.quiet { &mut quiet } else { stderr };
     let rbac = compiled(args.input.compile(args.semantics.into())?, warnings)?;
-    let sub_resource = args.sub_resource.as_deref().unwrap_or_default();
     let (verdict, advice) = rbac.can(CanQuery {
-        subject,
+        subject: &args.subject,
         action,
         resource,
-        sub_resource,
+        sub_resource: args.sub_resource.as_deref().unwrap_or_default(),
     });
     let advice: Vec<String> = advice.iter().map(ToString::to_string).collect();
     for advice in &advice {
@@ -255,19 +241,14 @@ fn can(args: &CanArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> Result<u8
     }
     let allowed = verdict.is_allowed();
     if !args.quiet {
-        match args.output {
-            Format::Table => writeln!(out, "{}", if allowed { "Yes" } else { "No" })?,
-            format => {
-                let rule = verdict.rule.and_then(|id| rbac.matched_rule(id));
-                let answer = CanAnswer {
-                    allowed,
-                    verdict,
-                    rule,
-                    advice,
-                };
-                format.print(&answer, out)?;
-            }
-        }
+        let answer = CanAnswer {
+            allowed,
+            rule: verdict.rule.and_then(|id| rbac.matched_rule(id)),
+            verdict,
+            advice,
+        };
+        let text = |answer: &CanAnswer| if answer.allowed { "Yes" } else { "No" }.to_owned();
+        args.output.show(&answer, text, out)?;
     }
     Ok(if allowed { 0 } else { EXIT_NO })
 }
@@ -310,23 +291,20 @@ struct Findings<'a> {
 fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
     let loaded = args.input.compile(args.semantics.into())?;
     let valid = loaded.value.is_some();
-    let rows = loaded.value.as_ref().map_or(0, |rbac| rbac.rules().count());
-    match args.output {
-        Format::Table => {
-            for finding in &loaded.diagnostics {
-                writeln!(out, "{finding}")?;
-            }
-            writeln!(out, "Policy is {}.", if valid { "valid" } else { "invalid" })?;
-        }
-        format => {
-            let findings = Findings {
-                valid,
-                rows,
-                diagnostics: &loaded.diagnostics,
-            };
-            format.print(&findings, out)?;
-        }
-    }
+    let findings = Findings {
+        valid,
+        rows: loaded.value.as_ref().map_or(0, |rbac| rbac.rules().count()),
+        diagnostics: &loaded.diagnostics,
+    };
+    let text = |findings: &Findings<'_>| {
+        let lines: String = findings
+            .diagnostics
+            .iter()
+            .map(|finding| format!("{finding}\n"))
+            .collect();
+        format!("{lines}Policy is {}.", if valid { "valid" } else { "invalid" })
+    };
+    args.output.show(&findings, text, out)?;
     let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());
     Ok(if refused { EXIT_NO } else { 0 })
 }

@@ -3,15 +3,14 @@
 //! Invariant: a process that no longer serves exits.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
 
+use super::answer::SettingsArgs;
 use super::print_error;
-use tollgate_config::ImpersonationMode;
-use tollgate_config::{Config, raw};
+use tollgate_config::{Config, ImpersonationMode, raw};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
@@ -23,9 +22,8 @@ pub const WORKER_STACK_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Settings file of the gateway
-    #[arg(short, long, default_value = "tollgate.yaml", env = "TOLLGATE_CONFIG")]
-    config: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Log filter: a level such as `info`, or directives such as `tollgate=debug`
     #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
     log: String,
@@ -76,7 +74,7 @@ impl Serve {
             print_error(error);
             return ExitCode::FAILURE;
         }
-        let loaded = raw::load(&self.config);
+        let loaded = raw::load(&self.settings.config);
         loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
         let Some(mut config) = loaded.value else {
             fatal("the settings cannot be used");
@@ -93,17 +91,14 @@ impl Serve {
             .thread_stack_size(WORKER_STACK_BYTES)
             .thread_name("gateway")
             .build();
-        let served = match runtime {
-            Ok(runtime) => runtime.block_on(serve(Arc::new(config), &raw::SettingLocations::read(&self.config))),
-            Err(error) => Err(error.into()),
-        };
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                fatal(&format!("{error:#}"));
-                ExitCode::FAILURE
-            }
+        let locations = raw::SettingLocations::read(&self.settings.config);
+        let served = runtime
+            .map_err(anyhow::Error::from)
+            .and_then(|runtime| runtime.block_on(serve(Arc::new(config), &locations)));
+        if let Err(error) = &served {
+            fatal(&format!("{error:#}"));
         }
+        super::exit_code(served.is_ok())
     }
 
     fn start_logging(&self) -> Result<(), String> {

@@ -9,25 +9,13 @@ use serde_json::Value;
 
 use super::age::{age, time_left};
 use super::client::{Failure, Server, print};
-use super::format::Format;
-use super::list_output::{OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, text_at, time_at};
+use super::list_output::{ListArgs, Table, agent_label, print_items, relative_time_at, text_at, time_at};
 use tollgate_core::session::SessionId;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List active sessions and browser sessions
-    List {
-        #[command(flatten)]
-        owner: OwnerArgs,
-        /// List only sessions at this agent, by name or number
-        #[arg(long)]
-        agent: Option<String>,
-        #[command(flatten)]
-        server: Server,
-        /// Output format
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
-    },
+    List(ListArgs),
     /// Revoke sessions and end the requests they have open
     Revoke {
         /// IDs of the sessions, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`, `ci:…`
@@ -45,19 +33,13 @@ fn session(text: &str) -> Result<SessionId, &'static str> {
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
-            Self::List {
-                owner,
-                agent,
-                server,
-                output,
-            } => {
-                let query = [("user", owner.parameter()), ("agent", agent.clone())];
-                let mut answer = fetch_all(server, "sessions", &query, hint)?;
+            Self::List(args) => {
+                let mut answer = args.fetch_all("sessions", hint)?;
                 if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
                     // Latest first, across pages too.
                     items.sort_by_key(|item| std::cmp::Reverse((time_at(item, "/lastAt"), time_at(item, "/firstAt"))));
                 }
-                print_items(&answer, *output, &TABLE, out)
+                print_items(&answer, args.output, &TABLE, out)
             }
             Self::Revoke { ids, server } => ids.iter().try_for_each(|id| revoke(server, id, out)),
         }

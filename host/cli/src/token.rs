@@ -14,9 +14,7 @@ use uuid::Uuid;
 use super::age::{age, time_left};
 use super::client::{Failure, Server, print};
 use super::format::Format;
-use super::list_output::{
-    OwnerArgs, Table, agent_label, fetch_all, print_items, relative_time_at, render_items, text_at, time_at,
-};
+use super::list_output::{ListArgs, Table, agent_label, print_items, relative_time_at, render_items, text_at, time_at};
 use tollgate_gateway::clusters::exec::erase;
 
 #[derive(Debug, Subcommand)]
@@ -27,18 +25,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  tollgate token create laptop --agent production --lifetime 720h")]
     Create(Create),
     /// List tokens, without their secrets
-    List {
-        #[command(flatten)]
-        owner: OwnerArgs,
-        /// List only tokens for this agent, by name or number
-        #[arg(long)]
-        agent: Option<String>,
-        #[command(flatten)]
-        server: Server,
-        /// Output format
-        #[arg(short, long, value_enum, default_value_t)]
-        output: Format,
-    },
+    List(ListArgs),
     /// Revoke tokens and end the requests they have open
     Revoke {
         /// IDs of the tokens, as `tollgate token list` shows them
@@ -100,15 +87,7 @@ impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Create(create) => create.run(out),
-            Self::List {
-                owner,
-                agent,
-                server,
-                output,
-            } => {
-                let query = [("user", owner.parameter()), ("agent", agent.clone())];
-                print_items(&fetch_all(server, "tokens", &query, hint)?, *output, &TABLE, out)
-            }
+            Self::List(args) => print_items(&args.fetch_all("tokens", hint)?, args.output, &TABLE, out),
             Self::Revoke { ids, server } => ids.iter().try_for_each(|id| {
                 revoke(server, *id)?;
                 print(&format!("token {id} revoked"), out)
@@ -146,7 +125,7 @@ pub(super) fn create(server: &Server, token: &NewToken) -> Result<Value, Failure
 /// The bearer token in the response to a [`NewToken`].
 pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
     let bearer = made.get("bearer").and_then(Value::as_str);
-    bearer.ok_or_else(|| Failure::new("gateway.answer", "the answer has no token"))
+    bearer.ok_or_else(|| Failure::new("gateway.answer", "the response contains no token"))
 }
 
 pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {

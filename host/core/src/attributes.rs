@@ -138,9 +138,7 @@ impl Attributes {
 
     /// Every verb the request needs. A policy that allows the request must allow each of them.
     pub fn verbs(&self) -> impl Iterator<Item = &str> {
-        [Some(self.verb.as_str()), self.also_verb.as_deref()]
-            .into_iter()
-            .flatten()
+        std::iter::once(self.verb.as_str()).chain(self.also_verb.as_deref())
     }
 
     fn read_resource(&mut self, path: &str, method: &Method, query: Option<&str>) {

@@ -86,9 +86,7 @@ impl Diagnostic {
     pub fn warning(location: impl Into<Option<Location>>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
-            location: location.into(),
-            message: message.into(),
-            hint: None,
+            ..Self::error(location, message)
         }
     }
 
@@ -110,15 +108,15 @@ impl fmt::Display for Diagnostic {
         if let Some(location) = &self.location {
             write!(f, "{location}: ")?;
         }
-        f.write_str(match self.severity {
-            Severity::Error => "error: ",
-            Severity::Warning => "warning: ",
-        })?;
-        f.write_str(&self.message)?;
-        if let Some(hint) = &self.hint {
-            write!(f, " ({hint})")?;
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -178,27 +176,15 @@ pub fn shortened(text: &str, most: usize) -> String {
 
 /// `text` without control characters, cut to `most` bytes.
 pub fn one_line(text: &str, most: usize) -> String {
-    let mut line = String::with_capacity(text.len().min(most));
-    for letter in text
-        .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-    {
-        if line.len() + letter.len_utf8() > most {
-            break;
-        }
-        line.push(letter);
-    }
+    let visible = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let mut line: String = text.chars().take(most).map(visible).collect();
+    line.truncate(line.floor_char_boundary(most));
     line
 }
 
 /// An error with its causes: `what: why: why`.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    let texts: Vec<String> = chain.map(ToString::to_string).collect();
+    texts.join(": ")
 }

@@ -123,18 +123,15 @@ impl Pattern {
         }
         let nodes = parse::parse(pattern, !separators.is_empty())?;
         let shape = shape(&nodes, separators, overlap);
-        let (mut prefix, mut suffix) = (Box::default(), Box::default());
-        if let Some(Node::Text(text)) = nodes.first() {
-            prefix = text.clone().into_boxed_str();
-        }
-        if let (Some(Node::Text(text)), true) = (nodes.last(), nodes.len() > 1) {
-            suffix = text.clone().into_boxed_str();
-        }
+        let text_of = |node: Option<&Node>| match node {
+            Some(Node::Text(text)) => text.as_str().into(),
+            _ => Box::default(),
+        };
         Ok(Self {
             source: pattern.into(),
             shape,
-            prefix,
-            suffix,
+            prefix: text_of(nodes.first()),
+            suffix: text_of(nodes.last().filter(|_| nodes.len() > 1)),
         })
     }
 
@@ -158,16 +155,10 @@ impl Pattern {
 
     /// The only text that matches, if the pattern is a literal.
     pub fn literal(&self) -> Option<&str> {
-        match &self.shape {
-            Shape::Literal(literal) => Some(literal),
-            Shape::Everything
-            | Shape::Prefix
-            | Shape::Suffix
-            | Shape::PrefixSuffix(_)
-            | Shape::Contains(_)
-            | Shape::Sequence(_)
-            | Shape::Program(_) => None,
-        }
+        let Shape::Literal(literal) = &self.shape else {
+            return None;
+        };
+        Some(literal)
     }
 
     /// The pattern as written.

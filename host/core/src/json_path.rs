@@ -103,14 +103,6 @@ impl SingularPath {
     }
 }
 
-impl std::str::FromStr for SingularPath {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::parse(text)
-    }
-}
-
 impl fmt::Display for SingularPath {
     /// Writes the normalized path of RFC 9535 section 2.7. A negative index stays as it is, because
     /// its meaning depends on the document.

@@ -15,12 +15,8 @@ pub enum World {
 impl World {
     /// The world of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "header-filter" => Some(Self::HeaderFilter),
-            "credential-provider" => Some(Self::CredentialProvider),
-            "generator" => Some(Self::Generator),
-            _ => None,
-        }
+        let all = [Self::HeaderFilter, Self::CredentialProvider, Self::Generator];
+        all.into_iter().find(|world| world.name() == name)
     }
 
     /// Its name in WIT and manifests.

@@ -51,7 +51,7 @@ pub struct Node {
 }
 
 /// The three kinds of YAML nodes.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Content {
     /// A scalar.
     Scalar(Scalar),
@@ -110,12 +110,6 @@ pub struct Entry {
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}:{}", self.kind(), self.line, self.column)
-    }
-}
-
-impl fmt::Debug for Content {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
     }
 }
 

@@ -78,7 +78,7 @@ impl RunningGateway {
     /// # Errors
     /// As [`RunningGateway::start`].
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::default());
         let recorder = Recorder::start(
             config.decisions.capacity,
             config.decisions.file.as_deref(),

@@ -7,12 +7,11 @@
 //! Invariant: content is never buffered as a whole, and a request that a backend may have seen is
 //! never repeated.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, ResponseFuture};
 use tokio::time::{Instant, sleep_until};
@@ -137,7 +136,8 @@ impl Backend {
         let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
-        let deadline = ExchangeDeadline::earlier(timeouts.total.and_then(ExchangeDeadline::total), credential);
+        let total = timeouts.total.and_then(ExchangeDeadline::total);
+        let deadline = total.into_iter().chain(credential).min_by_key(|deadline| deadline.at);
         if credential.is_some_and(|end| end.at <= Instant::now()) {
             return Err(Error::Ended(EndReason::Expired));
         }
@@ -170,11 +170,11 @@ impl Backend {
             Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // Measured from now, because the response may have come late.
                 let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
-                let limits = upgrade::TunnelLimits::new(timeouts, left);
                 upgrade::Tunnel {
                     protocol,
                     client,
-                    limits,
+                    idle: timeouts.idle,
+                    lifetime: upgrade::lifetime(timeouts, left),
                     signal: ends.signal.map(|one| one.signal),
                     peer,
                     held,
@@ -207,23 +207,16 @@ struct PendingResponse {
 impl PendingResponse {
     async fn head(mut self) -> Result<Response<Incoming>, Error> {
         let response = match self.ends.signal.take() {
-            None => self.timed().await?,
+            None => self.bounded().await?,
             Some(DecisionSignal { signal, .. }) => tokio::select! {
                 // SECURITY: a response that arrives together with the end of the exchange is not
                 // returned.
                 biased;
                 ending = signal.ended() => return Err(Error::Ended(ending)),
-                response = self.timed() => response?,
+                response = self.bounded() => response?,
             },
         };
         response.map_err(|error| self.classify_error(error))
-    }
-
-    async fn timed(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
-        match (self.idle, self.ends.deadline) {
-            (None, None) => Ok((&mut self.call).await),
-            _ => self.bounded().await,
-        }
     }
 
     /// Waits within the limits. Progress of the upload resets the idle timeout, because a backend
@@ -268,21 +261,14 @@ impl PendingResponse {
     /// Finds the cause of an error. A client whose content failed looks like a broken connection to
     /// the backend.
     fn classify_error(&self, error: legacy::Error) -> Error {
-        match self
-            .progress
-            .as_ref()
-            .and_then(|progress| progress.failure.get().copied())
-        {
-            Some(failure) => failure.into(),
+        let failure = self.progress.as_ref().map(|progress| &progress.failure);
+        let failure = failure.and_then(|failure| failure.lock().unwrap_or_else(PoisonError::into_inner).take());
+        match failure {
+            Some(failure) => failure,
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }
     }
-}
-
-fn put_upgrade_fields(headers: &mut http::HeaderMap, protocol: HeaderValue) {
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, protocol);
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod response;
 mod seal;
 mod upstream;
 
+pub(crate) use clean::retain;
 pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
 pub use identity::{IdentityHeaders, UserInfo};
 pub use kubernetes::client_impersonates;
@@ -72,7 +73,7 @@ pub enum Error {
     #[error("the cluster's credential cannot be sent in a header")]
     Credential,
     /// A cluster would attribute the request to a different user than the policy did. (500)
-    #[error("the request would not reach the cluster as whom it should")]
+    #[error("the cluster would attribute the request to another user than the one decided on")]
     Impersonation,
     /// The upstream expects `X-Remote-User`, and the caller has no name for it. (403)
     #[error("the caller has no name to give in `x-remote-user`")]

@@ -18,37 +18,13 @@ use tollgate_plugin::credential;
 use tollgate_state::InvalidObject;
 use tollgate_state::extensions::ExtensionSpec;
 
-mod applications;
-
-pub use applications::ApplicationGrants;
+/// Labels whose values come from fixed lists: the type excludes text from callers.
+type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ForwardedLabels {
     extension: String,
     status: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ExtensionLabel {
-    extension: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct DecisionLabels {
-    front: &'static str,
-    outcome: &'static str,
-    /// From a fixed list; the type excludes text from callers.
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct PartLabel {
-    part: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -58,20 +34,29 @@ struct GrantLabels {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ApplicationGrantLabels {
+    cluster: String,
+    /// `impersonation`, `existence` or `extra`.
+    about: &'static str,
+    /// `granted`, `missing` or `unknown`.
+    state: &'static str,
+}
+
 /// Every metric of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     forwarded: Family<ForwardedLabels, Counter>,
-    duration: Family<ExtensionLabel, Histogram, fn() -> Histogram>,
-    decisions: Family<DecisionLabels, Counter>,
+    duration: Family<[(&'static str, String); 1], Histogram, fn() -> Histogram>,
+    decisions: Family<FixedLabels<3>, Counter>,
     /// Decision lines that were lost because the disk was too slow.
     pub decision_lines_lost: Counter,
-    reloads_failed: Family<PartLabel, Counter>,
-    broken: Family<PartLabel, Gauge>,
+    reloads_failed: Family<FixedLabels<1>, Counter>,
+    broken: Family<FixedLabels<1>, Gauge>,
     generation: Gauge<u64, AtomicU64>,
     policy_stuck: Gauge,
-    invalid_objects: Family<KindLabel, Gauge>,
+    invalid_objects: Family<FixedLabels<1>, Gauge>,
     /// Mints and expiry of cluster credentials.
     pub credentials: Arc<credential::Metrics>,
     /// Streams, revocations, audit and store.
@@ -79,8 +64,7 @@ pub struct Metrics {
     impersonation: Family<GrantLabels, Gauge>,
     /// Requests that passed in mode audit and that mode enforce would refuse.
     pub would_refuse: Counter,
-    /// Grants that clusters give the gateway for Applications.
-    pub application_grants: ApplicationGrants,
+    application_grants: Family<ApplicationGrantLabels, Gauge>,
 }
 
 /// A part of the configuration that is loaded separately.
@@ -106,20 +90,19 @@ impl ConfigPart {
 }
 
 impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Metrics {
     /// Registers every metric.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
         Self {
             credentials: Arc::new(credential::Metrics::register(all)),
             identity: Arc::new(identity::Metrics::register(all)),
-            application_grants: ApplicationGrants::register(all),
+            application_grants: register(
+                all,
+                "tollgate_application_grants",
+                "Service accounts of Applications the gateway may act as (impersonation) and that are there (existence), \
+                 and keys that may travel along (extra), by what the cluster said",
+            ),
             forwarded: register(
                 all,
                 "argocd_proxy_extension_request",
@@ -175,7 +158,9 @@ impl Metrics {
             registry,
         }
     }
+}
 
+impl Metrics {
     /// The text of `/metrics`.
     ///
     /// # Errors
@@ -188,11 +173,8 @@ impl Metrics {
 
     /// Counts a closed record.
     pub fn count_decision(&self, record: &Record) {
-        let labels = DecisionLabels {
-            front: record.front,
-            outcome: record.outcome.as_str(),
-            reason: record.reason,
-        };
+        let outcome = record.outcome.as_str();
+        let labels = [("front", record.front), ("outcome", outcome), ("reason", record.reason)];
         self.decisions.get_or_create(&labels).inc();
     }
 
@@ -203,23 +185,19 @@ impl Metrics {
     /// - `status`: counted as 0 unless its class is one of HTTP's.
     /// - `seconds`: until the response head.
     pub fn count_forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
-        let extension = extension.name.as_str();
         let labels = ForwardedLabels {
-            extension: extension.to_owned(),
+            extension: extension.name.clone(),
             status: if (100..600).contains(&status) { status } else { 0 },
         };
         self.forwarded.get_or_create(&labels).inc();
-        self.duration
-            .get_or_create(&ExtensionLabel {
-                extension: extension.to_owned(),
-            })
-            .observe(seconds);
+        let label = [("extension", labels.extension)];
+        self.duration.get_or_create(&label).observe(seconds);
     }
 
     /// Counts a load of a part of the configuration; `good` says whether all its files are in force
     /// now.
     pub fn count_load(&self, part: ConfigPart, good: bool) {
-        let label = PartLabel { part: part.as_str() };
+        let label = [("part", part.as_str())];
         if !good {
             self.reloads_failed.get_or_create(&label).inc();
         }
@@ -231,13 +209,25 @@ impl Metrics {
     pub fn set_impersonation_grants<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
         self.impersonation.clear();
         for (cluster, counts) in clusters {
-            for (state, count) in ["granted", "missing", "unknown"].into_iter().zip(counts) {
-                let labels = GrantLabels {
-                    cluster: cluster.to_owned(),
-                    state,
-                };
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
+            for (state, count) in by_state(counts) {
+                let cluster = cluster.to_owned();
+                let labels = GrantLabels { cluster, state };
                 self.impersonation.get_or_create(&labels).set(count);
+            }
+        }
+    }
+
+    /// Replaces, for each cluster, how many grants of impersonation, existence and extra for the
+    /// service accounts of Applications are given, missing and unknown.
+    pub fn set_application_grants<'a>(&self, clusters: impl Iterator<Item = (&'a str, [[usize; 3]; 3])>) {
+        self.application_grants.clear();
+        for (cluster, counts) in clusters {
+            for (about, counts) in ["impersonation", "existence", "extra"].into_iter().zip(counts) {
+                for (state, count) in by_state(counts) {
+                    let cluster = cluster.to_owned();
+                    let labels = ApplicationGrantLabels { cluster, about, state };
+                    self.application_grants.get_or_create(&labels).set(count);
+                }
             }
         }
     }
@@ -251,9 +241,7 @@ impl Metrics {
     pub fn invalid_objects(&self, objects: &[InvalidObject]) {
         self.invalid_objects.clear();
         for object in objects {
-            self.invalid_objects
-                .get_or_create(&KindLabel { kind: object.kind })
-                .inc();
+            self.invalid_objects.get_or_create(&[("kind", object.kind)]).inc();
         }
     }
 
@@ -261,6 +249,11 @@ impl Metrics {
     pub fn generation(&self, generation: u64) {
         self.generation.set(generation);
     }
+}
+
+fn by_state(counts: [usize; 3]) -> impl Iterator<Item = (&'static str, i64)> {
+    let counts = counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+    ["granted", "missing", "unknown"].into_iter().zip(counts)
 }
 
 fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {

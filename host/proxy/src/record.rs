@@ -39,7 +39,7 @@ pub use trace::trace_id;
 use file::WriterMessage;
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Every stage passed the request; `status` is the upstream's.
@@ -49,6 +49,7 @@ pub enum Outcome {
     /// A stage could not do its work; the request did not pass.
     Failed,
     /// The client disconnected or a stage panicked before the response.
+    #[default]
     Cancelled,
 }
 
@@ -162,7 +163,7 @@ pub struct Termination {
 
 /// The decision record of one request. Stages fill in fields as they end. Its JSON form is for
 /// operators; callers see what [`Record::for_caller`] leaves of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Record {
     /// Identifies the decision; version 7, so that ids sort by time.
     #[serde(rename = "decision_id")]
@@ -306,37 +307,21 @@ impl Recorder {
 
     /// Opens the record of a request.
     pub fn open(self: &Arc<Self>, method: Method, path: &str) -> OpenRecord {
-        let now = Instant::now();
+        let stage_started = Instant::now();
         let record = Record {
             id: Uuid::now_v7(),
             at: jiff::Timestamp::now(),
-            generation: 0,
             front: "none",
-            peer: None,
             method: short_method(method),
             path: shortened(path, PATH_BYTES),
-            principal: None,
-            extension: None,
-            application: None,
-            project: None,
-            destination: None,
-            credential: None,
-            kubernetes: None,
-            checks: Arc::default(),
-            policy: None,
-            plugins: Vec::new(),
-            notes: BTreeMap::new(),
             outcome: Outcome::Cancelled,
             reason: "cancelled",
-            detail: String::new(),
             status: 499,
-            ended: None,
-            trace_id: None,
-            stage_durations: [Duration::ZERO; 4],
+            ..Record::default()
         };
         OpenRecord {
             record: Some(record),
-            stage_started: now,
+            stage_started,
             recorder: Arc::clone(self),
         }
     }
@@ -355,11 +340,7 @@ impl Recorder {
         };
         tracing::info!(target: "tollgate::decision", decision = %id, reason, "what was let in was ended");
         self.lock().amend(id, ended);
-        if let Some(lines) = &self.lines
-            && lines.try_send(WriterMessage::Termination(id, ended)).is_err()
-        {
-            self.metrics.decision_lines_lost.inc();
-        }
+        self.append(|| WriterMessage::Termination(id, ended));
     }
 
     /// As [`Recorder::ended`], for a record that may not have been closed when it was called.
@@ -371,7 +352,8 @@ impl Recorder {
 
     /// Returns the record with this id, while it is among the latest. Takes constant time.
     pub fn find(&self, id: Uuid) -> Option<Arc<Record>> {
-        self.lock().find(id)
+        let recent = self.lock();
+        recent.records.get(recent.position(id)?).cloned()
     }
 
     /// Returns the latest records for which `wanted` is true, newest first, at most `limit`.
@@ -406,6 +388,15 @@ impl Recorder {
         }
     }
 
+    /// Appends a line to the decision file, if there is one. Counts the line if it is lost.
+    fn append(&self, message: impl FnOnce() -> WriterMessage) {
+        if let Some(lines) = &self.lines
+            && lines.try_send(message()).is_err()
+        {
+            self.metrics.decision_lines_lost.inc();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, RecentRecords> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -428,11 +419,7 @@ impl Recorder {
                 detail = %record.detail,
             );
         }
-        if let Some(lines) = &self.lines
-            && lines.try_send(WriterMessage::Record(Arc::clone(&record))).is_err()
-        {
-            self.metrics.decision_lines_lost.inc();
-        }
+        self.append(|| WriterMessage::Record(Arc::clone(&record)));
         let displaced = self.lock().push(record, self.capacity);
         // Freed after the lock, so that no other request waits for it.
         drop(displaced);
@@ -442,11 +429,8 @@ impl Recorder {
 impl RecentRecords {
     /// Adds a record; returns the one it displaced.
     fn push(&mut self, record: Arc<Record>, capacity: usize) -> Option<Arc<Record>> {
-        let displaced = if self.records.len() >= capacity {
-            self.records.pop_front()
-        } else {
-            None
-        };
+        let is_full = self.records.len() >= capacity;
+        let displaced = is_full.then(|| self.records.pop_front()).flatten();
         if let Some(displaced) = &displaced {
             self.first = self.first.saturating_add(1);
             self.numbers.remove(&displaced.id);
@@ -457,15 +441,13 @@ impl RecentRecords {
         displaced
     }
 
-    fn find(&self, id: Uuid) -> Option<Arc<Record>> {
+    fn position(&self, id: Uuid) -> Option<usize> {
         let at = self.numbers.get(&id)?.checked_sub(self.first)?;
-        self.records.get(usize::try_from(at).ok()?).cloned()
+        usize::try_from(at).ok()
     }
 
     fn amend(&mut self, id: Uuid, ended: Termination) {
-        let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
-        let at = at.and_then(|at| usize::try_from(at).ok());
-        let record = at.and_then(|at| self.records.get_mut(at));
+        let record = self.position(id).and_then(|at| self.records.get_mut(at));
         if let Some(record) = record.filter(|record| record.outcome == Outcome::Allowed && record.ended.is_none()) {
             Arc::make_mut(record).ended = Some(ended);
         }
@@ -523,11 +505,9 @@ impl OpenRecord {
 
     /// Time a stage took; zero while it has not ended.
     pub fn stage_duration(&self, stage: Stage) -> Duration {
-        self.record
-            .as_ref()
-            .and_then(|record| record.stage_durations.get(stage as usize))
-            .copied()
-            .unwrap_or_default()
+        let durations = self.record.as_ref().map(|record| &record.stage_durations);
+        let taken = durations.and_then(|durations| durations.get(stage as usize));
+        taken.copied().unwrap_or_default()
     }
 
     /// Takes the record out, for work that continues if its request is dropped. Until

@@ -30,7 +30,7 @@ pub(crate) use framing::fuzz;
 pub use peer::Peer;
 #[cfg(test)]
 pub(crate) use peer::Transport;
-pub use tls::{Certificates, Error as TlsError, Reloaded};
+pub use tls::{Certificates, Error as TlsError};
 
 /// How often certificate files are read again.
 const RELOAD: Duration = Duration::from_secs(10);
@@ -247,8 +247,8 @@ impl Server {
 fn reload_certificates(tls: Option<Arc<Certificates>>) {
     let Some(tls) = tls else { return };
     tokio::task::spawn_blocking(move || match tls.reload() {
-        Ok(Reloaded::Changed) => tracing::info!("certificate files changed, new connections use them"),
-        Ok(Reloaded::Unchanged) => {}
+        Ok(true) => tracing::info!("certificate files changed, new connections use them"),
+        Ok(false) => {}
         Err(error) => tracing::error!(%error, "certificate files cannot be used, the last good ones stay"),
     });
 }

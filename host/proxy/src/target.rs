@@ -210,7 +210,6 @@ fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// State of a path segment while its decoded bytes are read.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     length: usize,

@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::list_output::{Table, items, render_facts, render_items, text_at};
+use crate::list_output::{Table, find_text, items, render_facts, render_items, text_at};
 use crate::terminal::{escape_block, escape_line};
 
 const MAX_LISTED_APPLICATIONS: usize = 10;
@@ -77,26 +77,23 @@ impl DiffStyle {
 /// `namespace/name`, or the name alone.
 pub(super) fn qualified(item: &Value) -> String {
     let name = escape_line(&text_at(item, "/metadata/name")).into_owned();
-    match item.pointer("/metadata/namespace").and_then(Value::as_str) {
-        Some(namespace) if !namespace.is_empty() => format!("{}/{name}", escape_line(namespace)),
-        Some(_) | None => name,
+    match find_text(item, "/metadata/namespace") {
+        Some(namespace) => format!("{}/{name}", escape_line(&namespace)),
+        None => name,
     }
 }
 
 pub(super) fn row(item: &Value) -> Vec<String> {
     // Of several sources the first is shown.
-    let source = |key: &str| match text_at(item, &format!("/spec/template/spec/source/{key}")) {
-        none if none == "-" => text_at(item, &format!("/spec/template/spec/sources/0/{key}")),
-        one => one,
+    let source = |key: &str| {
+        let first = || text_at(item, &format!("/spec/template/spec/sources/0/{key}"));
+        find_text(item, &format!("/spec/template/spec/source/{key}")).unwrap_or_else(first)
     };
     vec![
         qualified(item),
         project(item),
         generators(item),
-        match text_at(item, "/spec/syncPolicy/applicationsSync") {
-            policy if policy == "-" => "sync".to_owned(),
-            policy => policy,
-        },
+        find_text(item, "/spec/syncPolicy/applicationsSync").unwrap_or_else(|| "sync".to_owned()),
         source("repoURL"),
         source("path"),
         source("targetRevision"),
@@ -104,10 +101,7 @@ pub(super) fn row(item: &Value) -> Vec<String> {
 }
 
 fn project(item: &Value) -> String {
-    match text_at(item, "/spec/template/spec/project") {
-        project if project == "-" => "default".to_owned(),
-        project => project,
-    }
+    find_text(item, "/spec/template/spec/project").unwrap_or_else(|| "default".to_owned())
 }
 
 fn generators(item: &Value) -> String {
@@ -163,7 +157,6 @@ pub(super) fn change(answer: &Value, dry_run: bool, style: DiffStyle) -> String 
     text.trim_end().to_owned()
 }
 
-/// Describes the changes of the Applications that a set would generate.
 pub(super) fn generated(answer: &Value, style: DiffStyle) -> String {
     match changes(answer, style) {
         text if text.is_empty() => "no applications".to_owned(),
@@ -192,41 +185,29 @@ fn changes(answer: &Value, style: DiffStyle) -> String {
         shown.push_str(&style.diff(diff));
     }
     if !counts.is_empty() {
-        let counts: Vec<String> = counts
-            .iter()
-            .map(|(action, count)| format!("{count} {action}"))
-            .collect();
+        let counts = counts.iter().map(|(action, count)| format!("{count} {action}"));
+        let counts: Vec<String> = counts.collect();
         shown.push_str(&format!("{} applications: {}\n", changes.len(), counts.join(", ")));
     }
     shown
 }
 
 pub(super) fn deleted(name: &str, answer: &Value) -> String {
-    let text = format!(
-        "applicationset {} deleted\n{}",
-        escape_line(name),
-        changes(answer, DiffStyle::Plain)
-    );
+    let changes = changes(answer, DiffStyle::Plain);
+    let text = format!("applicationset {} deleted\n{changes}", escape_line(name));
     text.trim_end().to_owned()
 }
 
-/// The question that the user has to confirm.
 pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
-    let names: Vec<String> = items(tree, "/nodes")
-        .iter()
-        .map(|node| text_at(node, "/name"))
-        .collect();
+    let nodes = items(tree, "/nodes");
     let name = escape_line(name);
-    if names.is_empty() {
+    if nodes.is_empty() {
         return format!("delete ApplicationSet `{name}`, which has no Applications?");
     }
-    let mut shown = names
-        .iter()
-        .take(MAX_LISTED_APPLICATIONS)
-        .map(|name| escape_line(name))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let count = names.len();
+    let listed = nodes.iter().take(MAX_LISTED_APPLICATIONS);
+    let listed: Vec<String> = listed.map(|node| text_at(node, "/name")).collect();
+    let mut shown = escape_line(&listed.join(", ")).into_owned();
+    let count = nodes.len();
     if count > MAX_LISTED_APPLICATIONS {
         shown.push_str(&format!(" and {} more", count - MAX_LISTED_APPLICATIONS));
     }

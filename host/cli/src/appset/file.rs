@@ -100,7 +100,7 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
 pub(super) fn confirm(question: &str) -> Result<(), Failure> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        let message = format!("{question}: nobody is there to ask");
+        let message = format!("standard input is not a terminal, so nobody can confirm: {question}");
         return Err(Failure::new("appset.unconfirmed", message).with_hint("`--yes` agrees"));
     }
     // If this fails, the answer is not read, and nothing is deleted.

@@ -53,10 +53,8 @@ impl LocalClusters {
             }
             ClusterLookup::None => {
                 let names: Vec<&str> = self.clusters.iter().map(|access| &**access.label()).collect();
-                Err(
-                    Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"))
-                        .with_hint(format!("there are {}", names.join(", "))),
-                )
+                let failure = Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"));
+                Err(failure.with_hint(format!("there are {}", names.join(", "))))
             }
         }
     }
@@ -70,7 +68,7 @@ pub(crate) fn loader(config: Arc<Config>, runtime: &Runtime) -> Result<(Loader, 
     let handle = runtime.handle().clone();
     let cache = Arc::new(CredentialCache::new(cache::Settings::default(), clock, handle));
     let caches = (Arc::clone(&cache), Clock::default());
-    let loader = Loader::new(config, checker, Arc::new(Metrics::new()), caches)
+    let loader = Loader::new(config, checker, Arc::new(Metrics::default()), caches)
         .map_err(|error| Failure::new("host.plugins", error))?;
     Ok((loader, cache))
 }
@@ -83,20 +81,14 @@ pub(super) fn fetch(
     let local = LocalClusters::load(settings)?;
     let access = local.find(cluster)?;
     let lease = local.runtime.block_on(access.lease()).map_err(|error| {
-        let message = match std::error::Error::source(&error) {
-            Some(cause) => cause.to_string(),
-            None => error.to_string(),
-        };
+        let message = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         Failure::new(error.code(), message)
             .with_hint(format!("see its requests with `tollgate credential explain {cluster}`"))
     })?;
     let until = usable_until(access, &lease);
     exec_credential(&lease.credential, until, version).ok_or_else(|| {
-        Failure::new(
-            "credential_not_portable",
-            "this cluster's credential is no token and no client certificate",
-        )
-        .with_hint("reach it by way of the gateway")
+        let message = "this cluster's credential is no token and no client certificate";
+        Failure::new("credential_not_portable", message).with_hint("reach it by way of the gateway")
     })
 }
 

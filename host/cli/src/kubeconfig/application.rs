@@ -4,7 +4,6 @@
 //! Security: the user's entry refers to the file with the token and does not copy the token.
 
 use std::path::Path;
-use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -12,56 +11,39 @@ use url::Url;
 
 use super::{content, first_line, wrong_file};
 use crate::client::{Failure, base_url, wrong_url};
+use tollgate_state::ObjectName;
 
 /// Characters to encode in a path segment: all but those of Kubernetes names. The gateway refuses
 /// encoded dots.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ApplicationName {
-    namespace: String,
-    name: String,
+pub(super) fn parse_name(text: &str) -> Result<ObjectName, &'static str> {
+    let is_name = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('/');
+    let named = text.split_once('/');
+    let (namespace, name) = named
+        .filter(|(namespace, name)| is_name(namespace) && is_name(name))
+        .ok_or("is not NAMESPACE/NAME, such as `argocd/guestbook`")?;
+    Ok(ObjectName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
-impl FromStr for ApplicationName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && !part.contains('/');
-        match text.split_once('/') {
-            Some((namespace, name)) if is_name(&namespace) && is_name(&name) => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
-            Some(_) | None => Err("is not NAMESPACE/NAME, such as `argocd/guestbook`".to_owned()),
-        }
-    }
+pub(super) fn context_name(application: &ObjectName) -> String {
+    format!("{}-{}", application.namespace, application.name)
 }
 
-impl ApplicationName {
-    pub(super) fn context(&self) -> String {
-        format!("{}-{}", self.namespace, self.name)
+/// The URL of its cluster at the gateway.
+pub(super) fn cluster_url(application: &ObjectName, gateway: &str) -> Result<Url, Failure> {
+    let base = base_url(gateway)?;
+    if base.query().is_some() || base.fragment().is_some() {
+        return Err(wrong_url(gateway, "has a query or a fragment"));
     }
-
-    /// URL of its cluster at the gateway.
-    ///
-    /// # Errors
-    /// `gateway` is not a URL to which clients may send a token.
-    pub(super) fn url(&self, gateway: &str) -> Result<Url, Failure> {
-        let base = base_url(gateway)?;
-        if base.query().is_some() || base.fragment().is_some() {
-            return Err(wrong_url(gateway, "has a query or a fragment"));
-        }
-        let segment = |text: &'_ str| utf8_percent_encode(text, SEGMENT).to_string();
-        let Self { namespace, name } = self;
-        let text = format!(
-            "{}/applications/{}/{}/k8s",
-            base.as_str().trim_end_matches('/'),
-            segment(namespace),
-            segment(name)
-        );
-        Url::parse(&text).map_err(|_| wrong_url(gateway, "is not a URL"))
-    }
+    let ObjectName { namespace, name } = application;
+    let [namespace, name] = [namespace, name].map(|text| utf8_percent_encode(text, SEGMENT));
+    let base = base.as_str().trim_end_matches('/');
+    let text = format!("{base}/applications/{namespace}/{name}/k8s");
+    Url::parse(&text).map_err(|_| wrong_url(gateway, "is not a URL"))
 }
 
 /// A user entry that names the file: clients read it again when it changes, and the kubeconfig has
@@ -79,7 +61,7 @@ pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
         return Err(wrong_file(path, &why));
     }
     if token.split('.').count() != 3 {
-        let why = "it has no token of Argo CD and no ID token";
+        let why = "it contains neither a token of Argo CD nor an ID token";
         return Err(wrong_file(path, &why).with_hint(CREDENTIALS));
     }
     // Clients resolve a relative path against the folder of the kubeconfig.
@@ -105,15 +87,13 @@ pub(super) fn no_credential() -> Failure {
 mod tests {
     use serde_json::json;
 
-    use super::{ApplicationName, token_file};
+    use super::{cluster_url, context_name, parse_name, token_file};
 
     #[test]
     fn an_application_has_one_path() {
         let url = |text: &str, gateway: &str| {
-            let name: ApplicationName = text.parse().unwrap();
-            name.url(gateway)
-                .map(|url| url.to_string())
-                .map_err(|error| error.to_string())
+            let url = cluster_url(&parse_name(text).unwrap(), gateway);
+            url.map(|url| url.to_string()).map_err(|error| error.to_string())
         };
         for (text, gateway, expected) in [
             (
@@ -144,12 +124,9 @@ mod tests {
             assert!(error.starts_with("gateway.url: "), "{error}");
         }
         for text in ["guestbook", "/guestbook", "argocd/", "a/b/c", "../a", "a/..", "./a", ""] {
-            assert!(text.parse::<ApplicationName>().is_err(), "{text}");
+            assert!(parse_name(text).is_err(), "{text}");
         }
-        assert_eq!(
-            "argocd/cart".parse::<ApplicationName>().unwrap().context(),
-            "argocd-cart"
-        );
+        assert_eq!(context_name(&parse_name("argocd/cart").unwrap()), "argocd-cart");
     }
 
     #[test]

@@ -55,27 +55,23 @@ impl<'a> KubeconfigOutput<'a> {
         let failed =
             |why: &dyn std::fmt::Display| Failure::new("kubeconfig.file", format_args!("`{}`: {why}", path.display()));
         let mut before = Zeroizing::new(String::new());
-        match File::open(path) {
-            Ok(file) => {
-                let read = file.take(FILE_BYTES).read_to_string(&mut before);
-                read.map_err(|error| failed(&error))?;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&error)),
+        let read = File::open(path).and_then(|file| file.take(FILE_BYTES).read_to_string(&mut before));
+        if let Err(error) = read
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(failed(&error));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        match replaced_tokens(&before, context) {
-            Some(replaced_tokens) => Ok(Self::File {
-                path,
-                // Source: tempfile; its files have mode 0600.
-                draft: NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(|error| failed(&error))?,
-                replaced_tokens,
-            }),
-            None => Err(failed(&format_args!(
-                "has something else than the context `{context}`, which would be lost"
-            ))
-            .with_hint("name another file; `KUBECONFIG` may list several")),
-        }
+        let Some(replaced_tokens) = replaced_tokens(&before, context) else {
+            let why = format!("has something else than the context `{context}`, which would be lost");
+            return Err(failed(&why).with_hint("name another file; `KUBECONFIG` may list several"));
+        };
+        Ok(Self::File {
+            path,
+            // Source: tempfile; its files have mode 0600.
+            draft: NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(|error| failed(&error))?,
+            replaced_tokens,
+        })
     }
 
     /// Writes a kubeconfig with the context `name`; returns the ids of the tokens that it replaced.
@@ -138,7 +134,6 @@ fn replaced_tokens(before: &str, name: &str) -> Option<Vec<Uuid>> {
     Some(ids.collect())
 }
 
-/// Replaces a file atomically.
 fn put(mut draft: NamedTempFile, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     draft.write_all(bytes)?;
     draft.as_file().sync_all()?;

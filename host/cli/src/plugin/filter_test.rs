@@ -39,7 +39,6 @@ struct RawResponse {
     headers: BTreeMap<String, Values>,
 }
 
-/// One value, or several.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Values {
@@ -57,7 +56,6 @@ struct Report {
     changes: Vec<Change>,
 }
 
-/// One field before and after.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Change {
@@ -77,14 +75,14 @@ pub(super) fn run(
     let text = fs::read_to_string(request).map_err(at(request))?;
     let path = request.display();
     let message: RawMessage =
-        serde_saphyr::from_str(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
+        serde_saphyr::from_str(&text).map_err(|error| Error::Input(format!("{path}: {error}")))?;
     let mut fields = headers(&message.headers)?;
     let response = message.response.as_ref().map(answer).transpose()?;
 
     let (set, mut diagnostics) = Runtime::new(settings)?.load(None);
     let Some(filter) = set.header_filter(name).cloned() else {
         findings(&diagnostics, err)?;
-        return Err(Error::Request(format!("no plugin `{name}` is loaded")));
+        return Err(Error::Input(format!("no plugin `{name}` is loaded")));
     };
     diagnostics.retain(|finding| finding.to_string().contains(name));
     findings(&diagnostics, err)?;
@@ -139,11 +137,7 @@ async fn send(
 fn detail(error: &CallError) -> String {
     match error {
         CallError::Refused { status, reason, .. } => format!("{status}: {reason}"),
-        CallError::Trap { .. }
-        | CallError::Timeout { .. }
-        | CallError::Memory { .. }
-        | CallError::InvalidOutput { .. }
-        | CallError::Busy { .. } => error.to_string(),
+        other => other.to_string(),
     }
 }
 
@@ -193,14 +187,14 @@ impl Report {
 
 fn answer(raw: &RawResponse) -> Result<(StatusCode, HeaderMap), Error> {
     let status =
-        StatusCode::from_u16(raw.status).map_err(|_| Error::Request(format!("`{}` is not a status", raw.status)))?;
+        StatusCode::from_u16(raw.status).map_err(|_| Error::Input(format!("`{}` is not a status", raw.status)))?;
     Ok((status, headers(&raw.headers)?))
 }
 
 fn headers(fields: &BTreeMap<String, Values>) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();
     for (name, values) in fields {
-        let bad = |what| Error::Request(format!("the {what} of the field `{name}` cannot be sent"));
+        let bad = |what| Error::Input(format!("the {what} of the field `{name}` cannot be sent"));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
         let values = match values {
             Values::One(value) => std::slice::from_ref(value),

@@ -30,25 +30,16 @@ fn text(inspection: &Inspection) -> String {
 }
 
 fn manifest_facts(manifest: &ManifestSummary) -> Vec<(&'static str, String)> {
-    let ManifestSummary {
-        name,
-        version,
-        description,
-        world,
-        imports,
-        filters,
-        provider,
-        ..
-    } = manifest;
+    let plugin = format!("{} {}: {}", manifest.name, manifest.version, manifest.description);
     let mut facts = vec![
-        ("plugin", format!("{name} {version}: {description}")),
-        ("world", serialized_name(world)),
-        ("asks for", serialized_names(imports)),
+        ("plugin", plugin),
+        ("world", serialized_name(&manifest.world)),
+        ("asks for", serialized_names(&manifest.imports)),
     ];
-    match (world, provider) {
+    match (manifest.world, &manifest.provider) {
         (World::CredentialProvider | World::Generator, Some(provider)) => facts.extend(provider_facts(provider)),
         (World::HeaderFilter | World::CredentialProvider | World::Generator, _) => {
-            facts.push(("called", serialized_names(filters)));
+            facts.push(("called", serialized_names(&manifest.filters)));
             facts.push(("sees", join_or_dash(&manifest.sees(), ", ")));
         }
     }
@@ -56,24 +47,15 @@ fn manifest_facts(manifest: &ManifestSummary) -> Vec<(&'static str, String)> {
 }
 
 fn provider_facts(provider: &ProviderSummary) -> [(&'static str, String); 6] {
-    let ProviderSummary {
-        hosts,
-        secrets,
-        audiences,
-        captures,
-        visible,
-        response_headers,
-        output_headers,
-    } = provider;
-    let fields = response_headers.iter().map(|name| format!("field {name}"));
-    let sees: Vec<String> = visible.iter().cloned().chain(fields).collect();
+    let fields = provider.response_headers.iter().map(|name| format!("field {name}"));
+    let sees: Vec<String> = provider.visible.iter().cloned().chain(fields).collect();
     [
-        ("hosts", join_or_dash(hosts, ", ")),
-        ("secrets", lines(secrets)),
-        ("audiences", lines(audiences)),
-        ("captures", lines(captures)),
+        ("hosts", join_or_dash(&provider.hosts, ", ")),
+        ("secrets", lines(&provider.secrets)),
+        ("audiences", lines(&provider.audiences)),
+        ("captures", lines(&provider.captures)),
         ("sees", join_or_dash(&sees, ", ")),
-        ("sends", join_or_dash(output_headers, ", ")),
+        ("sends", join_or_dash(&provider.output_headers, ", ")),
     ]
 }
 

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, at};
-use tollgate_core::plugin::World;
+use super::{Error, NewWorld, at};
 
 /// A file of `plugins/sdk`: its path in a new plugin, and its content.
 macro_rules! sdk {
@@ -19,9 +18,29 @@ macro_rules! sdk {
     };
 }
 
-mod filter;
-mod generator;
-mod provider;
+/// A template, with files of its own in `new/$folder`.
+macro_rules! template {
+    ($folder:literal, $sdk:literal, $files:expr) => {
+        Template {
+            sdk: $sdk,
+            sdk_manifest: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../plugins/",
+                $sdk,
+                "/Cargo.toml"
+            )),
+            files: $files,
+            templated: &[
+                ("Cargo.toml", include_str!(concat!("new/", $folder, "/Cargo.toml.txt"))),
+                (
+                    "manifest.yaml",
+                    include_str!(concat!("new/", $folder, "/manifest.yaml")),
+                ),
+                ("README.md", include_str!(concat!("new/", $folder, "/README.md"))),
+            ],
+        }
+    };
+}
 
 /// All files of the WIT package: a package that lacks one is another package.
 const WIT_FILES: &[(&str, &str)] = &[
@@ -65,6 +84,63 @@ struct Template {
     templated: &'static [(&'static str, &'static str)],
 }
 
+const FILTER: Template = template!(
+    "filter",
+    "sdk",
+    &[
+        sdk!("src/lib.rs"),
+        sdk!("src/adapter.rs"),
+        sdk!("src/arena.rs"),
+        ("src/lib.rs", include_str!("new/filter/lib.rs.txt")),
+        ("request.yaml", include_str!("new/filter/request.yaml")),
+    ]
+);
+
+const PROVIDER: Template = template!(
+    "provider",
+    "sdk/provider",
+    &[
+        // The SDKs share the allocator, which keeps its path.
+        sdk!("src/arena.rs"),
+        sdk!("provider/src/adapter.rs"),
+        sdk!("provider/src/aws.rs"),
+        sdk!("provider/src/classify.rs"),
+        sdk!("provider/src/encoding.rs"),
+        sdk!("provider/src/error.rs"),
+        sdk!("provider/src/expiry.rs"),
+        sdk!("provider/src/json.rs"),
+        sdk!("provider/src/jwt.rs"),
+        sdk!("provider/src/kubernetes.rs"),
+        sdk!("provider/src/lib.rs"),
+        sdk!("provider/src/oauth.rs"),
+        sdk!("provider/src/request.rs"),
+        sdk!("provider/src/secret.rs"),
+        sdk!("provider/src/sigv4.rs"),
+        sdk!("provider/src/sigv4/tests.rs"),
+        sdk!("provider/src/sigv4/text.rs"),
+        ("src/lib.rs", include_str!("new/provider/lib.rs.txt")),
+        ("transcript.yaml", include_str!("new/provider/transcript.yaml")),
+    ]
+);
+
+const GENERATOR: Template = template!(
+    "generator",
+    "sdk/generator",
+    &[
+        // Files that the SDKs share keep their paths.
+        sdk!("src/arena.rs"),
+        sdk!("provider/src/classify.rs"),
+        sdk!("provider/src/encoding.rs"),
+        sdk!("provider/src/error.rs"),
+        sdk!("provider/src/json.rs"),
+        sdk!("provider/src/request.rs"),
+        sdk!("provider/src/secret.rs"),
+        sdk!("generator/src/adapter.rs"),
+        sdk!("generator/src/lib.rs"),
+        ("src/lib.rs", include_str!("new/generator/lib.rs.txt")),
+    ]
+);
+
 fn write(path: &Path, content: &str) -> Result<(), Error> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(at(path))?;
@@ -73,41 +149,35 @@ fn write(path: &Path, content: &str) -> Result<(), Error> {
 }
 
 /// Writes the folder `into/name`.
-pub(super) fn run(world: World, name: &str, into: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> {
+pub(super) fn run(world: NewWorld, name: &str, into: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
     if !first || name.len() > 63 || !name.bytes().all(good) {
-        return Err(Error::Name(name.to_owned()));
+        let rule = "1 to 63 lower-case letters, digits and `-`, a letter first";
+        return Err(Error::Input(format!("`{name}` is not a plugin name: {rule}")));
     }
     let folder = into.join(name);
     if folder.exists() {
-        return Err(Error::Exists(folder));
+        return Err(Error::Input(format!("`{}` exists already", folder.display())));
     }
     let template = match world {
-        World::HeaderFilter => filter::TEMPLATE,
-        World::CredentialProvider => provider::TEMPLATE,
-        World::Generator => generator::TEMPLATE,
+        NewWorld::HeaderFilter => FILTER,
+        NewWorld::Provider => PROVIDER,
+        NewWorld::Generator => GENERATOR,
     };
-    let Template {
-        sdk,
-        sdk_manifest,
-        files,
-        templated,
-    } = template;
-    for (file, content) in SHARED.iter().chain(files) {
+    for (file, content) in SHARED.iter().chain(template.files) {
         write(&folder.join(file), content)?;
     }
+    let sdk = folder.join(template.sdk);
     for (file, content) in WIT_FILES {
-        write(&folder.join(sdk).join("wit").join(file), content)?;
+        write(&sdk.join("wit").join(file), content)?;
     }
-    for (file, content) in templated {
+    for (file, content) in template.templated {
         write(&folder.join(file), &content.replace("{{name}}", name))?;
     }
     // In this repository the SDK takes its lints from the workspace around it.
-    write(
-        &folder.join(sdk).join("Cargo.toml"),
-        &sdk_manifest.replace("\n[lints]\nworkspace = true\n", ""),
-    )?;
+    let sdk_manifest = template.sdk_manifest.replace("\n[lints]\nworkspace = true\n", "");
+    write(&sdk.join("Cargo.toml"), &sdk_manifest)?;
     writeln!(out, "{} is ready; build it with\n", folder.display())?;
     writeln!(
         out,

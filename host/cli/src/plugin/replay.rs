@@ -12,10 +12,8 @@ use serde::Serialize;
 
 use super::{Error, Format, at};
 use crate::exit_code;
-use tollgate_plugin::EgressRecord;
 use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 
-/// A report and its counts, as JSON or YAML.
 #[derive(Serialize)]
 struct Counted<'a> {
     passed: usize,
@@ -33,7 +31,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, Error> {
     let text = fs::read_to_string(transcript).map_err(at(transcript))?;
     let path = transcript.display();
-    let cases = replay::parse(&text).map_err(|error| Error::Request(format!("{path}: {error}")))?;
+    let cases = replay::parse(&text).map_err(|error| Error::Input(format!("{path}: {error}")))?;
     let report = replay::run(settings, name, &cases)?;
     let passed = report.cases.iter().filter(|case| case.passed()).count();
     let failed = report.cases.len() - passed;
@@ -42,45 +40,35 @@ pub(super) fn run(
             print(&report, out)?;
             writeln!(out, "\n{passed} passed, {failed} failed")?;
         }
-        Format::Json | Format::Yaml => output.print(
-            &Counted {
-                passed,
-                failed,
-                report: &report,
-            },
-            out,
-        )?,
+        Format::Json | Format::Yaml => {
+            let report = &report;
+            let counted = Counted { passed, failed, report };
+            output.print(&counted, out)?;
+        }
     }
     Ok(exit_code(report.passed()))
 }
 
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let Report {
-        plugin,
-        version,
-        sha256: _,
-        granted,
-        cases,
-    } = report;
+    let (plugin, version) = (&report.plugin, &report.version);
     writeln!(
         out,
         "{plugin} {version}, with all that its manifest asks for; in a gateway this grant"
     )?;
     writeln!(out, "is the operator's to give:\n")?;
-    grant(plugin, granted, out)?;
+    grant(plugin, &report.granted, out)?;
     writeln!(out)?;
-    cases.iter().try_for_each(|case| print_case(case, out))
+    report.cases.iter().try_for_each(|case| print_case(case, out))
 }
 
 /// Prints a grant as the settings write it.
 fn grant(plugin: &str, granted: &ReplayGrant, out: &mut dyn Write) -> io::Result<()> {
-    let ReplayGrant {
-        hosts,
-        imports,
-        audiences,
-    } = granted;
     writeln!(out, "    plugins:\n      grants:\n        {plugin}:")?;
-    for (key, values) in [("hosts", hosts), ("imports", imports), ("audiences", audiences)] {
+    for (key, values) in [
+        ("hosts", &granted.hosts),
+        ("imports", &granted.imports),
+        ("audiences", &granted.audiences),
+    ] {
         if !values.is_empty() {
             let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
             writeln!(out, "          {key}: [{}]", values.join(", "))?;
@@ -102,21 +90,13 @@ fn quoted(text: &str) -> String {
 fn print_case(case: &CaseReport, out: &mut dyn Write) -> io::Result<()> {
     let word = if case.passed() { "passed" } else { "failed" };
     writeln!(out, "{word}  {}: {}", case.case, outcome(&case.outcome))?;
-    for EgressRecord {
-        method,
-        host,
-        path,
-        status,
-        error,
-        milliseconds: _,
-    } in &case.requests
-    {
-        let end = match (status, error) {
+    for request in &case.requests {
+        let end = match (request.status, &request.error) {
             (Some(status), _) => status.to_string(),
             (None, Some(error)) => error.clone(),
             (None, None) => "no answer".to_owned(),
         };
-        writeln!(out, "        {method} {host}{path} {end}")?;
+        writeln!(out, "        {} {}{} {end}", request.method, request.host, request.path)?;
     }
     for warning in &case.warnings {
         writeln!(out, "        warning: {warning}")?;

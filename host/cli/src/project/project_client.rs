@@ -51,10 +51,7 @@ pub(super) enum ProjectClient {
 }
 
 impl ProjectClientArgs {
-    /// Reads the settings, unless `--server` names a gateway.
-    ///
-    /// # Errors
-    /// The settings have mistakes, which are printed.
+    /// Reads the settings, unless `--server` names a gateway. Prints mistakes in the settings.
     pub(super) fn open(&self) -> Result<ProjectClient, Failure> {
         if let Some(server) = &self.server {
             return Ok(ProjectClient::Gateway(Server {

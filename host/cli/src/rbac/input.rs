@@ -1,6 +1,7 @@
 //! Reads a policy from `--state` or `--policy-file` and compiles it, with findings. The size of a
 //! file is bounded.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
@@ -79,23 +80,17 @@ impl PolicyArgs {
     pub(super) fn compile_leniently(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let mut source = self.source(semantics)?;
         if let Some(policy) = &mut source.value {
-            let refused = Rbac::compile(policy).diagnostics;
-            let lines: Vec<&Location> = refused
-                .iter()
-                .filter(|finding| finding.is_error())
-                .filter_map(|finding| finding.location.as_ref())
-                .collect();
+            let mut refused = Rbac::compile(policy).diagnostics;
+            refused.retain(Diagnostic::is_error);
+            let lines: Vec<&Location> = refused.iter().filter_map(|one| one.location.as_ref()).collect();
             for text in &mut policy.texts {
                 *text = blank_lines(text, &lines);
             }
-            let left_out = refused
-                .iter()
-                .filter(|finding| finding.is_error())
-                .map(|finding| Diagnostic {
-                    severity: Severity::Warning,
-                    hint: Some("left out of the comparison: strict semantics refuse the policy".to_owned()),
-                    ..finding.clone()
-                });
+            let left_out = refused.into_iter().map(|finding| Diagnostic {
+                severity: Severity::Warning,
+                hint: Some("left out of the comparison: strict semantics refuse the policy".to_owned()),
+                ..finding
+            });
             source.diagnostics.extend(left_out);
         }
         Ok(then_load(source, Rbac::compile))
@@ -127,15 +122,12 @@ impl PolicyArgs {
     fn policy_source(&self, file: &Path, semantics: RbacSemantics) -> Result<Loaded<PolicySource>, Error> {
         let name = file.display().to_string();
         let failed = |error: std::io::Error| Error::Failed(format!("`{name}`: {error}"));
-        let text = std::fs::File::open(file).and_then(|file| read_text(file, FILE_BYTES));
-        let text = text.map_err(failed)?;
-        let is_object = text
-            .lines()
-            .any(|line| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap")
-            || file
-                .extension()
-                .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
-        if !is_object {
+        let text = std::fs::File::open(file)
+            .and_then(|file| read_text(file, FILE_BYTES))
+            .map_err(failed)?;
+        let is_kind = |line: &str| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap";
+        let extension = file.extension().and_then(OsStr::to_str);
+        if !matches!(extension, Some("yaml" | "yml" | "json")) && !text.lines().any(is_kind) {
             let text = Text {
                 value: text.into(),
                 location: Location::new(name, 1),
@@ -147,16 +139,11 @@ impl PolicyArgs {
             };
             return Ok(Loaded::new(source, Vec::new()));
         }
-        let loaded = directory::load_text(&text, &name, &self.namespace);
-        if loaded
-            .value
-            .as_ref()
-            .is_some_and(|resources| resources.rbac_cm.data.is_empty())
-        {
-            let what = format!(
-                "no ConfigMap `argocd-rbac-cm` with data in namespace `{}`",
-                self.namespace
-            );
+        let namespace = &self.namespace;
+        let loaded = directory::load_text(&text, &name, namespace);
+        let resources = loaded.value.as_ref();
+        if resources.is_some_and(|resources| resources.rbac_cm.data.is_empty()) {
+            let what = format!("no ConfigMap `argocd-rbac-cm` with data in namespace `{namespace}`");
             let finding = Diagnostic::error(Location::new(name, 0), what);
             return Ok(Loaded::refused(vec![
                 finding.with_hint("name its namespace with --namespace"),
@@ -170,34 +157,22 @@ impl PolicyArgs {
 
 /// Continues a load with the step `next`, and keeps the diagnostics of both.
 fn then_load<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U> {
-    let Loaded { value, mut diagnostics } = loaded;
-    match value {
-        None => Loaded::refused(diagnostics),
-        Some(value) => {
-            let next = next(&value);
-            diagnostics.extend(next.diagnostics);
-            Loaded {
-                value: next.value,
-                diagnostics,
-            }
-        }
-    }
+    let Some(value) = loaded.value else {
+        return Loaded::refused(loaded.diagnostics);
+    };
+    let mut then = next(&value);
+    then.diagnostics.splice(..0, loaded.diagnostics);
+    then
 }
 
 /// A copy of the text in which the given lines are blank.
 fn blank_lines(text: &Text, lines: &[&Location]) -> Text {
-    let keep = |(number, line): (u32, &str)| {
+    let kept = (0..).zip(text.value.split('\n')).map(|(number, line)| {
         let location = text.location.below(number);
-        if lines
-            .iter()
-            .any(|refused| refused.file == location.file && refused.line == location.line)
-        {
-            String::new()
-        } else {
-            line.to_owned()
-        }
-    };
-    let kept: Vec<String> = (0..).zip(text.value.split('\n')).map(keep).collect();
+        let is_same = |refused: &&Location| refused.file == location.file && refused.line == location.line;
+        if lines.iter().any(is_same) { "" } else { line }
+    });
+    let kept: Vec<&str> = kept.collect();
     Text {
         value: kept.join("\n").into(),
         location: text.location.clone(),

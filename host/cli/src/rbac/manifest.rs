@@ -28,7 +28,7 @@ mod applications;
 const DISCOVERY: &str = "/api,/api/*,/apis,/apis/*,/openapi,/openapi/*,/version,/version/,/healthz,/livez,/readyz";
 
 #[derive(Args, Clone, Debug)]
-pub(super) struct ManifestArgs {
+pub(crate) struct ManifestArgs {
     /// Agents of one cluster, by name or number; if omitted, all agents
     #[arg(long = "agent", value_name = "NAME|ID", num_args = 1..)]
     agents: Vec<String>,
@@ -79,9 +79,11 @@ enum ModeArg {
     Both,
 }
 
+/// What the gateway needs to impersonate the users of `agents`, which are all of one cluster.
 struct RequiredGrants {
     cluster: String,
-    agents: Vec<String>,
+    /// Names and numbers, as a list.
+    agents: String,
     grants: ImpersonationGrants,
 }
 
@@ -94,7 +96,6 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         agents,
         grants,
     } = args.required_grants()?;
-    let agents = agents.join(", ");
     if grants.is_empty() {
         writeln!(
             out,
@@ -165,17 +166,8 @@ impl ManifestArgs {
         };
         let resources = require_loaded(source::load_once(&config))?;
         let folder = config.policies_directory.join("kubernetes");
-        let mapping = require_loaded(ImpersonationMapping::load(&folder, settings.max_groups))?;
-        self.of_agents(&resources, settings, &mapping)
-    }
-
-    fn of_agents(
-        &self,
-        resources: &Resources,
-        settings: &tollgate_config::Kubernetes,
-        mapping: &ImpersonationMapping,
-    ) -> Result<RequiredGrants, Error> {
-        let selected = self.selected_agents(resources)?;
+        let mapping = &require_loaded(ImpersonationMapping::load(&folder, settings.max_groups))?;
+        let selected = self.selected_agents(&resources)?;
         let Some((_, first)) = selected.first() else {
             return Err(Error::Failed("the state folder has no agents".to_owned()));
         };
@@ -193,7 +185,7 @@ impl ManifestArgs {
             .map(|(agent, binding)| format!("{} ({})", agent.name, binding.id));
         Ok(RequiredGrants {
             cluster: first.cluster.clone(),
-            agents: names.collect(),
+            agents: names.collect::<Vec<_>>().join(", "),
             grants: grants.fold(ImpersonationGrants::default(), ImpersonationGrants::union),
         })
     }
@@ -201,40 +193,33 @@ impl ManifestArgs {
     /// The agents that `--agent` names, each once, or all.
     fn selected_agents<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a AgentBinding)>, Error> {
         let bound = |agent: &'a AgentObject| Some((agent, agent.binding.as_ref()?));
-        let all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
+        let mut all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
         let is = |(agent, binding): &(&AgentObject, &AgentBinding), text: &str| {
             agent.name == text || binding.id.to_string() == text
         };
-        for text in &self.agents {
-            if !all.iter().any(|agent| is(agent, text)) {
-                let names: Vec<&str> = all.iter().map(|(agent, _)| agent.name.as_str()).collect();
-                return Err(Error::Failed(format!(
-                    "there is no agent `{text}`; there are {}",
-                    names.join(", ")
-                )));
-            }
+        if let Some(text) = self.agents.iter().find(|text| !all.iter().any(|agent| is(agent, text))) {
+            let names: Vec<&str> = all.iter().map(|(agent, _)| agent.name.as_str()).collect();
+            let names = names.join(", ");
+            return Err(Error::Failed(format!("there is no agent `{text}`; there are {names}")));
         }
-        let is_selected = |agent: &(&AgentObject, &AgentBinding)| {
-            self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text))
-        };
-        Ok(all.into_iter().filter(is_selected).collect())
+        all.retain(|agent| self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text)));
+        Ok(all)
     }
 }
 
-fn subject(text: &str) -> Result<Subject, String> {
+fn subject(text: &str) -> Result<Subject, &'static str> {
     let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let service_account = |ServiceAccount { namespace, name }| Subject::ServiceAccount { namespace, name };
     let subject = match text.split_once(':') {
-        Some(("serviceaccount", rest)) => account(rest)
-            .ok()
-            .map(|ServiceAccount { namespace, name }| Subject::ServiceAccount { namespace, name }),
+        Some(("serviceaccount", rest)) => account(rest).ok().map(service_account),
         Some(("user", name)) => named(name).map(Subject::User),
         Some(("group", name)) => named(name).map(Subject::Group),
         Some(_) | None => None,
     };
-    subject.ok_or_else(|| "is none of serviceaccount:NAMESPACE:NAME, user:NAME, group:NAME".to_owned())
+    subject.ok_or("is none of serviceaccount:NAMESPACE:NAME, user:NAME, group:NAME")
 }
 
-fn account(text: &str) -> Result<ServiceAccount, String> {
+fn account(text: &str) -> Result<ServiceAccount, &'static str> {
     match text.split_once(':') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains(':') => {
             Ok(ServiceAccount {
@@ -242,7 +227,7 @@ fn account(text: &str) -> Result<ServiceAccount, String> {
                 name: name.to_owned(),
             })
         }
-        Some(_) | None => Err("is not NAMESPACE:NAME".to_owned()),
+        Some(_) | None => Err("is not NAMESPACE:NAME"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::Differences;
 use crate::list_output::{render, serialized_name};
 use crate::terminal;
 use tollgate_policy::rbac::{
-    Difference, Explanation, Field, MatchedRule, Outcome, RbacRequest, TokenIssuer, Verdict, VerdictReason,
+    Difference, Explanation, Field, MatchedRule, RbacRequest, TokenIssuer, Verdict, VerdictReason,
 };
 
 /// A text of a policy or command line, without control characters.
@@ -28,16 +28,12 @@ fn word(why: VerdictReason) -> &'static str {
 
 /// Prints the verdict, the principals in order, then near misses and notes.
 pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer: &Explanation) -> io::Result<()> {
-    let RbacRequest {
-        resource,
-        action,
-        object,
-    } = request;
+    let (resource, action) = (request.resource, request.action);
     let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
     writeln!(
         out,
         "{answer_word}: {resource}, {action}, {}: {}",
-        plain(object),
+        plain(request.object),
         word(answer.verdict.why)
     )?;
     let row = |rule: &MatchedRule| format!("{}: {}", plain(&rule.location), plain(&rule.text));
@@ -90,14 +86,16 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     }
     let mut callers: BTreeMap<_, (&Difference, usize)> = BTreeMap::new();
     for difference in &answer.differences {
-        let verdicts = [difference.left, difference.right].map(|verdict| outcome(verdict.outcome));
+        let verdicts = [difference.left, difference.right].map(|verdict| serialized_name(&verdict.outcome));
         let caller = (&difference.user, &difference.groups, difference.issuer, verdicts);
         callers.entry(caller).or_insert((difference, 0)).1 += 1;
     }
     let side = |verdict: Verdict, rule: &Option<String>| {
-        let outcome = outcome(verdict.outcome);
-        rule.as_ref()
-            .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
+        let outcome = serialized_name(&verdict.outcome);
+        match rule {
+            Some(rule) => format!("{outcome} ({})", plain(rule)),
+            None => outcome,
+        }
     };
     let (left, right) = (plain(&answer.left), plain(&answer.right));
     let head = ["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right];
@@ -115,11 +113,4 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     writeln!(out, "{}", render(&head, rows))?;
     let count = answer.differences.len();
     writeln!(out, "Requests judged differently: {count}; `-o json` lists each.")
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Allow => "allow",
-        Outcome::Deny => "deny",
-    }
 }

@@ -9,8 +9,8 @@ use crate::EXIT_USAGE;
 
 #[derive(Parser)]
 struct Line {
-    #[command(flatten)]
-    command: RbacCommand,
+    #[command(subcommand)]
+    command: Command,
 }
 
 const POLICY: &str = "p, role:user, applications, get, */*, allow\np, role:user, applications, get, secret/*, deny\n\

@@ -192,7 +192,7 @@ impl AccountChecker {
             ];
             (&*cluster.label, counts.map(Counts::to_array))
         });
-        results.metrics.application_grants.set(counts);
+        results.metrics.set_application_grants(counts);
         let grants = surveys.iter().map(|(server, result)| (server.clone(), granted(result)));
         results.extras.set(grants);
         for (server, cluster) in &plan.clusters {

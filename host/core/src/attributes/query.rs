@@ -38,14 +38,11 @@ impl ListOptions {
 /// The pairs that Go finds. Pairs with a `;` or a broken escape are dropped; a query with too many
 /// pairs has none.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
-    let query = if query.split('&').count() > MAX_PAIRS {
-        ""
-    } else {
-        query
-    };
-    query.split('&').filter(|pair| !pair.contains(';')).filter_map(|pair| {
+    let is_short = query.split('&').count() <= MAX_PAIRS;
+    let is_read = move |pair: &&str| is_short && !pair.is_empty() && !pair.contains(';');
+    query.split('&').filter(is_read).filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        Some((unescaped(key)?, unescaped(value)?)).filter(|_| !pair.is_empty())
+        Some((unescaped(key)?, unescaped(value)?))
     })
 }
 

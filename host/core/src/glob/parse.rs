@@ -85,50 +85,37 @@ pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error>
     let mut chars = pattern.chars().peekable();
     let mut outer: Vec<Frame> = Vec::new();
     let mut frame = Frame::default();
-    while let Some(&c) = chars.peek() {
-        match c {
+    loop {
+        let text = text(&mut chars, if outer.is_empty() { "?*[{" } else { "?*[{}," });
+        if !text.is_empty() {
+            frame.current.push(Node::Text(text));
+        }
+        let Some(breaker) = chars.next() else { break };
+        match breaker {
             '{' => {
-                chars.next();
                 if outer.len() >= MAX_DEPTH {
                     return Err(Error::TooDeep);
                 }
                 outer.push(std::mem::take(&mut frame));
             }
-            ',' if !outer.is_empty() => {
-                chars.next();
+            ',' => {
                 let done = std::mem::take(&mut frame.current);
                 frame.alternatives.push(done);
             }
-            '}' if !outer.is_empty() => {
-                chars.next();
+            '}' => {
                 if let Some(mut parent) = outer.pop() {
                     parent.current.push(frame.close());
                     frame = parent;
                 }
             }
             '*' => {
-                chars.next();
-                let node = if chars.next_if_eq(&'*').is_some() {
-                    Node::Super
-                } else {
-                    Node::Any
-                };
+                let is_super = chars.next_if_eq(&'*').is_some();
+                let node = if is_super { Node::Super } else { Node::Any };
                 push_star(&mut frame.current, node, separators);
             }
-            '?' => {
-                chars.next();
-                frame.current.push(Node::Single);
-            }
-            '[' => {
-                chars.next();
-                frame.current.push(Node::Class(class(&mut chars)?));
-            }
-            _ => {
-                let text = text(&mut chars, if outer.is_empty() { "?*[{" } else { "?*[{}," });
-                if !text.is_empty() {
-                    frame.current.push(Node::Text(text));
-                }
-            }
+            '?' => frame.current.push(Node::Single),
+            // `[`: `text` stops at no other character.
+            _ => frame.current.push(Node::Class(class(&mut chars)?)),
         }
     }
     while let Some(mut parent) = outer.pop() {

@@ -23,16 +23,14 @@ impl Step {
     /// The position after this step if it matches at `at`.
     fn eat(&self, text: &str, at: usize) -> Option<usize> {
         let rest = text.get(at..)?;
-        match self {
-            Self::Text(literal) => rest.starts_with(&**literal).then_some(at + literal.len()),
-            Self::One => rest.chars().next().map(|c| at + c.len_utf8()),
-            Self::Class(class) => rest
-                .chars()
-                .next()
-                .filter(|c| class.contains(*c))
-                .map(|c| at + c.len_utf8()),
-            Self::Star => Some(at),
-        }
+        let first = || rest.chars().next();
+        let eaten = match self {
+            Self::Text(literal) => return rest.starts_with(&**literal).then_some(at + literal.len()),
+            Self::Star => return Some(at),
+            Self::One => first(),
+            Self::Class(class) => first().filter(|c| class.contains(*c)),
+        };
+        eaten.map(|c| at + c.len_utf8())
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag, options};
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag, options};
 
 use super::{Content, Entry, Node, Parsed, Problem, Style};
 
@@ -43,20 +43,16 @@ pub fn parse(text: &str) -> Parsed {
             Some(Ok((event, span))) => builder.handle_event(event, span),
             Some(Err(error)) => {
                 builder.fail(position(error.marker()), error.info());
-                if !recover(&mut parser, &mut builder) {
+                builder.reset();
+                // A second mistake while skipping to the next document belongs to the document
+                // already reported.
+                if !parser.proceed_next_document().unwrap_or(false) {
                     break;
                 }
             }
         }
     }
     builder.parsed
-}
-
-/// Skips to the next document after a mistake; `false` when there is none.
-fn recover<'a>(parser: &mut Parser<'a, StrInput<'a>>, builder: &mut Builder) -> bool {
-    builder.reset();
-    // A second mistake while skipping belongs to the document already reported.
-    parser.proceed_next_document().unwrap_or(false)
 }
 
 fn position(marker: &Marker) -> (u32, u32) {
@@ -234,16 +230,12 @@ fn text_node_count(text: &str) -> u64 {
 fn read_key(node: &Node) -> (Key, Option<String>) {
     let at = (node.line, node.column);
     let key = |text, merge| Key { text, at, merge };
-    match node.scalar() {
-        Some(scalar) => {
-            let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
-            (key(scalar.text.clone(), merge), None)
-        }
-        None => {
-            let problem = format!("a key must be text, found {}", node.kind());
-            (key(Rc::from(""), false), Some(problem))
-        }
-    }
+    let Some(scalar) = node.scalar() else {
+        let problem = format!("a key must be text, found {}", node.kind());
+        return (key(Rc::from(""), false), Some(problem));
+    };
+    let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
+    (key(scalar.text.clone(), merge), None)
 }
 
 /// Adds one key. A duplicate key is a mistake, except that it replaces a merged one.
@@ -306,18 +298,13 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
         // above it are part of the text.
         ScalarStyle::Literal | ScalarStyle::Folded => {
             let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
-            (
-                Style::Block,
-                line.saturating_sub(u32::try_from(blank).unwrap_or(u32::MAX)).max(1),
-            )
+            let blank = u32::try_from(blank).unwrap_or(u32::MAX);
+            (Style::Block, line.saturating_sub(blank).max(1))
         }
     };
     let as_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || tag.is_custom());
-    let style = if as_text && written == Style::Plain {
-        Style::Quoted
-    } else {
-        written
-    };
+    let is_plain_text = as_text && written == Style::Plain;
+    let style = if is_plain_text { Style::Quoted } else { written };
     Node {
         text_line,
         node_count: text_node_count(text).saturating_add(1),

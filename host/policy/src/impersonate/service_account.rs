@@ -27,7 +27,7 @@ pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
 
 /// Who acts when no entry matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// The account `default` of the destination namespace, as in the design of sync impersonation.
@@ -52,7 +52,8 @@ impl Fallback {
 }
 
 /// The source of a derived account.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AccountSource {
     /// The entry with this index. The list is that of the project, followed by those of its global
     /// projects.

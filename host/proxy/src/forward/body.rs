@@ -7,13 +7,12 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
-use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -22,7 +21,7 @@ use uuid::Uuid;
 use super::end::{EndConditions, EndWatcher, ExchangeDeadline};
 use super::timeout::LazyTimer;
 use super::{Error, ended_text};
-use crate::headers::{HeldValue, clean_trailers};
+use crate::headers::{HeldValue, clean_trailers, retain};
 use tollgate_core::header_names::{HeaderOwner, owner};
 use tollgate_identity::sessions::EndReason;
 
@@ -67,38 +66,19 @@ pub enum BodyError {
 pub(super) struct Progress {
     pub(super) frames: AtomicU64,
     /// Kept here because hyper may lose the error.
-    pub(super) failure: OnceLock<Failure>,
+    pub(super) failure: Mutex<Option<Error>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    TooLarge,
-    Silent,
-    Broken,
-    Ended(EndReason),
-}
-
-impl From<&BodyError> for Failure {
+impl From<&BodyError> for Error {
     fn from(error: &BodyError) -> Self {
         match error {
-            BodyError::TooLarge { .. } => Self::TooLarge,
-            BodyError::ClientSilent { .. } => Self::Silent,
+            BodyError::TooLarge { .. } => Self::ContentTooLarge,
+            BodyError::ClientSilent { .. } => Self::ClientSilent,
             BodyError::Ended(ending) => Self::Ended(*ending),
             BodyError::Client(_)
             | BodyError::BackendSilent { .. }
             | BodyError::ExchangeTimeout
-            | BodyError::Backend(_) => Self::Broken,
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::TooLarge => Self::ContentTooLarge,
-            Failure::Silent => Self::ClientSilent,
-            Failure::Broken => Self::ClientBroken,
-            Failure::Ended(ending) => Self::Ended(ending),
+            | BodyError::Backend(_) => Self::ClientBroken,
         }
     }
 }
@@ -130,7 +110,6 @@ struct Upload {
     trailers: Trailers,
 }
 
-/// How a client's trailers are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trailers {
     Forwarded,
@@ -143,7 +122,6 @@ struct Download {
     end_watcher: Option<Box<EndWatcher>>,
 }
 
-/// Content that the gateway produces over time.
 struct Generated {
     frames: BoxStream<'static, Frame<Bytes>>,
     end_watcher: Option<Box<EndWatcher>>,
@@ -168,7 +146,7 @@ impl From<Bytes> for Body {
         } else {
             BodyKind::Full(bytes)
         };
-        Self { kind, held: Vec::new() }
+        Self::of(kind)
     }
 }
 
@@ -190,13 +168,17 @@ impl Body {
         Self::default()
     }
 
+    fn of(kind: BodyKind) -> Self {
+        Self { kind, held: Vec::new() }
+    }
+
     /// Content a client sends: at most `limit_bytes`, with at most `idle`
     /// between two frames.
     pub fn upload(incoming: Incoming, limit_bytes: u64, idle: Duration) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let upload = Upload {
+        Self::of(BodyKind::Upload(Upload {
             incoming,
             left: limit_bytes,
             limit: limit_bytes,
@@ -204,11 +186,7 @@ impl Body {
             end_watcher: None,
             progress: None,
             trailers: Trailers::Forwarded,
-        };
-        Self {
-            kind: BodyKind::Upload(upload),
-            held: Vec::new(),
-        }
+        }))
     }
 
     /// Content that a backend sends, with at most `idle` between two frames, until one of `ends`.
@@ -216,15 +194,11 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let download = Download {
+        Self::of(BodyKind::Download(Download {
             incoming,
             idle: idle.map(LazyTimer::new),
             end_watcher: EndWatcher::new(ends),
-        };
-        Self {
-            kind: BodyKind::Download(download),
-            held: Vec::new(),
-        }
+        }))
     }
 
     /// Content that the gateway produces, frame by frame, until the stream or the caller's
@@ -240,14 +214,10 @@ impl Body {
         // An expired credential has no time left.
         let left = expires_at.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())));
         let deadline = left.and_then(|left| ExchangeDeadline::credential(left.unwrap_or_default(), decision));
-        let generated = Generated {
+        Self::of(BodyKind::Generated(Generated {
             frames: frames.boxed(),
             end_watcher: EndWatcher::new(EndConditions { deadline, signal: None }),
-        };
-        Self {
-            kind: BodyKind::Generated(generated),
-            held: Vec::new(),
-        }
+        }))
     }
 
     /// Keeps `thing` until the content has ended or was dropped.
@@ -310,7 +280,7 @@ impl Body {
         let max_length = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let mut whole = BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
         while let Some(frame) = self.frame().await {
-            let frame = frame.map_err(|error| Error::from(Failure::from(&error)))?;
+            let frame = frame.map_err(|error| Error::from(&error))?;
             if let Ok(data) = frame.into_data() {
                 if whole.len().saturating_add(data.len()) > max_length {
                     return Err(Error::ContentTooLarge);
@@ -350,7 +320,9 @@ impl Upload {
                     progress.frames.fetch_add(1, Ordering::Relaxed);
                 }
                 // There is one failure at most: it ends the content.
-                Err(error) => drop(progress.failure.set(error.into())),
+                Err(error) => {
+                    *progress.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.into());
+                }
             }
         }
         polled
@@ -390,24 +362,12 @@ impl Upload {
                     // Trailers are the last frame.
                     return Poll::Ready(None);
                 } else if let Some(trailers) = frame.trailers_mut() {
-                    remove_foreign(trailers);
+                    // Servers merge trailers into the header fields.
+                    retain(trailers, |name| owner(name.as_str()) == HeaderOwner::Client);
                 }
                 Some(Ok(frame))
             }
         })
-    }
-}
-
-/// Removes the trailers that a client may not write, because servers merge trailers into the header
-/// fields.
-fn remove_foreign(trailers: &mut HeaderMap) {
-    let foreign: Vec<_> = trailers
-        .keys()
-        .filter(|name| owner(name.as_str()) != HeaderOwner::Client)
-        .cloned()
-        .collect();
-    for name in foreign {
-        trailers.remove(name);
     }
 }
 

@@ -30,7 +30,6 @@ pub struct ClusterBackend {
     certificate_backend: ArcSwapOption<CertificateBackend>,
 }
 
-/// Connections of one client certificate.
 struct CertificateBackend {
     credential: Arc<Credential>,
     backend: Arc<Backend>,

@@ -36,16 +36,10 @@ impl ExchangeDeadline {
         Self::after(allowed, DeadlineCause::ExchangeTimeout { allowed })
     }
 
-    /// The end of the caller's credential.
-    ///
-    /// - `left`: time it has left.
+    /// - `left`: time that the caller's credential has left.
     /// - `decision`: id of the decision that allowed the exchange.
     pub(super) fn credential(left: Duration, decision: Uuid) -> Option<Self> {
         Self::after(left, DeadlineCause::Credential { decision })
-    }
-
-    pub(super) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        one.into_iter().chain(other).min_by_key(|deadline| deadline.at)
     }
 
     /// A duration too long to represent means no deadline.

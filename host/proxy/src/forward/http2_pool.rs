@@ -6,7 +6,6 @@
 //!
 //! Invariant: an exchange never waits because others are long.
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +28,6 @@ pub(super) struct Http2Pool {
     clients: Mutex<Vec<PooledClient>>,
 }
 
-/// A client of the pool, with the number of its open exchanges.
 struct PooledClient {
     client: HttpClient,
     open_exchanges: Arc<AtomicUsize>,
@@ -40,20 +38,19 @@ struct PooledClient {
 pub(super) struct StreamPermit(Arc<AtomicUsize>);
 
 impl PooledClient {
-    fn is_empty(&self) -> bool {
-        self.open_exchanges.load(Ordering::Relaxed) == 0
+    fn count(&self) -> usize {
+        self.open_exchanges.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> (HttpClient, StreamPermit) {
+        self.open_exchanges.fetch_add(1, Ordering::Relaxed);
+        (self.client.clone(), StreamPermit(Arc::clone(&self.open_exchanges)))
     }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Http2Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2Pool").finish_non_exhaustive()
     }
 }
 
@@ -72,29 +69,22 @@ impl Http2Pool {
         // Dropping a client closes its connection. One idle client stays behind those in use, so
         // that the next exchange finds a connection there.
         while let [.., before, last] = clients.as_slice()
-            && before.is_empty()
-            && last.is_empty()
+            && before.count() == 0
+            && last.count() == 0
         {
             clients.pop();
         }
-        let free = clients
-            .iter()
-            .find(|pooled| pooled.open_exchanges.load(Ordering::Relaxed) < MAX_EXCHANGES_PER_CLIENT);
+        let free = clients.iter().find(|pooled| pooled.count() < MAX_EXCHANGES_PER_CLIENT);
         let full = clients.len() >= MAX_CLIENTS;
-        let least_busy = || {
-            clients
-                .iter()
-                .min_by_key(|pooled| pooled.open_exchanges.load(Ordering::Relaxed))
-        };
+        let least_busy = || clients.iter().min_by_key(|pooled| pooled.count());
         if let Some(pooled) = free.or_else(|| full.then(least_busy).flatten()) {
-            pooled.open_exchanges.fetch_add(1, Ordering::Relaxed);
-            return (pooled.client.clone(), StreamPermit(Arc::clone(&pooled.open_exchanges)));
+            return pooled.take();
         }
         let pooled = PooledClient {
             client: (self.make)(),
-            open_exchanges: Arc::new(AtomicUsize::new(1)),
+            open_exchanges: Arc::default(),
         };
-        let taken = (pooled.client.clone(), StreamPermit(Arc::clone(&pooled.open_exchanges)));
+        let taken = pooled.take();
         clients.push(pooled);
         taken
     }

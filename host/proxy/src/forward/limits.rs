@@ -78,10 +78,6 @@ impl UsageLimits {
         });
         Self { concurrency, rate }
     }
-
-    fn is_unbounded(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl Rate {
@@ -147,7 +143,7 @@ impl Limiter {
         let permit = LimitPermit {
             limiter: self.clone(),
             person: counted,
-            counters: HeldCounters::Person,
+            counts_extension: false,
         };
         self.enter_extension(permit, now)
     }
@@ -155,30 +151,23 @@ impl Limiter {
     fn enter_extension(&self, mut permit: LimitPermit, now: u64) -> Result<LimitPermit, LimitExceeded> {
         let max_open = self.extension.concurrency.map_or(u32::MAX, NonZeroU32::get);
         let enter = |open: u32| (open < max_open).then(|| open + 1);
-        if self
-            .open
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter)
-            .is_err()
-        {
+        let open = self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter);
+        if open.is_err() {
             permit.refund();
             return Err(exceeded(LimitKind::ExtensionConcurrency, 0));
         }
-        permit.counters = HeldCounters::Both;
+        permit.counts_extension = true;
         let Some(rate) = self.extension.rate else {
             return Ok(permit);
         };
         let take = |theoretical_arrival: u64| rate.take(theoretical_arrival, now).ok();
-        match self
-            .theoretical_arrival
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, take)
-        {
+        let arrival = &self.theoretical_arrival;
+        match arrival.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take) {
             Ok(_) => Ok(permit),
             Err(theoretical_arrival) => {
                 permit.refund();
-                Err(exceeded(
-                    LimitKind::ExtensionRate,
-                    rate.take(theoretical_arrival, now).err().unwrap_or_default(),
-                ))
+                let wait = rate.take(theoretical_arrival, now).err().unwrap_or_default();
+                Err(exceeded(LimitKind::ExtensionRate, wait))
             }
         }
     }
@@ -190,7 +179,7 @@ impl Limiter {
 
     /// Counts a request of the person. Returns the key if persons have limits.
     fn enter_person(&self, key: u64, now: u64) -> Result<Option<u64>, LimitExceeded> {
-        if self.person.is_unbounded() {
+        if self.person == UsageLimits::default() {
             return Ok(None);
         }
         let Some(shard) = self.shard(key) else { return Ok(None) };
@@ -204,11 +193,8 @@ impl Limiter {
             }
         }
         let person = persons.entry(key).or_default();
-        if self
-            .person
-            .concurrency
-            .is_some_and(|max_open| person.open >= max_open.get())
-        {
+        let max_open = self.person.concurrency;
+        if max_open.is_some_and(|max_open| person.open >= max_open.get()) {
             return Err(exceeded(LimitKind::PersonConcurrency, 0));
         }
         if let Some(rate) = self.person.rate {
@@ -238,19 +224,13 @@ fn exceeded(kind: LimitKind, wait_nanoseconds: u64) -> LimitExceeded {
     }
 }
 
-/// The counters that a permit has incremented.
-#[derive(Clone, Copy, Debug)]
-enum HeldCounters {
-    Person,
-    Both,
-}
-
 /// One counted request. Dropping it releases what it holds.
 #[derive(Debug)]
 pub struct LimitPermit {
     limiter: Arc<Limiter>,
     person: Option<u64>,
-    counters: HeldCounters,
+    /// Whether the request is counted for the extension too.
+    counts_extension: bool,
 }
 
 impl LimitPermit {
@@ -266,7 +246,7 @@ impl LimitPermit {
 
 impl Drop for LimitPermit {
     fn drop(&mut self) {
-        if matches!(self.counters, HeldCounters::Both) {
+        if self.counts_extension {
             self.limiter.open.fetch_sub(1, Ordering::AcqRel);
         }
         if let Some(key) = self.person {

@@ -222,7 +222,7 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
         Backend::build(&spec, &spec.services[0]).unwrap(),
     );
     let address = "127.0.0.1:1".parse().unwrap();
-    let peer = Arc::new(crate::server::Peer::for_test(address, crate::server::Transport::Plain));
+    let peer = Arc::new(crate::server::Peer::unlimited(address, crate::server::Transport::Plain));
     let identity = crate::headers::IdentityHeaders::default();
     let resource = crate::headers::ResourceHeaders::new(&crate::headers::ResourceNames {
         namespace: "argocd",

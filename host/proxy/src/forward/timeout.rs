@@ -35,7 +35,6 @@ impl LazyTimer {
         }
     }
 
-    /// The longest wait.
     pub(crate) fn bound(&self) -> Duration {
         self.bound
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
@@ -34,7 +34,7 @@ pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertif
         TlsVerification::On => builder()?.with_root_certificates(roots(tls.ca_pem.as_deref())?),
         TlsVerification::Off => builder()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new())),
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider()))),
     };
     match certificate {
         None => Ok(builder.with_no_client_auth()),
@@ -57,7 +57,7 @@ fn roots(ca_pem: Option<&str>) -> Result<Arc<RootCertStore>, Error> {
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     Ok(ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?)
 }
 
@@ -78,12 +78,6 @@ fn with_identity(
 /// certificate's key.
 #[derive(Debug)]
 struct AnyCertificate(CryptoProvider);
-
-impl AnyCertificate {
-    fn new() -> Self {
-        Self(rustls::crypto::aws_lc_rs::default_provider())
-    }
-}
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(

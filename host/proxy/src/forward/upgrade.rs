@@ -4,24 +4,20 @@
 //! Security: a tunnel needs a 101 with the protocol that was asked for, and always has a time
 //! limit.
 
-use http::HeaderValue;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::Response;
-use http::header::UPGRADE;
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Response};
 use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::io::InspectReader;
 
-use super::{Body, Error, put_upgrade_fields};
+use super::{Body, Error};
 use crate::headers::{HeldValue, Upstream, clean_response};
 use crate::server::Peer;
 use tollgate_core::upgrade::Protocol;
@@ -40,29 +36,17 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Bytes read at once, per direction.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Idle time and lifetime of a tunnel.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TunnelLimits {
-    idle: Option<Duration>,
-    lifetime: Duration,
+/// - `left`: time until the caller's credential ends.
+pub(super) fn lifetime(timeouts: &TimeoutSpec, left: Option<Duration>) -> Duration {
+    let lifetime = timeouts.upgrade_lifetime.unwrap_or(LIFETIME);
+    left.map_or(lifetime, |left| left.min(lifetime))
 }
 
-impl TunnelLimits {
-    /// - `left`: time until the caller's credential ends.
-    pub(super) fn new(timeouts: &TimeoutSpec, left: Option<Duration>) -> Self {
-        let lifetime = timeouts.upgrade_lifetime.unwrap_or(LIFETIME);
-        Self {
-            idle: timeouts.idle,
-            lifetime: left.map_or(lifetime, |left| left.min(lifetime)),
-        }
-    }
-}
-
-/// A tunnel about to open.
 pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     pub(super) client: OnUpgrade,
-    pub(super) limits: TunnelLimits,
+    pub(super) idle: Option<Duration>,
+    pub(super) lifetime: Duration,
     /// Signal that ends the tunnel from outside.
     pub(super) signal: Option<EndSignal>,
     pub(super) peer: Arc<Peer>,
@@ -72,15 +56,7 @@ pub(super) struct Tunnel {
 impl Tunnel {
     /// Checks the backend's 101 and returns the one for the client.
     pub(super) fn open(self, mut response: Response<Incoming>, upstream: &Upstream) -> Result<Response<Body>, Error> {
-        let Self {
-            protocol,
-            client,
-            limits,
-            signal,
-            peer,
-            held,
-        } = self;
-        let wanted = HeaderValue::from_static(protocol.as_str());
+        let wanted = HeaderValue::from_static(self.protocol.as_str());
         let given = response.headers().get(UPGRADE);
         if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(wanted.as_bytes())) {
             return Err(Error::Protocol);
@@ -88,14 +64,15 @@ impl Tunnel {
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
         clean_response(&mut parts.headers, upstream.extension());
-        put_upgrade_fields(&mut parts.headers, wanted);
+        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {
             tokio::select! {
-                () = peer.closing().cancelled() => {}
-                () = ended(signal.as_ref()) => {}
-                _ = timeout(limits.lifetime, run(client, backend, limits.idle)) => {}
+                () = self.peer.closing().cancelled() => {}
+                () = ended(self.signal.as_ref()) => {}
+                _ = timeout(self.lifetime, run(self.client, backend, self.idle)) => {}
             }
-            drop(held);
+            drop(self.held);
         });
         Ok(Response::from_parts(parts, Body::empty()))
     }
@@ -116,20 +93,15 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
     let Ok(Ok((client, backend))) = timeout(HANDOVER, handover).await else {
         return;
     };
-    let activity = Arc::new(Activity {
+    let activity = Activity {
         start: Instant::now(),
         last: AtomicU64::new(0),
         half_closed: AtomicBool::new(false),
         changed: Notify::new(),
-    });
-    let mut client = ActivityStream {
-        io: TokioIo::new(client),
-        activity: activity.clone(),
     };
-    let mut backend = ActivityStream {
-        io: TokioIo::new(backend),
-        activity: activity.clone(),
-    };
+    let activity = &activity;
+    let watched = |io| InspectReader::new(TokioIo::new(io), move |bytes: &[u8]| activity.note_read(bytes));
+    let (mut client, mut backend) = (watched(client), watched(backend));
     let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES);
     tokio::select! {
         _ = copy => {}
@@ -148,14 +120,11 @@ struct Activity {
 }
 
 impl Activity {
-    fn touch(&self) {
+    /// - `bytes`: empty if the side has finished.
+    fn note_read(&self, bytes: &[u8]) {
         let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(elapsed, Ordering::Relaxed);
-    }
-
-    fn half_close(&self) {
-        self.touch();
-        if !self.half_closed.swap(true, Ordering::AcqRel) {
+        if bytes.is_empty() && !self.half_closed.swap(true, Ordering::AcqRel) {
             self.changed.notify_one();
         }
     }
@@ -181,38 +150,5 @@ impl Activity {
                 None => self.changed.notified().await,
             }
         }
-    }
-}
-
-/// One side of a tunnel, which records when bytes were read.
-struct ActivityStream {
-    io: TokioIo<Upgraded>,
-    activity: Arc<Activity>,
-}
-
-impl AsyncRead for ActivityStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        if buf.filled().len() == before {
-            self.activity.half_close();
-        } else {
-            self.activity.touch();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for ActivityStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -10,7 +10,6 @@ use hyper::upgrade::OnUpgrade;
 use tollgate_core::upgrade::Protocol;
 
 use super::Error;
-use tollgate_core::header_names::is_host_owned;
 use tollgate_core::header_names::{CONTENT_NAMES, HeaderOwner, owner};
 use tollgate_identity::authenticate::k8s_proxy;
 
@@ -152,28 +151,26 @@ pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValu
 }
 
 fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(), Error> {
-    let mut foreign = Vec::new();
-    for (name, value) in fields.iter() {
-        if !allowed.contains(name) {
-            if foreign.last() != Some(name) {
-                foreign.push(name.clone());
-            }
-        } else if std::str::from_utf8(value.as_bytes()).is_err() {
-            return Err(Error::NotUtf8 { name: name.clone() });
-        }
+    retain(fields, |name| allowed.contains(name));
+    let is_utf8 = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
+    match fields.iter().find(|(_, value)| !is_utf8(value)) {
+        Some((name, _)) => Err(Error::NotUtf8 { name: name.clone() }),
+        None => Ok(()),
     }
+}
+
+/// Removes the fields whose names do not pass.
+pub(crate) fn retain(fields: &mut HeaderMap, passes: impl Fn(&HeaderName) -> bool) {
+    // Looking is cheaper than removing what is not there.
+    let foreign: Vec<HeaderName> = fields.keys().filter(|name| !passes(name)).cloned().collect();
     for name in foreign {
         fields.remove(name);
     }
-    Ok(())
 }
 
 /// Removes the fields that any line of `Connection` names. Identity fields are not affected,
 /// because they are written later.
 pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), Error> {
-    if !fields.contains_key(CONNECTION) {
-        return Ok(());
-    }
     let lines: Vec<HeaderValue> = fields.get_all(CONNECTION).iter().cloned().collect();
     for line in &lines {
         let line = line.to_str().map_err(|_| Error::ConnectionOption)?;
@@ -188,14 +185,14 @@ pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), E
     Ok(())
 }
 
-/// Whether any line of the list field `name` has the item `item`.
-pub(super) fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
-    fields
-        .get_all(name)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .any(|one| one.trim().eq_ignore_ascii_case(item))
+/// The items of all lines of the list field `name`, without blanks around them.
+fn items<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let lines = fields.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
+}
+
+fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
+    items(fields, name).any(|one| one.eq_ignore_ascii_case(item))
 }
 
 fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
@@ -223,21 +220,10 @@ fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> R
 
 /// The announced trailers that may be forwarded, as one list.
 fn announced_trailers(fields: &HeaderMap) -> Option<HeaderValue> {
-    if !fields.contains_key(TRAILER) {
-        return None;
-    }
-    let names: Vec<HeaderName> = fields
-        .get_all(TRAILER)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        .filter(|name| !is_host_owned(name) && owner(name.as_str()) == HeaderOwner::Client)
+    let names: Vec<HeaderName> = items(fields, &TRAILER)
+        .filter_map(|name| HeaderName::try_from(name).ok())
+        .filter(|name| owner(name.as_str()) == HeaderOwner::Client)
         .collect();
     let list = names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
-    if list.is_empty() {
-        None
-    } else {
-        HeaderValue::try_from(list).ok()
-    }
+    Some(list).filter(|list| !list.is_empty())?.try_into().ok()
 }

@@ -6,10 +6,10 @@
 //! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster, anybody may
 //! answer, so only [`CLUSTER_RESPONSE_FIELDS`] pass.
 
-use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::clean::{joined, remove_named_by_connection};
+use super::clean::{joined, remove_named_by_connection, retain};
 use super::kubernetes::via_after;
 use tollgate_core::header_names::HOP_BY_HOP;
 
@@ -114,7 +114,9 @@ const CLUSTER_RESPONSE_FIELDS: [&str; 32] = [
 ///
 /// Call it after [`clean_response`].
 pub fn restrict_cluster_response(fields: &mut HeaderMap) {
-    retain(fields, |name| CLUSTER_RESPONSE_FIELDS.binary_search(&name).is_ok());
+    retain(fields, |name| {
+        CLUSTER_RESPONSE_FIELDS.binary_search(&name.as_str()).is_ok()
+    });
     fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {
@@ -131,11 +133,11 @@ pub fn restrict_cluster_response(fields: &mut HeaderMap) {
 ///
 /// Source: RFC 9110, section 7.6.1; RFC 6265bis, section 5.6.
 pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
-    if fields.contains_key(CONNECTION) {
-        // The backend is the operator's: a mistake there is not an attack.
-        let _ = remove_named_by_connection(fields);
-    }
-    retain(fields, |name| !HOP_BY_HOP.contains(&name) && !is_origin_wide(name));
+    // The backend is the operator's: a mistake there is not an attack.
+    let _ = remove_named_by_connection(fields);
+    retain(fields, |name| {
+        !HOP_BY_HOP.contains(&name.as_str()) && !is_origin_wide(name)
+    });
     retain_cookies(fields, |cookie| {
         extension.is_some_and(|extension| is_cookie_of(extension, cookie))
     });
@@ -145,21 +147,14 @@ pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
 /// in trailers are removed as well.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     retain(trailers, |name| {
-        name != SET_COOKIE.as_str() && !HOP_BY_HOP.contains(&name) && !is_origin_wide(name)
+        name != SET_COOKIE && !HOP_BY_HOP.contains(&name.as_str()) && !is_origin_wide(name)
     });
 }
 
 /// Whether a field affects more than its own response.
-fn is_origin_wide(name: &str) -> bool {
+fn is_origin_wide(name: &HeaderName) -> bool {
+    let name = name.as_str();
     ORIGIN_WIDE.binary_search(&name).is_ok() || ORIGIN_WIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-fn retain(fields: &mut HeaderMap, passes: impl Fn(&str) -> bool) {
-    // Looking is cheaper than removing what is not there.
-    let foreign: Vec<HeaderName> = fields.keys().filter(|name| !passes(name.as_str())).cloned().collect();
-    for name in foreign {
-        fields.remove(name);
-    }
 }
 
 fn retain_cookies(fields: &mut HeaderMap, passes: impl Fn(&HeaderValue) -> bool) {

@@ -140,17 +140,7 @@ impl Outbound {
     }
 
     pub(crate) fn into_parts(self) -> (Request<()>, Option<PendingUpgrade>, Arc<Peer>, Vec<HeldValue>) {
-        let Self {
-            request,
-            upgrade,
-            upstream: _,
-            peer,
-            held,
-            ends_at: _,
-            decision: _,
-            signal: _,
-        } = self;
-        (request, upgrade, peer, held)
+        (self.request, self.upgrade, self.peer, self.held)
     }
 }
 

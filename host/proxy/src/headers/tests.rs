@@ -38,7 +38,7 @@ fn caller<'a>(groups: &'a [String], extra: &'a [(String, Vec<String>)]) -> UserI
 }
 
 fn peer() -> Arc<Peer> {
-    Arc::new(Peer::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
+    Arc::new(Peer::unlimited("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
 }
 
 const NAMES: ResourceNames<'static> = ResourceNames {

@@ -3,7 +3,7 @@
 //!
 //! Invariant: no request waits for the disk, and every lost line is counted.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,58 +39,50 @@ pub(super) fn write_lines(
     mut messages: mpsc::Receiver<WriterMessage>,
     lost: Counter,
 ) -> Result<(), FileError> {
-    // Only the operator may know who called what.
-    let open = || {
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(path)
-    };
-    let file = open().map_err(|source| FileError {
-        path: path.to_owned(),
-        source,
-    })?;
     let path = path.to_owned();
-    std::thread::Builder::new()
-        .name("decisions".to_owned())
-        .spawn({
-            let path = path.clone();
-            move || {
-                let mut file = std::io::BufWriter::new(file);
-                let mut waiting = Vec::new();
-                while let Some(message) = messages.blocking_recv() {
-                    let mut failed = None;
-                    let mut next = Some(message);
-                    while let Some(message) = next {
-                        let written = match message {
-                            WriterMessage::Record(record) => write(&mut file, &record),
-                            WriterMessage::Termination(id, ended) => {
-                                write(&mut file, &TerminationView { decision_id: id, ended })
-                            }
-                            WriterMessage::Flush(done) => {
-                                waiting.push(done);
-                                None
-                            }
-                        };
-                        if let Some(error) = written {
-                            lost.inc();
-                            failed = Some(error);
+    let start = |path: PathBuf| {
+        // Only the operator may know who called what.
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = BufWriter::new(options.create(true).append(true).mode(0o600).open(&path)?);
+        let write_all = move || {
+            let mut waiting = Vec::new();
+            while let Some(message) = messages.blocking_recv() {
+                let mut failed = None;
+                let mut next = Some(message);
+                while let Some(message) = next {
+                    let written = match message {
+                        WriterMessage::Record(record) => write(&mut file, &record),
+                        WriterMessage::Termination(decision_id, ended) => {
+                            write(&mut file, &TerminationView { decision_id, ended })
                         }
-                        next = messages.try_recv().ok();
+                        WriterMessage::Flush(done) => {
+                            waiting.push(done);
+                            Ok(())
+                        }
+                    };
+                    if let Err(error) = written {
+                        lost.inc();
+                        failed = Some(error);
                     }
-                    if let Some(error) = file.flush().err().or(failed) {
-                        tracing::error!(path = %path.display(), %error, "a decision line could not be written");
-                    }
-                    for done in waiting.drain(..) {
-                        // The caller may have given up.
-                        let _ = done.send(());
-                    }
+                    next = messages.try_recv().ok();
+                }
+                if let Some(error) = file.flush().err().or(failed) {
+                    tracing::error!(path = %path.display(), %error, "a decision line could not be written");
+                }
+                for done in waiting.drain(..) {
+                    // The caller may have given up.
+                    let _ = done.send(());
                 }
             }
-        })
-        .map_err(|source| FileError { path, source })?;
-    Ok(())
+        };
+        std::thread::Builder::new()
+            .name("decisions".to_owned())
+            .spawn(write_all)
+    };
+    match start(path.clone()) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(FileError { path, source }),
+    }
 }
 
 /// A line about the termination of an exchange that a decision in an earlier line had allowed.
@@ -100,11 +92,8 @@ struct TerminationView {
     ended: Termination,
 }
 
-fn write(file: &mut impl Write, view: &impl Serialize) -> Option<std::io::Error> {
-    let mut line = match serde_json::to_vec(view) {
-        Ok(line) => line,
-        Err(error) => return Some(error.into()),
-    };
+fn write(file: &mut impl Write, view: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(view)?;
     line.push(b'\n');
-    file.write_all(&line).err()
+    file.write_all(&line)
 }

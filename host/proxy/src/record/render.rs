@@ -72,35 +72,21 @@ pub(super) fn application<S: Serializer>(of: &Option<ObjectName>, serializer: S)
 }
 
 pub(super) fn destination<S: Serializer>(of: &Option<Arc<Cluster>>, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct DestinationView<'a> {
-        name: &'a str,
-        server: &'a str,
+    match of {
+        Some(to) => serializer.collect_map([("name", &to.name), ("server", &to.server)]),
+        None => serializer.serialize_none(),
     }
-    let view = of.as_ref().map(|to| DestinationView {
-        name: &to.name,
-        server: &to.server,
-    });
-    view.serialize(serializer)
 }
 
 pub(super) fn durations<S: Serializer>(stages: &[Duration; 4], serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct DurationsView {
-        authenticate: u64,
-        authorize: u64,
-        headers: u64,
-        forward: u64,
-        total: u64,
-    }
+    let [authenticate, authorize, headers, forward] = *stages;
+    let named = [
+        ("authenticate", authenticate),
+        ("authorize", authorize),
+        ("headers", headers),
+        ("forward", forward),
+        ("total", stages.iter().sum()),
+    ];
     let microseconds = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let [authenticate, authorize, headers, forward] = stages.map(microseconds);
-    let view = DurationsView {
-        authenticate,
-        authorize,
-        headers,
-        forward,
-        total: microseconds(stages.iter().sum()),
-    };
-    view.serialize(serializer)
+    serializer.collect_map(named.map(|(name, duration)| (name, microseconds(duration))))
 }

@@ -11,7 +11,7 @@ use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
-    Recorder::start(keep, None, Arc::new(Metrics::new())).unwrap()
+    Recorder::start(keep, None, Arc::new(Metrics::default())).unwrap()
 }
 
 fn close(recorder: &Arc<Recorder>, path: &str) -> uuid::Uuid {
@@ -117,7 +117,7 @@ async fn a_flushed_file_has_every_line_and_one_reader() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("decisions.jsonl");
-    let recorder = Recorder::start(10, Some(&path), Arc::new(Metrics::new())).unwrap();
+    let recorder = Recorder::start(10, Some(&path), Arc::new(Metrics::default())).unwrap();
     let ids: Vec<_> = (0..100).map(|_| close(&recorder, "/").to_string()).collect();
     recorder.flush().await;
     let text = std::fs::read_to_string(&path).unwrap();

@@ -4,7 +4,6 @@
 //! Invariant: no wait for a client exceeds the configured limits.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -27,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
 use super::peer::{Peer, Transport};
-use super::socket::{CheckedStream, ReadState, Socket};
+use super::socket::{CheckedStream, ReadState, Socket, reset};
 use super::{Certificates, ConnectionSlot, Handler, Limits, RequestReadError};
 use crate::forward::{Body, BodyError};
 
@@ -62,14 +61,6 @@ pub(super) struct ServerContext<H> {
     connections: Arc<Connections>,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
-}
-
-impl<H> fmt::Debug for ServerContext<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerContext")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<H: Handler> ServerContext<H> {
@@ -154,11 +145,8 @@ pub(super) async fn run<H: Handler>(
             serve_http2(shared.clone(), io, peer, signals).await;
         }
         Ok(ProtocolDetection::HeadTimeout(socket)) => {
-            drop(
-                shared
-                    .handler
-                    .refuse(RequestReadError::HeadTimeout { allowed: bound }, None, &peer),
-            );
+            let refusal = RequestReadError::HeadTimeout { allowed: bound };
+            drop(shared.handler.refuse(refusal, None, &peer));
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
         Ok(ProtocolDetection::IncompleteHead) => shared.handler.on_incomplete_head(&peer),
@@ -178,7 +166,7 @@ enum ProtocolDetection {
 async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
     let stream = timeout(bound, tls.acceptor().accept(stream)).await??;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let socket = Socket::Tls(Box::new(stream));
+    let socket = Socket::Right(Box::new(stream));
     Ok(if http2 {
         ProtocolDetection::Http2(socket, Bytes::new())
     } else {
@@ -205,7 +193,7 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<ProtocolDet
     };
     let sniffed = timeout(bound, sniffing).await;
     let silent = read.is_empty();
-    let (socket, read) = (Socket::Plain(stream), read.freeze());
+    let (socket, read) = (Socket::Left(stream), read.freeze());
     match sniffed {
         Ok(Ok(true)) => Ok(ProtocolDetection::Http2(socket, read)),
         Ok(Ok(false)) => Ok(ProtocolDetection::Http1(socket, read)),
@@ -263,7 +251,7 @@ async fn serve_http1<H: Handler>(
     let truncated = result.is_err_and(|error| error.is_user());
     if truncated && peer.is_http10() {
         // A regular end would make a truncated response look complete.
-        io.into_socket().reset();
+        reset(&io.into_socket());
         return;
     }
     // Whatever the client still does, the time is bounded.
@@ -395,27 +383,24 @@ async fn answer<H: Handler>(
         true => Err(RequestReadError::Ambiguous),
         false => check_limits(&head, &incoming, limits),
     };
-    let (mut response, refused) = match checked {
+    let refused = checked.is_err();
+    let mut response = match checked {
         Ok(()) => {
             let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
-            (
-                shared.handler.handle(Request::from_parts(head, body), &open.0).await,
-                false,
-            )
+            shared.handler.handle(Request::from_parts(head, body), &open.0).await
         }
         Err(refusal) => {
             let mut response = shared.handler.refuse(refusal, Some(&head), &open.0);
             *response.status_mut() = refusal.status();
-            (response, true)
+            response
         }
     };
     // SECURITY: what follows a request to switch protocols is not checked, so it must not be read
     // as a request.
     let unswitched = switching && response.status() != StatusCode::SWITCHING_PROTOCOLS;
     if http1 && (refused || unswitched) {
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
     Ok(response.map(|body| InFlightBody { body, _open: open }))
 }

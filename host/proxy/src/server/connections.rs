@@ -184,7 +184,7 @@ mod tests {
         fn new(address: &str) -> Self {
             let address = format!("{address}:1").parse().unwrap();
             Self {
-                peer: Arc::new(Peer::for_test(address, Transport::Plain)),
+                peer: Arc::new(Peer::unlimited(address, Transport::Plain)),
                 evict: CancellationToken::new(),
             }
         }

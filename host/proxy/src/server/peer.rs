@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -30,7 +30,7 @@ pub struct Peer {
     closing: CancellationToken,
     open_requests: AtomicU32,
     requests_started: AtomicU64,
-    /// The logical time at which it was accepted or its last request ended.
+    /// The logical time at which it was accepted or its last request ended. Lower is longer ago.
     idle_since: AtomicU64,
     authenticated: AtomicBool,
     /// Number of requests before the one whose fields were refused.
@@ -65,7 +65,7 @@ impl Peer {
     }
 
     /// A peer that no connection limit counts.
-    fn unlimited(address: SocketAddr, transport: Transport) -> Self {
+    pub(crate) fn unlimited(address: SocketAddr, transport: Transport) -> Self {
         // An address is always a header value; an empty one says nothing.
         let text = address.ip().to_canonical().to_string();
         let forwarded_for = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
@@ -89,11 +89,6 @@ impl Peer {
     pub fn gateway() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_test(address: SocketAddr, transport: Transport) -> Self {
-        Self::unlimited(address, transport)
     }
 
     /// The client's address, as the kernel sees it.
@@ -147,7 +142,6 @@ impl Peer {
         self.open_requests.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The logical time at which it was accepted or its last request ended. Lower is longer ago.
     pub(super) fn idle_since(&self) -> u64 {
         self.idle_since.load(Ordering::Relaxed)
     }
@@ -179,22 +173,21 @@ impl Peer {
     /// Registers that an exchange must end by `at`, until the guard is dropped. `None` if deadlines
     /// are not tracked, because the connection notices by itself.
     pub(crate) fn register_deadline(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
-        let deadlines = self.deadlines.get()?;
-        *deadlines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(at)
-            .or_default() += 1;
+        *self.deadlines()?.entry(at).or_default() += 1;
         Some(DeadlineGuard { peer: self.clone(), at })
     }
 
     /// Whether an exchange should have ended longer than `grace` ago.
     pub(super) fn is_overdue(&self, grace: Duration) -> bool {
-        let first = self.deadlines.get().and_then(|deadlines| {
-            let deadlines = deadlines.lock().unwrap_or_else(PoisonError::into_inner);
-            deadlines.first_key_value().map(|(at, _)| *at)
-        });
-        first.is_some_and(|at| at.elapsed() > grace)
+        let deadlines = self.deadlines();
+        let first = deadlines.as_ref().and_then(|deadlines| deadlines.first_key_value());
+        first.is_some_and(|(at, _)| at.elapsed() > grace)
+    }
+
+    /// `None` if deadlines are not tracked.
+    fn deadlines(&self) -> Option<MutexGuard<'_, BTreeMap<Instant, u32>>> {
+        let deadlines = self.deadlines.get()?;
+        Some(deadlines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -220,10 +213,9 @@ impl PendingClose for DeadlineGuard {}
 
 impl Drop for DeadlineGuard {
     fn drop(&mut self) {
-        let Some(deadlines) = self.peer.deadlines.get() else {
+        let Some(mut deadlines) = self.peer.deadlines() else {
             return;
         };
-        let mut deadlines = deadlines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = deadlines.get_mut(&self.at) {
             *count -= 1;
             if *count == 0 {

@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::framing::{FramingValidator, RequestPhase};
 use super::{Limits, Peer};
@@ -25,11 +26,7 @@ const INVALID_LINE: &[u8] = b"\0\r\n\r\n";
 /// make the response. The request is marked before, and is never forwarded.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
-#[derive(Debug)]
-pub(super) enum Socket {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+pub(super) type Socket = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Whether a connection is readable, and if not, why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,22 +117,15 @@ impl CheckedStream {
         if checks.peer.open_requests() > 0 {
             return Poll::Pending;
         }
-        self.state = match checks.framing.phase() {
+        let (timer, state) = match checks.framing.phase() {
             RequestPhase::Other => return Poll::Pending,
-            RequestPhase::Head => {
-                ready!(checks.head.poll_expired(cx));
-                ReadState::HeadTimeout
-            }
+            RequestPhase::Head => (&mut checks.head, ReadState::HeadTimeout),
             // A connection that never sent a request waits only as long as a head.
-            RequestPhase::Between if checks.peer.requests_started() == 0 => {
-                ready!(checks.head.poll_expired(cx));
-                ReadState::Idle
-            }
-            RequestPhase::Between => {
-                ready!(checks.idle.poll_expired(cx));
-                ReadState::Idle
-            }
+            RequestPhase::Between if checks.peer.requests_started() == 0 => (&mut checks.head, ReadState::Idle),
+            RequestPhase::Between => (&mut checks.idle, ReadState::Idle),
         };
+        ready!(timer.poll_expired(cx));
+        self.state = state;
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -169,6 +159,16 @@ impl CheckedStream {
             self.refusal_bytes = later;
         }
     }
+
+    /// Bounds how long a client may leave bytes unread.
+    fn with_write_timeout<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.stall.stop();
+            return wrote;
+        }
+        ready!(self.stall.poll_expired(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for CheckedStream {
@@ -191,18 +191,6 @@ impl AsyncRead for CheckedStream {
             this.inspect(buf, start);
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl CheckedStream {
-    /// Bounds how long a client may leave bytes unread.
-    fn with_write_timeout<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if wrote.is_ready() {
-            self.stall.stop();
-            return wrote;
-        }
-        ready!(self.stall.poll_expired(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -240,64 +228,12 @@ impl AsyncWrite for CheckedStream {
     }
 }
 
-impl Socket {
-    /// Resets the connection, so that the other side sees an error instead of a regular end.
-    pub(super) fn reset(self) {
-        let stream = match &self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
-        };
-        // If the option cannot be set, the socket still closes without the closing message of TLS.
-        let _ = stream.set_zero_linger();
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
+/// Resets the connection, so that the other side sees an error instead of a regular end.
+pub(super) fn reset(socket: &Socket) {
+    let stream = match socket {
+        Either::Left(stream) => stream,
+        Either::Right(stream) => stream.get_ref().0,
+    };
+    // If the option cannot be set, the socket still closes without the closing message of TLS.
+    let _ = stream.set_zero_linger();
 }

@@ -38,15 +38,6 @@ pub enum Error {
     Rustls(#[from] rustls::Error),
 }
 
-/// Result of reading the files again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reloaded {
-    /// The certificate is another one.
-    Changed,
-    /// It is the same.
-    Unchanged,
-}
-
 /// A certificate chain and key that follow their files.
 pub struct Certificates {
     files: tollgate_config::Tls,
@@ -90,17 +81,18 @@ impl Certificates {
         })
     }
 
-    /// Reads the files again. New connections use the new content.
+    /// Reads the files again, and returns whether the certificate is another one. New connections
+    /// use it.
     ///
     /// # Errors
     /// [`Error`]; the last good certificate stays.
-    pub fn reload(&self) -> Result<Reloaded, Error> {
+    pub fn reload(&self) -> Result<bool, Error> {
         let read = read(&self.files)?;
-        if read.cert == self.current.0.load().cert {
-            return Ok(Reloaded::Unchanged);
+        let is_changed = read.cert != self.current.0.load().cert;
+        if is_changed {
+            self.current.0.store(Arc::new(read));
         }
-        self.current.0.store(Arc::new(read));
-        Ok(Reloaded::Changed)
+        Ok(is_changed)
     }
 
     /// The chain that clients see, the gateway's own certificate first.

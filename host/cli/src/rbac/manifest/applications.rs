@@ -37,12 +37,10 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         )?;
         return Ok(0);
     }
-    let check = if args.with_account_check {
-        ExistenceCheck::With
-    } else {
-        ExistenceCheck::Without
+    let check = match args.with_account_check {
+        true => ExistenceCheck::With,
+        false => ExistenceCheck::Without,
     };
-    let permissions = args.permissions();
     let mut parts = Vec::new();
     if args.mode != ModeArg::Constrained {
         parts.push((
@@ -63,7 +61,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, stderr: &mut dyn Wri
         }
         parts.push((
             "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
-            constrained(&accounts, &permissions, (&args.subject, check)),
+            constrained(&accounts, &args.permissions(), (&args.subject, check)),
         ));
     }
     writeln!(
@@ -114,39 +112,35 @@ impl ManifestArgs {
         Ok((self.one_cluster(needed, &resources.clusters)?, keys))
     }
 
-    fn one_cluster(&self, mut needed: Vec<NeededAccounts>, clusters: &[Cluster]) -> Result<NeededAccounts, Error> {
-        let names = |needed: &[NeededAccounts]| {
-            let names: Vec<&str> = needed.iter().map(|needs| name(&needs.cluster)).collect();
-            names.join(", ")
-        };
+    fn one_cluster(&self, needed: Vec<NeededAccounts>, clusters: &[Cluster]) -> Result<NeededAccounts, Error> {
         let Some(wanted) = &self.cluster else {
-            return match (needed.pop(), needed.is_empty()) {
-                (Some(only), true) => Ok(only),
-                (None, _) => Err(Error::Failed("no Application acts as a service account".to_owned())),
-                (Some(last), false) => {
-                    needed.push(last);
-                    Err(Error::Usage(format!(
-                        "Applications act in several clusters: name one with --cluster, of {}",
-                        names(&needed)
-                    )))
-                }
+            let needed = match <[NeededAccounts; 1]>::try_from(needed) {
+                Ok([only]) => return Ok(only),
+                Err(needed) => needed,
             };
+            if needed.is_empty() {
+                return Err(Error::Failed("no Application acts as a service account".to_owned()));
+            }
+            let names: Vec<&str> = needed.iter().map(|needs| name(&needs.cluster)).collect();
+            let names = names.join(", ");
+            return Err(Error::Usage(format!(
+                "Applications act in several clusters: name one with --cluster, of {names}"
+            )));
         };
         let server = wanted.trim_end_matches('/');
         let is_match = |cluster: &&Cluster| cluster.name == *wanted || cluster.server.trim_end_matches('/') == server;
         let matching: Vec<&Cluster> = clusters.iter().filter(is_match).collect();
-        match matching.as_slice() {
-            [] => Err(Error::Failed(format!("there is no cluster `{wanted}`"))),
-            [only] => {
+        match (matching.as_slice(), matching.len()) {
+            ([], _) => Err(Error::Failed(format!("there is no cluster `{wanted}`"))),
+            ([only], _) => {
                 let found = needed.into_iter().find(|needs| needs.cluster.server == only.server);
                 Ok(found.unwrap_or_else(|| NeededAccounts {
                     cluster: Arc::new((*only).clone()),
                     accounts: BTreeMap::new(),
                 }))
             }
-            several => Err(Error::Usage(format!(
-                "{} clusters have the name `{wanted}`: name one by its server",
-                several.len()
+            (_, count) => Err(Error::Usage(format!(
+                "{count} clusters have the name `{wanted}`: name one by its server"
             ))),
         }
     }

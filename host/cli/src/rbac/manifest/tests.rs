@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::{Value, json};
 
-use super::super::RbacCommand;
+use super::super::Command;
 
 /// The shipped mapping with a uid for people.
 const WITH_UID: &str = "
@@ -17,8 +17,8 @@ ci_job: { username: user.username, extra: { corp.example/job: string(job.id) } }
 
 #[derive(Parser)]
 struct Cli {
-    #[command(flatten)]
-    command: RbacCommand,
+    #[command(subcommand)]
+    command: Command,
 }
 
 struct Folder(tempfile::TempDir);

@@ -28,7 +28,7 @@ fn seal(cleaned: CleanedRequest, credential: &Credential, impersonation: &Impers
     let target = (Scheme::HTTPS, Authority::from_static("cluster.example:6443"));
     let upstream = Upstream::new(target, "/".to_owned(), vec![], RequestHeader::Absent).unwrap();
     let path = crate::target::join("/", "/x", None).unwrap();
-    let peer = Arc::new(Peer::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls));
+    let peer = Arc::new(Peer::unlimited("203.0.113.7:1234".parse().unwrap(), Transport::Tls));
     let to = (&Arc::new(upstream), path);
     let outbound = cleaned.seal_for_kubernetes(to, credential, (impersonation, ID), &peer)?;
     Ok(outbound.head().headers().clone())

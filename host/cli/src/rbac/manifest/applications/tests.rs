@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::{Value, json};
 
-use super::super::super::RbacCommand;
+use super::super::super::Command;
 
 #[derive(Parser)]
 struct Cli {
-    #[command(flatten)]
-    command: RbacCommand,
+    #[command(subcommand)]
+    command: Command,
 }
 
 struct Folder(tempfile::TempDir);
