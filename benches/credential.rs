@@ -1,5 +1,6 @@
-//! What a cluster's credential costs: one that is cached, one mint of `aws-eks`
-//! (ten host calls, no network), and 500 clusters that all start cold.
+//! What credentials cost: a cluster's that is cached, one mint of `aws-eks` (ten host
+//! calls, no network), 500 clusters that all start cold, and the assertion that an
+//! extension gets with each request.
 //!
 //! Needs the built guests: `cargo xtask plugins`. What an issuer's answer takes is
 //! not in here: the mint signs for itself.
@@ -23,6 +24,8 @@ use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVe
 use tollgate_plugin::credential::cache::{CredentialCache, Settings};
 use tollgate_plugin::credential::{Mint as _, MintReason, MintRequest};
 use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
+use tollgate_proxy::assertion::{AssertionClaims, Signer};
+use tollgate_state::extensions::AssertionSpec;
 
 /// Clusters of the cold start.
 const CLUSTERS: usize = 500;
@@ -163,5 +166,25 @@ fn credential(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, credential);
+fn assertion(criterion: &mut Criterion) {
+    let signer = Signer::generate("https://gateway.example".to_owned()).expect("a key");
+    let spec = AssertionSpec {
+        audience: "metrics".to_owned(),
+        lifetime: Duration::from_secs(60),
+    };
+    let groups = ["dev", "ops", "on-call", "everyone"].map(str::to_owned);
+    let claims = AssertionClaims {
+        subject: "7f3a",
+        username: "ada",
+        groups: &groups,
+        application: Some(("argocd", "shop")),
+        project: Some("shop"),
+        caller_expires_at: None,
+    };
+    criterion.bench_function("assertion/ES256", |bencher| {
+        bencher.iter(|| signer.sign(&spec, black_box(&claims)).expect("an assertion"));
+    });
+}
+
+criterion_group!(benches, credential, assertion);
 criterion_main!(benches);

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::{Child, Command};
@@ -25,6 +26,8 @@ pub struct Test {
 impl Test {
     /// Runs the task.
     pub async fn run(self, root: &Path) -> Result<()> {
+        let start = Instant::now();
+        let step = |what: &str| println!("== {what} (after {} s)", start.elapsed().as_secs());
         setup::tests(root)?;
         step("guests");
         plugins::build(root, &languages::names())?;
@@ -33,9 +36,10 @@ impl Test {
             step("lints");
             lint::Lint::default().run(root)?;
         }
-        step("unit and integration tests, and ten idle minutes beside all that follows");
+        step("compiling the unit and integration tests");
         let all = ["test", "--workspace", "--lib", "--bins", "--tests"];
         run(root, "cargo", &[&all[..], &["--no-run"]].concat())?;
+        step("unit and integration tests, and ten idle minutes beside all that follows");
         let idle = start_idle(root)?;
         run(root, "cargo", &[&all[..], &["--", "--skip", IDLE]].concat())?;
         step("the guests' own tests");
@@ -73,8 +77,4 @@ fn start_idle(root: &Path) -> Result<Child> {
         .stderr(Stdio::null())
         .kill_on_drop(true);
     command.spawn().context("starting the idle test")
-}
-
-fn step(what: &str) {
-    println!("== {what}");
 }
