@@ -33,7 +33,7 @@ pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer:
         action,
         object,
     } = request;
-    let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
+    let answer_word = if answer.verdict.is_allowed() { "Yes" } else { "No" };
     writeln!(
         out,
         "{answer_word}: {resource}, {action}, {}: {}",
