@@ -268,7 +268,7 @@ struct Repository {
 fn repository_name(case: &RepositoryName) -> Result<(), String> {
     same(
         &case.expected_object,
-        &rbac::repository_object_name(&case.input.project, &case.input.repo),
+        &rbac::url_object_name(&case.input.project, &case.input.repo),
     )
 }
 

@@ -278,7 +278,7 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, stderr: &mut dyn Write) -> R
         Format::Table => print::explanation(out, request, &explanation)?,
         format => format.print(&explanation, out)?,
     }
-    Ok(if explanation.is_allowed() { 0 } else { EXIT_NO })
+    Ok(if explanation.verdict.is_allowed() { 0 } else { EXIT_NO })
 }
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ pub struct User {
 }
 
 /// Roles in one project or group that `user_access` lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Membership {
     /// Number of the project or group.
     pub id: i64,

@@ -300,7 +300,7 @@ fn authorization_error(error: &permit::Error) -> ErrorResponse {
         Error::ClusterDenied { .. } => denied(StatusCode::FORBIDDEN, "permission_denied", text),
         Error::UnknownCluster { .. } => denied(StatusCode::NOT_FOUND, "cluster_not_found", text),
         Error::AmbiguousCluster { .. } => denied(StatusCode::CONFLICT, "cluster_ambiguous", text),
-        Error::Policy(rego::Error::Stuck { .. }) => failed(StatusCode::FORBIDDEN, "policy_stuck", text),
+        Error::Policy(rego::Error::Stuck) => failed(StatusCode::FORBIDDEN, "policy_stuck", text),
         Error::Policy(_) => failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
@@ -506,18 +506,8 @@ mod tests {
     #[test]
     fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
         for (cause, reason) in [
-            (
-                rego::Error::Stuck {
-                    limit: rego::STUCK_AFTER,
-                },
-                "policy_stuck",
-            ),
-            (
-                rego::Error::Time {
-                    limit: rego::DECISION_TIME_LIMIT,
-                },
-                "policy_failed",
-            ),
+            (rego::Error::Stuck, "policy_stuck"),
+            (rego::Error::Time, "policy_failed"),
         ] {
             let rejection = Rejection::from(permit::Error::Policy(cause));
             let answer = rejection.answer(ErrorFormat::Tollgate);

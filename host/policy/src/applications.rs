@@ -12,8 +12,7 @@ use rustc_hash::FxBuildHasher;
 use crate::impersonate::service_account::{
     self, DeployTarget, DerivedAccount, DestinationServiceAccounts, EvaluatedEntry, Fallback,
 };
-use tollgate_config::GatewayIdentity;
-use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
+use tollgate_config::{GatewayIdentity, ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_state::{Application, Cluster, ObjectName, Project, destination};
 
@@ -131,15 +130,10 @@ impl ApplicationIndex {
 
     /// A warning if the gateway acts in its own name, or refuses to, where no service account acts.
     pub fn gateway_finding(&self, identity: GatewayIdentity) -> Option<Diagnostic> {
+        let every_request = "every request into the cluster of an Application";
         let (because, which) = match (self.mode, self.fallback) {
-            (ImpersonationMode::Off, _) => (
-                "impersonation is off",
-                "every request into the cluster of an Application",
-            ),
-            (ImpersonationMode::Audit, _) => (
-                "impersonation is only audited",
-                "every request into the cluster of an Application",
-            ),
+            (ImpersonationMode::Off, _) => ("impersonation is off", every_request),
+            (ImpersonationMode::Audit, _) => ("impersonation is only audited", every_request),
             (ImpersonationMode::Enforce, Fallback::Controller) => (
                 "the fallback is the controller",
                 "every request for an Application whose project names no account for it",

@@ -10,12 +10,9 @@
 //! `AuthenticationConfiguration`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::{ExecutionError, Value};
-
-use tollgate_core::diagnostic::Location;
 
 mod cost;
 mod input;
@@ -154,33 +151,20 @@ pub enum Error {
     },
 }
 
-/// A compiled expression. Immutable and cheap to share.
+/// A compiled expression. Immutable.
+#[derive(Debug)]
 pub struct Expression {
-    source: Arc<str>,
-    location: Option<Location>,
     program: cel::Program,
     patterns: Vec<library::Pattern>,
+    /// Variables that it uses.
     names: Vec<String>,
     /// How many items an input list or map may have. The more work an expression does per item, the
     /// fewer.
     items: usize,
 }
 
-impl std::fmt::Debug for Expression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Expression")
-            .field("source", &self.source)
-            .field("location", &self.location)
-            .field("items", &self.items)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Expression {
-    /// Checks and compiles `source`, an expression over `variables`.
-    ///
-    /// - `variables`: every name the expression may use.
-    /// - `location`: where the source stands, kept for messages.
+    /// Checks and compiles `source`, an expression that may use `variables`.
     ///
     /// Takes some 100 µs and a short-lived thread with a large stack: call it
     /// at load, never per request.
@@ -188,17 +172,9 @@ impl Expression {
     /// # Errors
     /// Whatever exceeds the bounds of this module, does not parse, or uses a
     /// variable or function that does not exist.
-    pub fn compile(source: &str, variables: &[&str], location: Option<Location>) -> Result<Self, Error> {
+    pub fn compile(source: &str, variables: &[&str]) -> Result<Self, Error> {
         limits::scan(source)?;
-        let (program, patterns, checked) = limits::parse_and_check(source, variables)?;
-        Ok(Self {
-            source: source.into(),
-            location,
-            program,
-            patterns,
-            names: checked.names,
-            items: checked.items,
-        })
+        limits::parse_and_check(source, variables)
     }
 
     /// Whether the expression mentions `<variable>.<field>`, with dot, index, `?.` or `has`.
@@ -215,11 +191,8 @@ impl Expression {
         self.eval_bool_in(&self.convert(variables)?)
     }
 
-    /// Evaluates a predicate over values that were converted before, so that several expressions
-    /// can share them.
-    ///
-    /// # Errors
-    /// As [`Expression::eval_bool`].
+    /// Like [`Expression::eval_bool`], over values that were converted before, so that several
+    /// expressions can share them.
     pub fn eval_bool_in(&self, variables: &Variables) -> Result<bool, Error> {
         match self.run(variables)? {
             Value::Bool(value) => Ok(value),
@@ -236,9 +209,6 @@ impl Expression {
     }
 
     /// Like [`Expression::eval_string`], over values that were converted before.
-    ///
-    /// # Errors
-    /// As [`Expression::eval_string`].
     pub fn eval_string_in(&self, variables: &Variables) -> Result<String, Error> {
         text(&self.run(variables)?, "string")
     }
@@ -292,7 +262,7 @@ impl Expression {
         let used = variables
             .iter()
             .filter(|(name, _)| self.names.iter().any(|used| used == name));
-        Variables::try_from_pairs(used.copied())
+        Variables::new(used.copied())
     }
 
     /// SECURITY: the only place where an expression is evaluated. The sizes of the caller's values

@@ -28,7 +28,6 @@ pub use access_input::AccessInput;
 pub use checks::{MAX_VALUE_BYTES, MAX_VALUES};
 pub use mapping::{ImpersonationMapping, PossibleNames};
 
-/// Maximum length of the impersonation file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The identity to impersonate, or deliberately none.
@@ -52,12 +51,9 @@ pub enum Error {
         #[source]
         source: cel::Error,
     },
-    /// A part of the identity is empty.
-    #[error("the {part} is empty")]
-    Empty {
-        /// Which part.
-        part: &'static str,
-    },
+    /// This part of the identity is empty.
+    #[error("the {0} is empty")]
+    Empty(&'static str),
     /// A `system:` name that is no literal of the mapping.
     #[error("the {part} `{name}` starts with `system:` and is not written in the mapping as it is")]
     System {
@@ -66,18 +62,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A control character.
-    #[error("the {part} has a control character")]
-    Control {
-        /// Which part.
-        part: &'static str,
-    },
-    /// A leading or trailing blank, which HTTP would remove.
-    #[error("the {part} starts or ends with a blank")]
-    Blank {
-        /// Which part.
-        part: &'static str,
-    },
+    /// This part has a control character.
+    #[error("the {0} has a control character")]
+    Control(&'static str),
+    /// This part has a leading or trailing blank, which HTTP would remove.
+    #[error("the {0} starts or ends with a blank")]
+    Blank(&'static str),
     /// Too long.
     #[error("the {part} has {observed} bytes, {MAX_VALUE_BYTES} are allowed")]
     TooLong {
@@ -95,11 +85,8 @@ pub enum Error {
         problem: &'static str,
     },
     /// More values in `extra` than allowed.
-    #[error("`extra` has {observed} values, {MAX_VALUES} are allowed")]
-    TooManyValues {
-        /// How many.
-        observed: usize,
-    },
+    #[error("`extra` has {0} values, {MAX_VALUES} are allowed")]
+    TooManyValues(usize),
     /// More groups than allowed.
     #[error("there are {observed} groups, {allowed} are allowed")]
     TooManyGroups {
@@ -140,17 +127,17 @@ fn compile(
     variables: &[&str],
     found: &mut Vec<Diagnostic>,
 ) -> Option<Expression> {
-    let here = location_of(path, source);
-    match Expression::compile(&source.value, variables, Some(here.clone())) {
-        Ok(expression) => Some(expression),
-        Err(error) => {
-            found.push(Diagnostic::error(here, format!("`{part}`: {error}")));
-            None
-        }
-    }
+    let compiled = Expression::compile(&source.value, variables);
+    compiled
+        .map_err(|error| {
+            found.push(Diagnostic::error(
+                location_of(path, source),
+                format!("`{part}`: {error}"),
+            ))
+        })
+        .ok()
 }
 
-/// The error of an expression that cannot be evaluated.
 fn failed(part: &str) -> impl FnOnce(cel::Error) -> Error {
     let part = part.to_owned();
     move |source| Error::Expression { part, source }

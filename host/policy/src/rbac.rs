@@ -40,12 +40,11 @@ pub use can::{Advice, CanQuery, RequestError, resolve_resource, validate_request
 pub use differences::{Difference, differences};
 pub use explain::{EvaluatedPrincipal, Explanation, Field, MatchedRule, NearMiss, PrincipalOutcome};
 pub use identity::{PrincipalKind, RbacIdentity, TokenIssuer};
-pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
+pub use names::{is_project_scoped, object_name, url_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
 };
-pub use read::account_names;
-pub use read::{compose_policy, undefined_roles, validate_line, validate_text};
+pub use read::{account_names, compose_policy, undefined_roles, validate_line, validate_text};
 
 use index::Table;
 use matcher::{PatternId, PatternPool};
@@ -217,6 +216,7 @@ struct SubjectId(u32);
 struct ProjectId(u32);
 
 /// A compiled policy. Immutable and shared by all workers.
+#[derive(Default)]
 pub struct Rbac {
     semantics: RbacSemantics,
     scopes: Vec<String>,
@@ -254,7 +254,7 @@ impl Rbac {
     #[must_use]
     pub fn narrowed_by(mut self, narrower: &Arc<Self>) -> Self {
         // Identities from before have no counterpart in `narrower`, so they must not count.
-        self.identities = identity::Cache::new();
+        self.identities = identity::Cache::default();
         self.narrowed_by = Some(Arc::clone(narrower));
         self
     }

@@ -101,7 +101,6 @@ impl Front {
         Self::ALL.into_iter().find(|front| front.as_str() == name)
     }
 
-    /// The rule that decides.
     fn entry_point(self) -> String {
         format!("data.tollgate.{}.decision", self.as_str())
     }
@@ -139,17 +138,11 @@ pub enum Error {
         problem: String,
     },
     /// The decision took too many instructions.
-    #[error("the policy ran longer than {limit} instructions")]
-    Instructions {
-        /// Instructions allowed.
-        limit: usize,
-    },
-    /// The decision took too long.
-    #[error("the policy ran longer than {limit:?}")]
-    Time {
-        /// Time allowed.
-        limit: Duration,
-    },
+    #[error("the policy ran longer than {0} instructions")]
+    Instructions(usize),
+    /// The decision took longer than [`DECISION_TIME_LIMIT`].
+    #[error("the policy ran longer than {DECISION_TIME_LIMIT:?}")]
+    Time,
     /// The decision took too much memory.
     #[error("the policy used {observed} bytes, {limit} are allowed")]
     Memory {
@@ -172,12 +165,9 @@ pub enum Error {
     /// The engine panicked.
     #[error("the policy engine panicked")]
     Panicked,
-    /// An earlier decision of this bundle has not returned.
-    #[error("the policy is not used any more, one of its decisions ran longer than {limit:?}")]
-    Stuck {
-        /// Time after which a decision is given up.
-        limit: Duration,
-    },
+    /// An earlier decision of this bundle has not returned for [`STUCK_AFTER`].
+    #[error("the policy is not used any more, one of its decisions ran longer than {STUCK_AFTER:?}")]
+    Stuck,
 }
 
 /// One front's policy, compiled, tested and ready.
@@ -265,7 +255,6 @@ impl Bundle {
         Self::new(compile::compile_on_large_stack(source).ok()?, source).ok()
     }
 
-    /// A bundle that was checked, ready to decide.
     fn new(compiled: compile::Compiled, source: &BundleSource) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
@@ -301,16 +290,10 @@ impl Bundle {
         })
     }
 
-    /// Fails while the bundle is stuck.
-    ///
     /// # Errors
     /// [`Error::Stuck`] while the bundle is stuck.
     pub fn check_stuck(&self) -> Result<(), Error> {
-        if self.is_stuck() {
-            Err(Error::Stuck { limit: STUCK_AFTER })
-        } else {
-            Ok(())
-        }
+        if self.is_stuck() { Err(Error::Stuck) } else { Ok(()) }
     }
 
     /// Whether a decision has been running for longer than [`STUCK_AFTER`]. Every further decision
@@ -338,27 +321,19 @@ impl Bundle {
 /// Parses a YAML or JSON text; on failure returns what is wrong with it and where.
 pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, Diagnostic> {
     serde_saphyr::from_str(text).map_err(|error| {
-        let position = error.location();
+        let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
-        let location = position.map_or_else(
-            || Location::new(path, 0),
-            |position| Location {
-                file: path.into(),
-                line: number(position.line()),
-                column: number(position.column()),
-            },
-        );
+        let location = Location {
+            file: path.into(),
+            line: number(line),
+            column: number(column),
+        };
         Diagnostic::error(location, shorten(&error.to_string()))
     })
 }
 
 /// The first line of a text, at most 300 characters, without control characters.
 fn shorten(text: &str) -> String {
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(300)
-        .collect()
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(300).collect()
 }

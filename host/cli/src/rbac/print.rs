@@ -29,7 +29,7 @@ fn word(why: VerdictReason) -> &'static str {
 /// Prints the verdict, the principals in order, then near misses and notes.
 pub(super) fn explanation(out: &mut dyn Write, request: RbacRequest<'_>, answer: &Explanation) -> io::Result<()> {
     let (resource, action) = (request.resource, request.action);
-    let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
+    let answer_word = if answer.verdict.is_allowed() { "Yes" } else { "No" };
     writeln!(
         out,
         "{answer_word}: {resource}, {action}, {}: {}",

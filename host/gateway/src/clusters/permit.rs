@@ -20,7 +20,7 @@ use crate::extensions::permit::Error;
 use crate::policies::Policies;
 use tollgate_cluster::access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_core::attributes::Attributes;
-use tollgate_policy::rbac::cluster_object_name;
+use tollgate_policy::rbac::url_object_name;
 use tollgate_proxy::record::{CheckRecord, OpenRecord};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,5 +171,5 @@ fn judge(
 
 fn object(access: &ClusterAccess) -> String {
     let cluster = access.cluster();
-    cluster_object_name(&cluster.project, &cluster.server)
+    url_object_name(&cluster.project, &cluster.server)
 }

@@ -186,13 +186,10 @@ impl KubernetesPolicy {
             return cached_identity;
         }
         let input = AccessInput::from_facts(access.facts());
-        let outcome = self
-            .mapping
-            .apply_with_input(access.facts(), &input)
-            .map(|impersonation| {
-                let facts = KubernetesFacts::new(input, &impersonation);
-                (Arc::new(impersonation), facts)
-            });
+        let outcome = self.mapping.apply(access.facts(), &input).map(|impersonation| {
+            let facts = KubernetesFacts::new(input, &impersonation);
+            (Arc::new(impersonation), facts)
+        });
         let cached_identity = Arc::new(CachedIdentity {
             access: Arc::clone(access),
             outcome,

@@ -354,7 +354,7 @@ impl Compiler<'_> {
     }
 
     fn expression(&mut self, source: &str, variable: &str, key: &str) -> Option<Expression> {
-        match Expression::compile(source, &[variable], None) {
+        match Expression::compile(source, &[variable]) {
             Ok(expression) => Some(expression),
             Err(error) => {
                 self.findings

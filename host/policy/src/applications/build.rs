@@ -13,8 +13,7 @@ use super::{
     ApplicationIndex, IndexedApplication, MergedProject, Tracking, is_app_namespace_permitted, merge, settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
-use tollgate_config::ImpersonationMode;
-use tollgate_config::ServiceAccountSemantics;
+use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
 
 impl ApplicationIndex {
@@ -85,12 +84,8 @@ impl ApplicationIndex {
 }
 
 fn is_same(before: &IndexedApplication, application: &Arc<Application>, project: Option<&Arc<MergedProject>>) -> bool {
-    let same_project = match (&before.project, project) {
-        (Some(before), Some(now)) => Arc::ptr_eq(before, &now.merged),
-        (None, None) => true,
-        (Some(_), None) | (None, Some(_)) => false,
-    };
-    same_project && Arc::ptr_eq(&before.application, application)
+    let project = project.map(|project| Arc::as_ptr(&project.merged));
+    before.project.as_ref().map(Arc::as_ptr) == project && Arc::ptr_eq(&before.application, application)
 }
 
 fn prepare(

@@ -32,22 +32,19 @@ pub(super) fn merge(own: &Arc<Project>, globals: &[Arc<Project>]) -> Arc<Project
         merged.source_repos.extend_from_slice(source_repos);
         let accounts = &mut merged.destination_service_accounts;
         accounts.extend_from_slice(destination_service_accounts);
-        append(&mut merged.resources, resources);
+        let ResourceRules {
+            cluster_allowed,
+            cluster_denied,
+            namespaced_allowed,
+            namespaced_denied,
+        } = resources;
+        let own = &mut merged.resources;
+        own.cluster_allowed.extend_from_slice(cluster_allowed);
+        own.cluster_denied.extend_from_slice(cluster_denied);
+        own.namespaced_denied.extend_from_slice(namespaced_denied);
+        own.namespaced_allowed = allowed(own.namespaced_allowed.take(), namespaced_allowed.as_deref());
     }
     Arc::new(merged)
-}
-
-fn append(own: &mut ResourceRules, global: &ResourceRules) {
-    let ResourceRules {
-        cluster_allowed,
-        cluster_denied,
-        namespaced_allowed,
-        namespaced_denied,
-    } = global;
-    own.cluster_allowed.extend_from_slice(cluster_allowed);
-    own.cluster_denied.extend_from_slice(cluster_denied);
-    own.namespaced_denied.extend_from_slice(namespaced_denied);
-    own.namespaced_allowed = allowed(own.namespaced_allowed.take(), namespaced_allowed.as_deref());
 }
 
 /// A missing list allows everything, an empty one nothing. As in Argo CD, an empty list of a global

@@ -18,16 +18,17 @@ const INSTALLATION_ID: &str = "argocd.argoproj.io/installation-id";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
 /// How Argo CD marks the objects of its Applications.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracking {
     method: Method,
     /// ID of this installation; empty when it has none.
     installation_id: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Method {
     /// By the annotation, with or without a label beside it.
+    #[default]
     Annotation,
     /// By this label alone.
     Label(String),
@@ -44,15 +45,6 @@ pub struct ResourceKey<'a> {
     pub namespace: Option<&'a str>,
     /// Name.
     pub name: &'a str,
-}
-
-impl Default for Tracking {
-    fn default() -> Self {
-        Self {
-            method: Method::Annotation,
-            installation_id: String::new(),
-        }
-    }
 }
 
 impl Tracking {
@@ -88,8 +80,8 @@ impl Tracking {
             }
             Method::Annotation => {
                 let installation = annotation(INSTALLATION_ID).unwrap_or_default();
-                let id = annotation(TRACKING_ID).and_then(TrackingId::read);
-                installation == self.installation_id && id.is_some_and(|id| id.is(instance, object))
+                let names_object = |id| is_tracking_id_of(id, instance, object);
+                installation == self.installation_id && annotation(TRACKING_ID).and_then(names_object) == Some(true)
             }
         }
     }
@@ -105,38 +97,19 @@ pub(super) fn instance_name(application: &ObjectName, control_plane_namespace: &
     }
 }
 
-struct TrackingId<'a> {
-    application: &'a str,
-    group: &'a str,
-    kind: &'a str,
-    namespace: &'a str,
-    name: &'a str,
-}
-
-impl<'a> TrackingId<'a> {
-    fn read(text: &'a str) -> Option<Self> {
-        let (application, rest) = text.split_once(':')?;
-        let (group_kind, object_name) = rest.split_once(':')?;
-        let (group, kind) = group_kind.split_once('/')?;
-        let (namespace, name) = object_name.split_once('/')?;
-        let whole = !kind.contains('/') && !name.contains('/');
-        whole.then_some(Self {
-            application,
-            group,
-            kind,
-            namespace,
-            name,
-        })
+/// Whether a tracking id names this Application and this object; `None` if it is malformed.
+fn is_tracking_id_of(id: &str, instance: &str, object: ResourceKey<'_>) -> Option<bool> {
+    let (application, rest) = id.split_once(':')?;
+    let (group_kind, namespace_name) = rest.split_once(':')?;
+    let (group, kind) = group_kind.split_once('/')?;
+    let (namespace, name) = namespace_name.split_once('/')?;
+    if kind.contains('/') || name.contains('/') {
+        return None;
     }
-
-    /// The id of a cluster-scoped object contains the Application's destination namespace.
-    fn is(&self, instance: &str, object: ResourceKey<'_>) -> bool {
-        self.application == instance
-            && self.group == object.group
-            && self.kind == object.kind
-            && self.name == object.name
-            && object.namespace.is_none_or(|namespace| namespace == self.namespace)
-    }
+    // The id of a cluster-scoped object contains the Application's destination namespace.
+    let same_namespace = object.namespace.is_none_or(|of_object| of_object == namespace);
+    let same_object = (group, kind, name) == (object.group, object.kind, object.name);
+    Some(application == instance && same_object && same_namespace)
 }
 
 #[cfg(test)]

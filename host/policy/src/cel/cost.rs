@@ -18,10 +18,7 @@ const VARIABLE_COPY_STEPS: u64 = 4096;
 /// Steps to copy the longest text a variable can hold: 16 KiB.
 const TEXT_COPY_STEPS: u64 = super::input::MAX_TEXT_BYTES as u64 / 64;
 
-/// How many items an input list may have.
-///
-/// # Errors
-/// [`Error::TooMuchWork`] when even the shortest length is too much.
+/// How many items an input list may have. Fails if even the shortest length is too much work.
 pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
     let mut worst = (0, 0);
     for items in LENGTHS {
@@ -246,11 +243,7 @@ impl<'e> Estimator<'e> {
         let init = self.visit(&comprehension.accu_init);
         let level = self.scopes.last().map_or(0, |scope| scope.level) + 1;
         let before = self.scopes.len();
-        let names = [
-            Some(comprehension.iter_var.as_str()),
-            comprehension.iter_var2.as_deref(),
-        ];
-        for name in names.into_iter().flatten() {
+        for name in [&comprehension.iter_var].into_iter().chain(&comprehension.iter_var2) {
             self.scopes.push(Scope {
                 name,
                 loop_copy_steps: range.item_copy_steps,
@@ -271,12 +264,8 @@ impl<'e> Estimator<'e> {
         let result = self.visit(&comprehension.result);
         self.scopes.truncate(before);
         let iteration = condition.steps.saturating_add(step.steps);
-        let steps = [
-            init.steps,
-            range.steps,
-            range.items.saturating_mul(iteration),
-            result.steps,
-        ];
+        let loop_steps = range.items.saturating_mul(iteration);
+        let steps = [init.steps, range.steps, loop_steps, result.steps];
         let steps = steps.into_iter().fold(1, u64::saturating_add);
         if is_empty_list(&comprehension.accu_init.expr) {
             let copy_steps = range.items.saturating_mul(step.copy_steps);

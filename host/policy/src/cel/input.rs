@@ -40,13 +40,7 @@ impl Variables {
     /// # Errors
     /// [`Error::InputTooLarge`]: a text above 16 KiB, a variable above
     /// 256 KiB or 16,384 values, or nested more than 16 deep.
-    pub fn new(variables: &[(&str, &serde_json::Value)]) -> Result<Self, Error> {
-        Self::try_from_pairs(variables.iter().copied())
-    }
-
-    pub(super) fn try_from_pairs<'a>(
-        variables: impl Iterator<Item = (&'a str, &'a serde_json::Value)>,
-    ) -> Result<Self, Error> {
+    pub fn new<'a>(variables: impl IntoIterator<Item = (&'a str, &'a serde_json::Value)>) -> Result<Self, Error> {
         let mut context = Context::with_env(library::eval_env());
         let mut longest = Vec::new();
         for (name, value) in variables {
@@ -68,11 +62,8 @@ impl Variables {
 
     /// Checks the lists in the variables `names` against what is allowed.
     pub(super) fn check_items(&self, names: &[String], allowed: usize) -> Result<(), Error> {
-        match self
-            .longest
-            .iter()
-            .find(|(name, items)| *items > allowed && names.contains(name))
-        {
+        let mut longest = self.longest.iter();
+        match longest.find(|(name, items)| *items > allowed && names.contains(name)) {
             None => Ok(()),
             Some((name, observed)) => Err(Error::TooManyItems {
                 variable: name.clone(),

@@ -76,7 +76,6 @@ impl StaticVal for PatternValue {}
 pub(super) struct PatternCollector(Arc<Mutex<Vec<Pattern>>>);
 
 impl PatternCollector {
-    /// Returns the patterns and leaves none.
     pub(super) fn take(&self) -> Vec<Pattern> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
-use cel::{ParseErrors, Program};
+use cel::ParseErrors;
+use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, operators};
+use tollgate_core::diagnostic::one_line;
 
-use super::cost;
 use super::{
-    Error, MAX_BRACKET_DEPTH, MAX_COMPREHENSION_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, is_empty_list,
-    library, parts,
+    Error, Expression, MAX_BRACKET_DEPTH, MAX_COMPREHENSION_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MAX_TREE_DEPTH, cost,
+    is_empty_list, library, parts,
 };
 
 /// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
@@ -25,13 +25,6 @@ const PARSER_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// safety net: the bounds above keep parsing short. It leaves room for a machine that gives the
 /// thread a small share of a processor.
 const PARSER_TIME: Duration = Duration::from_secs(60);
-
-#[derive(Debug)]
-pub(super) struct Checked {
-    /// Variables the expression really uses.
-    pub(super) names: Vec<String>,
-    pub(super) items: usize,
-}
 
 /// Bounds the source before the parser sees it: its length, and the brackets open at once outside
 /// of texts and comments. The parser is exponential in dense brackets (cel-rust#306).
@@ -103,11 +96,9 @@ fn end_of_text(bytes: &[u8], start: usize) -> usize {
     at
 }
 
-type Parsed = Result<(Program, Vec<library::Pattern>, Checked), Error>;
-
 /// Parses and checks on a thread with a large stack, so that neither deep recursion nor a panic of
 /// the parser reaches the caller. The tree of a refused expression is dropped there as well.
-pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
+pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Result<Expression, Error> {
     let (answer, result) = mpsc::sync_channel(1);
     let source = source.to_owned();
     let variables: Vec<String> = variables.iter().map(|&name| name.to_owned()).collect();
@@ -131,51 +122,35 @@ pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
     parsed
 }
 
-fn parse(source: &str, variables: &[String]) -> Parsed {
+fn parse(source: &str, variables: &[String]) -> Result<Expression, Error> {
     let (env, patterns) = library::compile_env();
     let program = env.compile(source).map_err(|errors| syntax_error(&errors))?;
-    let checked = check_tree(program.expression(), variables)?;
-    let patterns = patterns.take();
-    Ok((program, patterns, checked))
-}
-
-/// SECURITY: never formats the parser's error, whose `Display` can panic. Reads its fields instead,
-/// still under the `catch_unwind` above.
-fn syntax_error(errors: &ParseErrors) -> Error {
-    let Some(first) = errors.errors.first() else {
-        return Error::Syntax {
-            line: 0,
-            column: 0,
-            message: "not an expression".to_owned(),
-        };
-    };
-    let message = first
-        .msg
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(160)
-        .collect();
-    let number = |value: isize| u32::try_from(value).unwrap_or(0);
-    Error::Syntax {
-        line: number(first.pos.0),
-        column: number(first.pos.1),
-        message,
-    }
-}
-
-fn check_tree(root: &IdedExpr, variables: &[String]) -> Result<Checked, Error> {
     let mut visitor = TreeVisitor {
         variables,
         bound: Vec::new(),
         used: BTreeSet::new(),
         nodes: 0,
     };
-    visitor.visit(root, 0, 0)?;
-    let items = cost::items_allowed(root)?;
-    Ok(Checked {
+    visitor.visit(program.expression(), 0, 0)?;
+    Ok(Expression {
         names: visitor.used.into_iter().collect(),
-        items,
+        items: cost::items_allowed(program.expression())?,
+        patterns: patterns.take(),
+        program,
     })
+}
+
+/// SECURITY: never formats the parser's error, whose `Display` can panic. Reads its fields instead,
+/// still under the `catch_unwind` above.
+fn syntax_error(errors: &ParseErrors) -> Error {
+    let first = errors.errors.first();
+    let (line, column) = first.map_or((0, 0), |error| error.pos);
+    let number = |value: isize| u32::try_from(value).unwrap_or(0);
+    Error::Syntax {
+        line: number(line),
+        column: number(column),
+        message: first.map_or_else(|| "not an expression".to_owned(), |error| one_line(&error.msg, 160)),
+    }
 }
 
 struct TreeVisitor<'e> {
@@ -194,29 +169,20 @@ impl<'e> TreeVisitor<'e> {
         if depth > MAX_TREE_DEPTH {
             return Err(Error::TooNested);
         }
+        let is_message_field = |entry: &IdedEntryExpr| matches!(entry.expr, EntryExpr::StructField(_));
         match &expr.expr {
             Expr::Unspecified => Err(Error::Unsupported("an empty expression")),
             Expr::Ident(name) => self.name(name),
             Expr::Struct(_) => Err(Error::Unsupported("a message literal")),
-            Expr::Map(map)
-                if map
-                    .entries
-                    .iter()
-                    .any(|entry| matches!(entry.expr, EntryExpr::StructField(_))) =>
-            {
-                Err(Error::Unsupported("a message field"))
-            }
+            Expr::Map(map) if map.entries.iter().any(is_message_field) => Err(Error::Unsupported("a message field")),
             Expr::Call(call) if !library::is_function(&call.func_name) => {
                 Err(Error::UnknownFunction(super::shorten(&call.func_name)))
             }
             Expr::Comprehension(comprehension) => {
                 if loops >= MAX_COMPREHENSION_DEPTH {
-                    let builds = is_empty_list(&comprehension.accu_init.expr);
-                    return Err(Error::ComprehensionTooDeep(if builds {
-                        "map or filter"
-                    } else {
-                        "all or exists"
-                    }));
+                    let builds_list = is_empty_list(&comprehension.accu_init.expr);
+                    let kind = if builds_list { "map or filter" } else { "all or exists" };
+                    return Err(Error::ComprehensionTooDeep(kind));
                 }
                 self.visit(&comprehension.iter_range, depth + 1, loops)?;
                 self.visit(&comprehension.accu_init, depth + 1, loops)?;
@@ -256,7 +222,6 @@ impl<'e> TreeVisitor<'e> {
     }
 }
 
-/// Whether `variable.field` occurs anywhere in the tree, in any notation.
 pub(super) fn mentions(expr: &IdedExpr, variable: &str, field: &str) -> bool {
     let is_variable = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if name == variable);
     let is_field =

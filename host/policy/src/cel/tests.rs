@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Error, Expression, Variables};
 
 fn compile(source: &str) -> Result<Expression, Error> {
-    Expression::compile(source, &["claims", "user", "l"], None)
+    Expression::compile(source, &["claims", "user", "l"])
 }
 
 fn claims() -> serde_json::Value {
@@ -313,7 +313,7 @@ fn inputs_are_bounded() {
 #[test]
 fn values_can_be_converted_once() {
     let claims = claims();
-    let variables = Variables::new(&[("claims", &claims)]).unwrap();
+    let variables = Variables::new([("claims", &claims)]).unwrap();
     assert_eq!(
         compile("claims.sub == 'u1'").unwrap().eval_bool_in(&variables),
         Ok(true)

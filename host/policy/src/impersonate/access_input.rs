@@ -6,7 +6,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use tollgate_core::access::AccessFacts;
-use tollgate_core::user::{AccessAs, CiJob, Membership, Role};
+use tollgate_core::user::{AccessAs, CiJob};
 
 /// The part of the input that is the same for every request of one access.
 #[derive(Clone, Debug)]
@@ -30,15 +30,13 @@ impl AccessInput {
             access_as,
             session,
         } = access;
-        let (projects, groups) = match access_as {
-            AccessAs::User { projects, groups } => (memberships(projects), memberships(groups)),
-            AccessAs::Agent | AccessAs::Mapped(_) | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => {
-                (json!([]), json!([]))
-            }
-        };
-        let job = match access_as {
-            AccessAs::CiJob(job) => job_json(job),
-            AccessAs::Agent | AccessAs::User { .. } | AccessAs::Mapped(_) | AccessAs::Impersonate(_) => Json::Null,
+        let none = || json!([]);
+        let (access_as, projects, groups, job) = match access_as {
+            AccessAs::Agent => ("agent", none(), none(), Json::Null),
+            AccessAs::User { projects, groups } => ("user", json!(projects), json!(groups), Json::Null),
+            AccessAs::Mapped(_) => ("mapped", none(), none(), Json::Null),
+            AccessAs::CiJob(job) => ("ci_job", none(), none(), job_json(job)),
+            AccessAs::Impersonate(_) => ("impersonate", none(), none(), Json::Null),
         };
         Self {
             agent: json!({
@@ -47,10 +45,10 @@ impl AccessInput {
                 "config_project": agent.config_project,
                 "cluster": agent.cluster,
             }),
-            user: json!({"id": user.id, "username": user.username}),
+            user: json!(user),
             access: json!({
                 "type": session.access_type().as_str(),
-                "as": access_as_str(access_as),
+                "as": access_as,
                 "projects": projects,
                 "groups": groups,
             }),
@@ -91,24 +89,6 @@ impl AccessInput {
         });
         Json::Array(flat.collect())
     }
-}
-
-fn access_as_str(access_as: &AccessAs) -> &'static str {
-    match access_as {
-        AccessAs::Agent => "agent",
-        AccessAs::User { .. } => "user",
-        AccessAs::Mapped(_) => "mapped",
-        AccessAs::CiJob(_) => "ci_job",
-        AccessAs::Impersonate(_) => "impersonate",
-    }
-}
-
-fn memberships(list: &[Membership]) -> Json {
-    let one = |Membership { id, path, roles }: &Membership| {
-        let roles: Vec<&str> = roles.iter().map(|role: &Role| role.as_str()).collect();
-        json!({"id": id, "path": path, "roles": roles})
-    };
-    Json::Array(list.iter().map(one).collect())
 }
 
 fn job_json(job: &CiJob) -> Json {

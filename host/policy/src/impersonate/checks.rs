@@ -26,9 +26,6 @@ pub(super) struct AllowedSystemNames<'a> {
 }
 
 /// Checks every part, and removes duplicate groups and duplicate values of one key.
-///
-/// # Errors
-/// Every [`Error`] but [`Error::Expression`].
 pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_groups: usize) -> Result<Identity, Error> {
     let Identity {
         username,
@@ -62,13 +59,10 @@ pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_gro
 }
 
 /// Checks keys and values. Returns the keys in their order, each once, with its values.
-///
-/// # Errors
-/// What is wrong with a key or a value, or that there are too many.
 pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
     let observed = extra.iter().map(|(_, values)| values.len().max(1)).sum();
     if observed > MAX_VALUES {
-        return Err(Error::TooManyValues { observed });
+        return Err(Error::TooManyValues(observed));
     }
     let mut checked: Vec<(String, Vec<String>)> = Vec::with_capacity(extra.len());
     for (key, values) in extra {
@@ -118,18 +112,18 @@ pub(super) fn check_key(key: &str) -> Result<(), Error> {
 /// Whether HTTP carries the value unchanged.
 fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
     if value.is_empty() {
-        return Err(Error::Empty { part });
+        return Err(Error::Empty(part));
     }
     if value.len() > MAX_VALUE_BYTES {
         let observed = value.len();
         return Err(Error::TooLong { part, observed });
     }
     if value.chars().any(char::is_control) {
-        return Err(Error::Control { part });
+        return Err(Error::Control(part));
     }
     // Parsers trim fields: `admin ` would arrive as `admin`.
     if value.trim() != value {
-        return Err(Error::Blank { part });
+        return Err(Error::Blank(part));
     }
     Ok(())
 }

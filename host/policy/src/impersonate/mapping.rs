@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::Value as Json;
 use serde_saphyr::Spanned;
 
 use super::checks::{self, AllowedSystemNames, SYSTEM};
@@ -106,31 +105,26 @@ impl ImpersonationMapping {
         let mut found = Vec::new();
         let user = raw.user.compile(path, "user", &mut found);
         let ci_job = raw.ci_job.compile(path, "ci_job", &mut found);
-        match (user, ci_job) {
-            (Some(user), Some(ci_job)) => Loaded::new(
-                Self {
-                    user,
-                    ci_job,
-                    max_groups,
-                },
-                found,
-            ),
-            _ => Loaded::refused(found),
-        }
+        let Some((user, ci_job)) = user.zip(ci_job) else {
+            return Loaded::refused(found);
+        };
+        let mapping = Self {
+            user,
+            ci_job,
+            max_groups,
+        };
+        Loaded::new(mapping, found)
     }
 
     /// The identity to impersonate in a cluster for the requests of `access`.
     ///
     /// Takes some 10 µs: call it once per access, not once per request.
     ///
+    /// - `input`: that of `access`.
+    ///
     /// # Errors
     /// Each [`Error`] denies.
-    pub fn apply(&self, access: &AccessFacts) -> Result<Impersonation, Error> {
-        self.apply_with_input(access, &AccessInput::from_facts(access))
-    }
-
-    /// Like [`ImpersonationMapping::apply`], with the input of the expressions already built.
-    pub fn apply_with_input(&self, access: &AccessFacts, input: &AccessInput) -> Result<Impersonation, Error> {
+    pub fn apply(&self, access: &AccessFacts, input: &AccessInput) -> Result<Impersonation, Error> {
         let identity = match &access.access_as {
             AccessAs::Agent => return Ok(Impersonation::Nobody),
             AccessAs::User { .. } => self.user.identity(input, self.max_groups)?,
@@ -143,9 +137,6 @@ impl ImpersonationMapping {
     }
 
     /// The identity for the input of a test case; `None` if no rule of the file applies.
-    ///
-    /// # Errors
-    /// As [`ImpersonationMapping::apply`].
     pub(crate) fn apply_case(&self, input: &AccessInput) -> Option<Result<Identity, Error>> {
         let rules = match input.access_as()? {
             "user" => &self.user,
@@ -182,13 +173,7 @@ impl PossibleNames {
 
 impl RawRules {
     fn compile(self, path: &str, kind: &str, found: &mut Vec<Diagnostic>) -> Option<IdentityRules> {
-        let Self {
-            username,
-            groups,
-            uid,
-            extra,
-        } = self;
-        for (what, observed) in [("groups", groups.len()), ("extra", extra.len())] {
+        for (what, observed) in [("groups", self.groups.len()), ("extra", self.extra.len())] {
             if observed > MAX_EXPRESSIONS {
                 let message = format!("`{kind}.{what}` has {observed} entries, {MAX_EXPRESSIONS} are allowed");
                 found.push(Diagnostic::error(Location::new(path, 0), message));
@@ -196,7 +181,7 @@ impl RawRules {
             }
         }
         let before = found.len();
-        let bad_keys = extra.keys().filter_map(|key| checks::check_key(key).err());
+        let bad_keys = self.extra.keys().filter_map(|key| checks::check_key(key).err());
         let bad_keys: Vec<Diagnostic> = bad_keys
             .map(|error| Diagnostic::error(Location::new(path, 0), error.to_string()))
             .collect();
@@ -209,14 +194,14 @@ impl RawRules {
                 expression,
             })
         };
-        let username = compile(format!("{kind}.username"), &username);
-        let numbered = groups.iter().enumerate();
+        let username = compile(format!("{kind}.username"), &self.username);
+        let numbered = self.groups.iter().enumerate();
         let groups = numbered
             .filter_map(|(at, source)| compile(format!("{kind}.groups[{at}]"), source))
             .collect();
-        let uid = uid.and_then(|source| compile(format!("{kind}.uid"), &source));
+        let uid = self.uid.and_then(|source| compile(format!("{kind}.uid"), &source));
+        let extra = self.extra.into_iter();
         let extra = extra
-            .into_iter()
             .filter_map(|(key, source)| compile(format!("{kind}.extra.{key}"), &source).map(|rule| (key, rule)))
             .collect();
         found.extend(bad_keys);
@@ -232,7 +217,6 @@ impl RawRules {
     }
 }
 
-/// The `system:` names that an expression contains as literals.
 fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
     let whole = |literal| match literal {
         ResultLiteral::Exact(text) => Some(text),
@@ -242,12 +226,11 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
     let literals = names
         .into_iter()
         .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
-    literals
-        .filter_map(|name| {
-            let masked = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
-            Some(SystemName { name, masked })
-        })
-        .collect()
+    let masked = |name: String| {
+        let masked = Expression::compile(&source.replace(&name, "_"), &VARIABLES).ok()?;
+        Some(SystemName { name, masked })
+    };
+    literals.filter_map(masked).collect()
 }
 
 impl IdentityRule {
@@ -272,15 +255,15 @@ impl IdentityRule {
 impl IdentityRules {
     fn identity(&self, input: &AccessInput, max_groups: usize) -> Result<Identity, Error> {
         let (projects, groups) = (input.roles("projects"), input.roles("groups"));
-        let variables: [(&str, &Json); 6] = [
+        let variables = Variables::new([
             ("agent", &input.agent),
             ("user", &input.user),
             ("access", &input.access),
             ("job", &input.job),
             ("project_roles", &projects),
             ("group_roles", &groups),
-        ];
-        let variables = Variables::new(&variables).map_err(failed("variables"))?;
+        ]);
+        let variables = variables.map_err(failed("variables"))?;
         let texts = |rule: &IdentityRule| {
             let texts = rule.expression.eval_flattened_strings_in(&variables);
             texts.map_err(failed(&rule.part))

@@ -107,18 +107,12 @@ pub enum Error {
     },
     /// The account's namespace is taken from the destination or the Application, and is not a name
     /// that a Kubernetes namespace can have.
-    #[error("`{namespace}` is no namespace a service account can be in")]
-    InvalidNamespace {
-        /// The namespace.
-        namespace: String,
-    },
+    #[error("`{0}` is no namespace a service account can be in")]
+    InvalidNamespace(String),
     /// The account would be one of Kubernetes' own or of the control plane's, and no entry names
     /// it with its namespace.
-    #[error("accounts of the namespace `{namespace}` act only where an entry names them as `{namespace}:NAME`")]
-    Reserved {
-        /// The namespace.
-        namespace: String,
-    },
+    #[error("accounts of the namespace `{0}` act only where an entry names them as `{0}:NAME`")]
+    Reserved(String),
     /// No entry matched, and the fallback is to deny.
     #[error("no matching service account found for destination server {server} and namespace {namespace}")]
     NoMatch {
@@ -150,7 +144,7 @@ impl Error {
             | Self::InvalidAccount { location, .. } => {
                 text.strip_suffix(&format!(" at {location}")).unwrap_or_default()
             }
-            Self::InvalidNamespace { .. } | Self::Reserved { .. } => &text,
+            Self::InvalidNamespace(_) | Self::Reserved(_) => &text,
             Self::NoMatch { .. } | Self::Project { .. } | Self::Destination(_) => return text,
         };
         format!("error deriving service account to impersonate: {what}")
@@ -162,8 +156,8 @@ impl Error {
             Self::ServerPattern { .. } => "invalid-server-pattern",
             Self::NamespacePattern { .. } => "invalid-namespace-pattern",
             Self::InvalidAccount { .. } => "invalid-service-account",
-            Self::InvalidNamespace { .. } => "invalid-namespace",
-            Self::Reserved { .. } => "reserved-namespace",
+            Self::InvalidNamespace(_) => "invalid-namespace",
+            Self::Reserved(_) => "reserved-namespace",
             Self::NoMatch { .. } => "no-service-account",
             Self::Project { .. } => "no-project",
             Self::Destination(_) => "no-destination",

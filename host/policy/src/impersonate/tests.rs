@@ -62,10 +62,10 @@ fn every_part_is_looked_at() {
     for (part, change) in parts {
         let with = |value: &str| check(|identity| change(identity, value.to_owned()));
         for value in ["a\nb", "a\r", "\0", "a\u{7f}", "a\u{85}b", "\t", "a\tb"] {
-            assert_eq!(with(value), Err(Error::Control { part }), "{value:?}");
+            assert_eq!(with(value), Err(Error::Control(part)), "{value:?}");
         }
         for value in [" a", "a ", "a\u{a0}", " "] {
-            assert_eq!(with(value), Err(Error::Blank { part }), "{value:?}");
+            assert_eq!(with(value), Err(Error::Blank(part)), "{value:?}");
         }
         let long = "a".repeat(MAX_VALUE_BYTES + 1);
         let observed = long.len();
@@ -74,7 +74,7 @@ fn every_part_is_looked_at() {
         if part == "uid" {
             assert!(with("").is_ok());
         } else {
-            assert_eq!(with(""), Err(Error::Empty { part }));
+            assert_eq!(with(""), Err(Error::Empty(part)));
         }
     }
 }
@@ -106,7 +106,7 @@ fn too_many_groups_are_refused_with_how_many() {
     assert_eq!(many, Err(refused));
     let values = (0..300).map(|at| at.to_string()).collect();
     let many = check(|identity| identity.extra[0].1 = values);
-    assert_eq!(many, Err(Error::TooManyValues { observed: 300 }));
+    assert_eq!(many, Err(Error::TooManyValues(300)));
 }
 
 #[test]

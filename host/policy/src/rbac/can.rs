@@ -78,16 +78,10 @@ impl Rbac {
             advice.push(Advice::UnknownSubject(subject.to_owned()));
         }
         let alone = || self.decide(&self.identify_without_default_role(subject), request);
-        if verdict.is_allowed() && is_group(subject) && !self.has_grant(subject) && alone().is_allowed() {
+        if verdict.is_allowed() && is_group(subject) && !self.is_granted(subject, None) && alone().is_allowed() {
             advice.push(Advice::UnenforcedGroupGrant(subject.to_owned()));
         }
         (verdict, advice)
-    }
-
-    fn has_grant(&self, subject: &str) -> bool {
-        self.subjects
-            .get(subject)
-            .is_some_and(|id| self.roles_of.contains_key(&(None, *id)))
     }
 }
 
@@ -118,19 +112,13 @@ pub fn resolve_resource(name: &str) -> &str {
 /// `update`, `delete` and `action` of applications. Beyond Argo CD's tester, `get` is an action of
 /// accounts and `write-repositories` is a resource, since the server checks both; so are the
 /// resources that only the gateway checks.
-///
-/// # Errors
-/// [`RequestError`] names what does not exist.
 pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError> {
     let Some(actions) = actions(resource) else {
         return Err(RequestError::Resource(resource.to_owned()));
     };
-    let (verb, path) = match action.split_once('/') {
-        Some((verb, path)) => (verb, Some(path)),
-        None => (action, None),
-    };
+    let verb = action.split('/').next().unwrap_or_default();
     let takes_path = resource == "applications" && matches!(verb, "update" | "delete" | "action");
-    if actions.contains(&verb) && (path.is_none() || takes_path) {
+    if actions.contains(&verb) && (verb == action || takes_path) {
         return Ok(());
     }
     Err(RequestError::Action {

@@ -3,15 +3,13 @@
 //! Security: a text with a broken line yields no policy, and a project with a broken line
 //! contributes no role.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::index::Table;
-use super::matcher::{Dialect, Matcher, PatternId, PatternPool};
+use super::matcher::{Dialect, Matcher, PatternId};
 use super::read::{Grant, Lines, Row, builtin_text, project_lines, undefined};
-use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId, identity};
+use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId};
 use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
@@ -34,21 +32,17 @@ impl Rbac {
     pub fn compile(source: &PolicySource) -> Loaded<Self> {
         let mut build = RbacBuilder::new(source);
         if let Some(text) = builtin_text(&source.builtin) {
-            let author = if source.builtin == Builtin::Argocd {
-                Author::Argocd
-            } else {
-                Author::Operator
-            };
-            let mut lines = Lines::default();
-            lines.read(&text.value, &text.location, source.semantics);
-            if author == Author::Argocd {
+            let mut lines = Lines::new(source.semantics);
+            lines.read(&text.value, &text.location);
+            let (mut author, mut dialect) = (Author::Operator, build.dialect);
+            if source.builtin == Builtin::Argocd {
+                author = Author::Argocd;
                 // Argo CD's own text has a row without effect, which the operator cannot fix.
                 lines.diagnostics.clear();
+                if source.semantics == RbacSemantics::Strict {
+                    dialect = Dialect::ExactGlob;
+                }
             }
-            let dialect = match (author, source.semantics) {
-                (Author::Argocd, RbacSemantics::Strict) => Dialect::ExactGlob,
-                _ => build.dialect,
-            };
             build.lines(lines, None, dialect, author);
             if (author, dialect) == (Author::Argocd, Dialect::Regex) {
                 build.diagnostics.push(
@@ -57,15 +51,16 @@ impl Rbac {
                 );
             }
         }
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(source.semantics);
         for text in &source.texts {
-            lines.read(&text.value, &text.location, source.semantics);
+            lines.read(&text.value, &text.location);
         }
         let grants = lines.grants.clone();
         build.lines(lines, None, build.dialect, Author::Operator);
         for (number, (name, project)) in (0..).zip(&source.projects) {
             let id = ProjectId(number);
             build.rbac.projects.insert(name.as_str().into(), id);
+            build.project_names.push(name.as_str().into());
             let mut lines = project_lines(project, source.semantics);
             for row in &lines.rows {
                 let patterns = build.patterns(row, build.dialect);
@@ -81,6 +76,8 @@ impl Rbac {
 
 struct RbacBuilder {
     rbac: Rbac,
+    /// By [`ProjectId`].
+    project_names: Vec<Arc<str>>,
     dialect: Dialect,
     diagnostics: Vec<Diagnostic>,
 }
@@ -97,20 +94,11 @@ impl RbacBuilder {
             scopes: source.scopes.clone(),
             default_role: source.default_role.clone(),
             accounts: source.accounts.clone(),
-            rules: Vec::new(),
-            pool: PatternPool::default(),
-            subjects: HashMap::new(),
-            names: Vec::new(),
-            projects: FxHashMap::default(),
-            tables: Vec::new(),
-            table_of: HashMap::new(),
-            roles_of: HashMap::new(),
-            mentions: HashMap::new(),
-            identities: identity::Cache::new(),
-            narrowed_by: None,
+            ..Rbac::default()
         };
         Self {
             rbac,
+            project_names: Vec::new(),
             dialect,
             diagnostics: Vec::new(),
         }
@@ -175,19 +163,11 @@ impl RbacBuilder {
             effect: row.effect,
             location: row.location,
             text: row.text,
-            project: project.and_then(|id| self.project_name(id)),
+            project: project.and_then(|id| self.project_names.get(id.0 as usize).cloned()),
             patterns,
         };
         self.insert(number, &rule, (project, id));
         self.rbac.rules.push(rule);
-    }
-
-    fn project_name(&self, id: ProjectId) -> Option<Arc<str>> {
-        self.rbac
-            .projects
-            .iter()
-            .find(|(_, known)| **known == id)
-            .map(|(name, _)| Arc::from(&**name))
     }
 
     fn check_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
@@ -218,9 +198,9 @@ impl RbacBuilder {
         findings
     }
 
-    fn insert(&mut self, number: u32, rule: &Rule, key: (Option<ProjectId>, SubjectId)) {
+    fn insert(&mut self, row: u32, rule: &Rule, key: (Option<ProjectId>, SubjectId)) {
         let rbac = &mut self.rbac;
-        let next = super::compile::number(rbac.tables.len());
+        let next = number(rbac.tables.len());
         let table = *rbac.table_of.entry(key).or_insert(next);
         if table == next {
             rbac.tables.push(Table::default());
@@ -230,18 +210,18 @@ impl RbacBuilder {
         };
         let [resource, action, object] = rule.patterns;
         let Some(leaf) = table
-            .entry(resource, &rbac.pool, number)
-            .and_then(|actions| actions.entry(action, &rbac.pool, number))
-            .and_then(|objects| objects.entry(object, &rbac.pool, number))
+            .entry(resource, &rbac.pool, row)
+            .and_then(|actions| actions.entry(action, &rbac.pool, row))
+            .and_then(|objects| objects.entry(object, &rbac.pool, row))
         else {
             return;
         };
         match rule.effect {
-            Effect::Allow => leaf.allow.get_or_insert(number),
-            Effect::Deny => leaf.deny.get_or_insert(number),
+            Effect::Allow => leaf.allow.get_or_insert(row),
+            Effect::Deny => leaf.deny.get_or_insert(row),
             Effect::Inert => return,
         };
-        leaf.rows.push(number);
+        leaf.rows.push(row);
     }
 
     fn finish(mut self, grants: &[Grant]) -> Loaded<Rbac> {
@@ -254,10 +234,8 @@ impl RbacBuilder {
         }
         let role = &self.rbac.default_role;
         if !role.is_empty() && !subjects.contains(role.as_str()) && !self.rbac.subjects.contains_key(role.as_str()) {
-            let message = format!(
-                "`policy.default` is `{}`, which no row names",
-                super::line::shorten(role)
-            );
+            let role = super::line::shorten(role);
+            let message = format!("`policy.default` is `{role}`, which no row names");
             self.diagnostics.push(Diagnostic::warning(None, message));
         }
         self.rbac.pool.seal();
@@ -267,6 +245,6 @@ impl RbacBuilder {
 }
 
 /// Saturates; policies have fewer rows than `u32` can count, as a ConfigMap is at most 1 MiB.
-pub(super) fn number(index: usize) -> u32 {
+fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -61,17 +61,12 @@ const NO_RULE: Verdict = Verdict {
     why: VerdictReason::NoRule,
 };
 
-/// A plan, evaluated as far as resource and action determine it.
-struct PartialPlan<'a> {
-    steps: Vec<(FirstMatches, Vec<&'a Objects>)>,
-}
+/// The steps of a plan, evaluated as far as resource and action determine them.
+type PartialPlan<'a> = Vec<(FirstMatches, Vec<&'a Objects>)>;
 
 impl Rbac {
     /// Whether the caller may do this. An identity of another policy may do nothing.
     pub fn decide(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Verdict {
-        if !who.belongs_to(self) {
-            return NO_RULE;
-        }
         let steps = self.plan(who, request).iter();
         let founds = steps
             .filter(|step| step.eligibility == Eligibility::Eligible)
@@ -101,9 +96,6 @@ impl Rbac {
         action: &str,
         objects: impl Iterator<Item = &'a str>,
     ) -> Vec<Verdict> {
-        if !who.belongs_to(self) {
-            return objects.map(|_| NO_RULE).collect();
-        }
         // Plans are borrowed from `who`, so their addresses tell them apart.
         let mut plans: FxHashMap<*const PlanStep, PartialPlan<'_>> = FxHashMap::default();
         let decide = |object: &str| {
@@ -116,8 +108,7 @@ impl Rbac {
             let plan = plans
                 .entry(steps.as_ptr())
                 .or_insert_with(|| self.prepare(steps, request));
-            let founds = plan.steps.iter();
-            let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
+            let founds = plan.iter().map(|(found, indexes)| self.finish(*found, indexes, object));
             self.narrow(combine(self.semantics, founds), who, request)
         };
         objects.map(decide).collect()
@@ -137,9 +128,7 @@ impl Rbac {
             }
             (found, indexes)
         };
-        PartialPlan {
-            steps: counting.map(prepare).collect(),
-        }
+        counting.map(prepare).collect()
     }
 
     fn finish(&self, mut found: FirstMatches, indexes: &[&Objects], object: &str) -> FirstMatches {
@@ -154,13 +143,10 @@ impl Rbac {
     /// If there are more than `most`, denies are kept before others.
     pub fn candidates(&self, who: &RbacIdentity, request: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
-        if who.belongs_to(self) {
-            let steps = self.plan(who, request).iter();
-            for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
-                self.visit(step, request, &mut |leaf| {
-                    rows.extend(leaf.rows.iter().copied().map(RuleId))
-                });
-            }
+        let steps = self.plan(who, request).iter();
+        for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
+            let mut add = |leaf: &Leaf| rows.extend(leaf.rows.iter().copied().map(RuleId));
+            self.visit(step, request, &mut add);
         }
         rows.sort_unstable();
         rows.dedup();
@@ -173,7 +159,11 @@ impl Rbac {
         rows
     }
 
+    /// The steps for a request. An identity of another policy has none, so it may do nothing.
     pub(super) fn plan<'a>(&self, who: &'a RbacIdentity, request: RbacRequest<'_>) -> &'a [PlanStep] {
+        if !who.belongs_to(self) {
+            return &[];
+        }
         let project = if who.has_single_plan() {
             None
         } else {

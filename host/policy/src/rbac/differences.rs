@@ -77,11 +77,7 @@ pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
     let mut reported = HashSet::new();
     let found = comparison.probes.iter().filter_map(|(caller, request)| {
         let found = comparison.compare(caller, request)?;
-        let by = if comparison.is_impostor(caller) {
-            None
-        } else {
-            found.refusal()
-        };
+        let by = found.refusal().filter(|_| !comparison.is_impostor(caller));
         reported.insert((caller, found.left.outcome, by)).then_some(found)
     });
     (found.collect(), comparison.complete)
@@ -200,36 +196,24 @@ impl Comparison<'_> {
     }
 
     fn compare(&self, caller: &Caller, request: &Request) -> Option<Difference> {
-        let Request {
-            resource,
-            action,
-            object,
-        } = request;
-        let rbac_request = RbacRequest {
-            resource,
-            action,
-            object,
+        let asked = RbacRequest {
+            resource: &request.resource,
+            action: &request.action,
+            object: &request.object,
         };
         let verdict = |rbac: &Rbac| {
-            rbac.decide(
-                &rbac.identify_name(&caller.user, &caller.groups, caller.issuer),
-                rbac_request,
-            )
+            let who = rbac.identify_name(&caller.user, &caller.groups, caller.issuer);
+            rbac.decide(&who, asked)
         };
         let (left, right) = (verdict(self.left), verdict(self.right));
-        let location = |rbac: &Rbac, verdict: Verdict| {
-            verdict
-                .rule
-                .and_then(|id| rbac.rule(id))
-                .map(|rule| rule.location.to_string())
-        };
+        let location = |rbac: &Rbac, verdict: Verdict| Some(rbac.rule(verdict.rule?)?.location.to_string());
         (left.outcome != right.outcome).then(|| Difference {
             user: caller.user.clone(),
             groups: caller.groups.clone(),
             issuer: caller.issuer,
-            resource: resource.clone(),
-            action: action.clone(),
-            object: object.clone(),
+            resource: request.resource.clone(),
+            action: request.action.clone(),
+            object: request.object.clone(),
             left,
             left_rule: location(self.left, left),
             right,

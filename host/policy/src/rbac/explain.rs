@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::identity::{Eligibility, PlanStep, PrincipalKind, RbacIdentity};
-use super::{Effect, Outcome, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
+use super::{Effect, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
 
 const MAX_NEAR_MISSES: usize = 5;
 
@@ -112,11 +112,7 @@ impl Rbac {
     /// Explains a decision. Evaluates every row, so do not call it for each request.
     pub fn explain(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Explanation {
         let verdict = self.decide(who, request);
-        let steps = if who.belongs_to(self) {
-            self.plan(who, request)
-        } else {
-            &[]
-        };
+        let steps = self.plan(who, request);
         let principals = steps
             .iter()
             .filter_map(|step| self.evaluate_principal(who, step, request))
@@ -188,13 +184,9 @@ impl Rbac {
         let project = self.project_of(request);
         let mut misses: Vec<(Field, RuleId)> = Vec::new();
         for (id, rule) in self.rules() {
-            let own = rule
-                .project
-                .as_ref()
-                .and_then(|name| self.projects.get(&**name))
-                .copied();
+            let own = rule.project.as_ref().and_then(|name| self.projects.get(&**name));
             if rule.effect != Effect::Deny
-                && (own.is_none() || own == project)
+                && (own.is_none() || own == project.as_ref())
                 && let Some(field) = self.only_miss(rule, request, &held)
                 && misses.iter().filter(|(known, _)| *known == field).count() < MAX_NEAR_MISSES
             {
@@ -272,12 +264,5 @@ impl Rbac {
             notes.push(error.to_string());
         }
         notes
-    }
-}
-
-impl Explanation {
-    /// Whether the request passes.
-    pub fn is_allowed(&self) -> bool {
-        self.verdict.outcome == Outcome::Allow
     }
 }

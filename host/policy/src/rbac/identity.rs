@@ -111,8 +111,8 @@ pub(super) struct Cache {
     identities: moka::sync::Cache<CacheKey, Arc<RbacIdentity>>,
 }
 
-impl Cache {
-    pub(super) fn new() -> Self {
+impl Default for Cache {
+    fn default() -> Self {
         static POLICIES: AtomicU64 = AtomicU64::new(1);
         Self {
             policy: POLICIES.fetch_add(1, Ordering::Relaxed),
@@ -122,7 +122,6 @@ impl Cache {
 }
 
 impl RbacIdentity {
-    /// The plan for a request of this project.
     pub(super) fn plan(&self, project: Option<ProjectId>) -> &[PlanStep] {
         match (project, self.token) {
             (None, _) => &self.base,
@@ -255,20 +254,14 @@ impl Rbac {
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
         user.reserved |= self.semantics == RbacSemantics::Strict && key.user.starts_with("role:");
         principals.push(user);
-        principals.extend(
-            key.groups
-                .iter()
-                .map(|group| self.principal(PrincipalKind::Group, group, true)),
-        );
+        let groups = key.groups.iter();
+        principals.extend(groups.map(|group| self.principal(PrincipalKind::Group, group, true)));
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
 
-        let token = match project_of_subject(&key.user) {
-            None => TokenProject::Absent,
-            Some((project, _)) => self
-                .projects
-                .get(project)
-                .map_or(TokenProject::Unknown, |id| TokenProject::Known(*id)),
-        };
+        let token = project_of_subject(&key.user).map_or(TokenProject::Absent, |(project, _)| {
+            let known = self.projects.get(project);
+            known.map_or(TokenProject::Unknown, |id| TokenProject::Known(*id))
+        });
         let mut mentioned = BTreeSet::new();
         if let TokenProject::Known(project) = token {
             mentioned.insert(project);
@@ -351,7 +344,7 @@ impl Rbac {
         }
     }
 
-    fn is_granted(&self, name: &str, project: Option<ProjectId>) -> bool {
+    pub(super) fn is_granted(&self, name: &str, project: Option<ProjectId>) -> bool {
         self.subjects.get(name).is_some_and(|id| {
             self.roles_of.contains_key(&(None, *id))
                 || project.is_some_and(|project| self.roles_of.contains_key(&(Some(project), *id)))

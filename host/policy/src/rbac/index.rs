@@ -77,12 +77,7 @@ impl<V: Default> Index<V> {
         }
         let (prefix, suffix) = (pattern.literal_prefix(), pattern.literal_suffix());
         let bucket = self.by_prefix.get_or_insert_default().entry(prefix.as_bytes());
-        if suffix.is_empty()
-            && pattern
-                .source()
-                .strip_prefix(prefix)
-                .is_some_and(|rest| rest == "*" || rest == "**")
-        {
+        if suffix.is_empty() && matches!(pattern.source().strip_prefix(prefix), Some("*" | "**")) {
             return Some(bucket.prefix_only.get_or_insert_default());
         }
         Some(bucket.by_suffix.entry(suffix.as_bytes()).entry(id).or_default())
@@ -100,13 +95,15 @@ impl<V> Index<V> {
             found(value);
         }
         if let Some(by_prefix) = &self.by_prefix {
-            by_prefix.visit_prefixes(text.as_bytes(), &mut |bucket| {
+            let bytes = text.as_bytes();
+            let prefix = |length| bytes.get(..length);
+            let suffix = |length| bytes.get(bytes.len().checked_sub(length)?..);
+            by_prefix.visit(prefix, &mut |bucket| {
                 if let Some(value) = &bucket.prefix_only {
                     found(value);
                 }
-                bucket
-                    .by_suffix
-                    .visit_suffixes(text.as_bytes(), &mut |patterns| try_each(patterns, text, pool, found));
+                let by_suffix = &bucket.by_suffix;
+                by_suffix.visit(suffix, &mut |patterns| try_each(patterns, text, pool, found));
             });
         }
         if let Some(others) = &self.others {
@@ -172,21 +169,12 @@ impl<V: Default> ByLength<V> {
 }
 
 impl<V> ByLength<V> {
-    fn visit_prefixes<'a>(&'a self, text: &[u8], found: &mut impl FnMut(&'a V)) {
+    /// Calls `found` for every value whose key is the part of that length of a text. `part` returns
+    /// `None` if the text is shorter.
+    fn visit<'a, 't>(&'a self, part: impl Fn(usize) -> Option<&'t [u8]>, found: &mut impl FnMut(&'a V)) {
         for length in &self.lengths {
-            let Some(prefix) = text.get(..*length) else { return };
-            if let Some(value) = self.values.get(prefix) {
-                found(value);
-            }
-        }
-    }
-
-    fn visit_suffixes<'a>(&'a self, text: &[u8], found: &mut impl FnMut(&'a V)) {
-        for length in &self.lengths {
-            let Some(suffix) = text.len().checked_sub(*length).and_then(|start| text.get(start..)) else {
-                return;
-            };
-            if let Some(value) = self.values.get(suffix) {
+            let Some(key) = part(*length) else { return };
+            if let Some(value) = self.values.get(key) {
                 found(value);
             }
         }

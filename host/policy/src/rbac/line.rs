@@ -15,7 +15,7 @@ pub(super) enum Line {
     Grant([String; 2]),
     /// A line that starts with another section of the enforcer's model (`e`, `m`, `r`). Argo CD
     /// accepts the line, and it has no effect.
-    Inert(char),
+    Inert(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,9 +51,7 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
     match kind.as_str() {
         "p" => fields.try_into().map(Line::Rule).map_err(|_| wrong_number('p', 6)),
         "g" => fields.try_into().map(Line::Grant).map_err(|_| wrong_number('g', 3)),
-        "e" => Ok(Line::Inert('e')),
-        "m" => Ok(Line::Inert('m')),
-        "r" => Ok(Line::Inert('r')),
+        "e" | "m" | "r" => Ok(Line::Inert(kind)),
         other => Err(Error::Kind {
             observed: shorten(other),
         }),
@@ -70,10 +68,8 @@ pub(super) fn fields(line: &str) -> Result<Vec<String>, Error> {
         let (field, after) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_field(quoted).ok_or(Error::OpenQuote { field: number })?,
             None => {
-                let (field, after) = match rest.split_once(',') {
-                    Some((field, after)) => (field, Some(after)),
-                    None => (rest, None),
-                };
+                let split = rest.split_once(',');
+                let (field, after) = split.map_or((rest, None), |(field, after)| (field, Some(after)));
                 if field.contains('"') {
                     return Err(Error::BareQuote { field: number });
                 }
@@ -158,9 +154,9 @@ mod tests {
 
     #[test]
     fn other_sections_of_the_model_say_nothing() {
-        check("e, a, b", Ok(Line::Inert('e')));
-        check("m", Ok(Line::Inert('m')));
-        check("\"r\", x", Ok(Line::Inert('r')));
+        check("e, a, b", Ok(Line::Inert("e".into())));
+        check("m", Ok(Line::Inert("m".into())));
+        check("\"r\", x", Ok(Line::Inert("r".into())));
         check("E, a", Err(Error::Kind { observed: "E".into() }));
     }
 

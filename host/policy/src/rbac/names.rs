@@ -36,7 +36,6 @@ pub(super) const OWN_RESOURCES: [(&str, &[&str]); 4] = [
     ("audit", &["get"]),
 ];
 
-/// The actions of a resource, if it exists.
 pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
     let mut resources = RESOURCES.into_iter().chain(OWN_RESOURCES);
     resources.find_map(|(name, actions)| (name == resource).then_some(actions))
@@ -63,17 +62,12 @@ pub fn object_name(control_plane_namespace: &str, project: &str, namespace: &str
     }
 }
 
-/// The object of a cluster: the URL of its API server, preceded by its project if it has one. The
-/// name of a cluster is not an object.
-pub fn cluster_object_name(project: &str, server: &str) -> String {
-    repository_object_name(project, server)
-}
-
-/// The object of a repository: its URL, preceded by its project if it has one.
-pub fn repository_object_name(project: &str, repository: &str) -> String {
+/// The object of a repository or a cluster: the URL of the repository or of the cluster's API
+/// server, preceded by its project if it has one. The name of a cluster is not an object.
+pub fn url_object_name(project: &str, url: &str) -> String {
     if project.is_empty() {
-        repository.to_owned()
+        url.to_owned()
     } else {
-        format!("{project}/{repository}")
+        format!("{project}/{url}")
     }
 }

@@ -19,13 +19,10 @@ pub enum Error {
     },
     /// A role name with characters that are not allowed.
     #[error(
-        "invalid role name '{name}'. Must consist of alphanumeric characters, '-' or '_', and must start and end \
+        "invalid role name '{0}'. Must consist of alphanumeric characters, '-' or '_', and must start and end \
          with an alphanumeric character"
     )]
-    RoleName {
-        /// The name.
-        name: String,
-    },
+    RoleName(String),
     /// A group name that a policy line cannot contain.
     #[error("group '{name}' {what}")]
     GroupName {
@@ -94,16 +91,9 @@ pub fn validate_object(project: &str, object: &str) -> bool {
     let Some(rest) = object.strip_prefix(project).and_then(|rest| rest.strip_prefix('/')) else {
         return false;
     };
-    let good = |part: &str| {
-        !part.is_empty()
-            && part
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '_' | '-' | '.'))
-    };
-    match rest.split_once('/') {
-        None => good(rest),
-        Some((namespace, name)) => good(namespace) && good(name),
-    }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '*' | '_' | '-' | '.');
+    let mut parts = rest.splitn(2, '/');
+    parts.all(|part| !part.is_empty() && part.chars().all(is_allowed))
 }
 
 /// Checks the name of a role.
@@ -119,7 +109,7 @@ pub fn validate_role_name(name: &str) -> Result<(), Error> {
     if inner && edge(name.chars().next()) && edge(name.chars().next_back()) {
         return Ok(());
     }
-    Err(Error::RoleName { name: name.into() })
+    Err(Error::RoleName(name.into()))
 }
 
 /// Checks the name of a group. A name in quotes is checked without them.

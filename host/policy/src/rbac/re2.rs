@@ -233,10 +233,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String
     Ok(())
 }
 
-/// `[:name:]`, after its `[`.
-///
-/// # Errors
-/// There is no class of that name.
+/// `[:name:]`, after its `[`. Fails if there is no class of that name.
 fn posix(chars: &mut Peekable<Chars<'_>>) -> Result<Option<String>, String> {
     let rest: String = chars.clone().collect();
     let Some((name, _)) = rest.strip_prefix(':').and_then(|rest| rest.split_once(":]")) else {

@@ -32,48 +32,49 @@ pub(super) struct Grant {
 /// The rows and grants of one text, or of one project.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
+    semantics: RbacSemantics,
     pub(super) rows: Vec<Row>,
     pub(super) grants: Vec<Grant>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
 impl Lines {
+    pub(super) fn new(semantics: RbacSemantics) -> Self {
+        Self {
+            semantics,
+            ..Self::default()
+        }
+    }
+
     /// Reads every line of a text. Broken lines become errors.
-    pub(super) fn read(&mut self, text: &str, start: &Location, semantics: RbacSemantics) {
+    pub(super) fn read(&mut self, text: &str, start: &Location) {
         for (number, line) in (0..).zip(text.split('\n')) {
             let location = start.below(number);
             match line::parse(line) {
                 Ok(Line::Nothing) => {}
-                Ok(Line::Rule(fields)) => self.rule(fields, line, location, semantics),
+                Ok(Line::Rule(fields)) => self.rule(fields, line, location),
                 Ok(Line::Grant([member, role])) => {
-                    self.blanks([&member, &role], &location, semantics);
+                    self.blanks([&member, &role], &location);
                     self.grants.push(Grant { member, role, location });
                 }
-                Ok(Line::Inert(kind)) => self.finding(
-                    semantics,
-                    location,
-                    format!("nothing follows from a line that starts with `{kind}`"),
-                    "rows start with `p`, grants with `g`",
-                ),
+                Ok(Line::Inert(kind)) => {
+                    let message = format!("nothing follows from a line that starts with `{kind}`");
+                    self.finding(location, message, "rows start with `p`, grants with `g`");
+                }
                 Err(error) => self.diagnostics.push(Diagnostic::error(location, error.to_string())),
             }
         }
     }
 
-    fn rule(&mut self, fields: [String; 5], line: &str, location: Location, semantics: RbacSemantics) {
+    fn rule(&mut self, fields: [String; 5], line: &str, location: Location) {
         let [subject, resource, action, object, effect] = fields;
-        self.blanks([&subject, &resource, &action, &object], &location, semantics);
+        self.blanks([&subject, &resource, &action, &object], &location);
         let effect = match effect.as_str() {
             "allow" => Effect::Allow,
             "deny" => Effect::Deny,
             other => {
                 let message = format!("effect is `{}`, allowed are `allow` and `deny`", line::shorten(other));
-                self.finding(
-                    semantics,
-                    location.clone(),
-                    message,
-                    "the line does nothing as it stands",
-                );
+                self.finding(location.clone(), message, "the line does nothing as it stands");
                 Effect::Inert
             }
         };
@@ -103,21 +104,16 @@ impl Lines {
         });
     }
 
-    fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location, semantics: RbacSemantics) {
+    fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location) {
         for field in fields.into_iter().filter(|field| field.ends_with(char::is_whitespace)) {
             let message = format!("field `{}` ends in a blank, which is part of it", line::shorten(field));
-            self.finding(
-                semantics,
-                location.clone(),
-                message,
-                "remove the blank before the comma",
-            );
+            self.finding(location.clone(), message, "remove the blank before the comma");
         }
     }
 
     /// Reports that a line does less than it says: Argo CD accepts it, strict semantics refuse it.
-    fn finding(&mut self, semantics: RbacSemantics, location: Location, message: String, hint: &str) {
-        let finding = match semantics {
+    fn finding(&mut self, location: Location, message: String, hint: &str) {
+        let finding = match self.semantics {
             RbacSemantics::Argocd => Diagnostic::warning(location, message),
             RbacSemantics::Strict => Diagnostic::error(location, message),
         };
@@ -133,12 +129,10 @@ impl Lines {
         for finding in &mut self.diagnostics {
             finding.severity = Severity::Warning;
         }
-        let message = format!(
-            "roles of project `{}` do not count: a line of them is broken",
-            project.name
-        );
-        self.diagnostics
-            .push(Diagnostic::warning(project.location.clone(), message));
+        let name = &project.name;
+        let message = format!("roles of project `{name}` do not count: a line of them is broken");
+        let finding = Diagnostic::warning(project.location.clone(), message);
+        self.diagnostics.push(finding);
         self.rows.clear();
         self.grants.clear();
     }
@@ -159,21 +153,20 @@ pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
 /// Tenants write projects, so a broken line drops the project's whole contribution, as in Argo CD,
 /// and affects nothing else.
 pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Lines {
-    let mut lines = Lines::default();
+    let mut lines = Lines::new(semantics);
     for role in &project.roles {
         let subject = format!("proj:{}:{}", project.name, role.name);
         let implicit = format!("p, {subject}, projects, get, {}, allow", project.name);
-        lines.read(&implicit, &role.location, semantics);
+        lines.read(&implicit, &role.location);
         for policy in &role.policies {
-            lines.read(&policy.value, &policy.location, semantics);
+            lines.read(&policy.value, &policy.location);
             if let Err(error) = project::validate_policy(&project.name, &role.name, &policy.value) {
-                lines
-                    .diagnostics
-                    .push(Diagnostic::warning(policy.location.clone(), error.to_string()));
+                let finding = Diagnostic::warning(policy.location.clone(), error.to_string());
+                lines.diagnostics.push(finding);
             }
         }
         for group in &role.groups {
-            lines.read(&format!("g, {}, {subject}", group.value), &group.location, semantics);
+            lines.read(&format!("g, {}, {subject}", group.value), &group.location);
         }
     }
     lines.drop_if_broken(project);
@@ -265,33 +258,25 @@ pub fn compose_policy(data: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// Checks one line as Argo CD does.
-///
-/// # Errors
-/// What is wrong with it.
+/// Checks one line as Argo CD does. The error says what is wrong with it.
 pub fn validate_line(line: &str) -> Result<(), String> {
     line::parse(line).map(drop).map_err(|error| error.to_string())
 }
 
 /// Every finding of a policy text under the given semantics, in line order.
 pub fn validate_text(text: &Text, semantics: RbacSemantics) -> Vec<Diagnostic> {
-    let mut lines = Lines::default();
-    lines.read(&text.value, &text.location, semantics);
+    let mut lines = Lines::new(semantics);
+    lines.read(&text.value, &text.location);
     lines.diagnostics
 }
 
 /// Roles that the text grants but that neither have nor inherit rows, in order of first mention.
 pub fn undefined_roles(text: &str) -> Vec<String> {
-    let mut lines = Lines::default();
-    lines.read(text, &Location::new("policy.csv", 1), RbacSemantics::Argocd);
-    let subjects = lines
-        .rows
-        .iter()
-        .filter_map(|row| row.fields.first().map(String::as_str))
-        .collect();
-    undefined(&lines.grants, &subjects)
-        .map(|grant| grant.role.clone())
-        .collect()
+    let mut lines = Lines::new(RbacSemantics::Argocd);
+    lines.read(text, &Location::new("policy.csv", 1));
+    let subjects = lines.rows.iter().map(|row| &*row.fields[0]).collect();
+    let grants = undefined(&lines.grants, &subjects);
+    grants.map(|grant| grant.role.clone()).collect()
 }
 
 /// For every role that neither has nor inherits rows, its first grant.
@@ -304,11 +289,8 @@ pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) ->
     let mut defined: HashSet<&str> = subjects.clone();
     let mut pending: Vec<&str> = subjects.iter().copied().collect();
     while let Some(subject) = pending.pop() {
-        for member in members.get(subject).into_iter().flatten() {
-            if defined.insert(member) {
-                pending.push(member);
-            }
-        }
+        let members = members.get(subject).into_iter().flatten();
+        pending.extend(members.filter(|member| defined.insert(member)));
     }
     let mut reported = HashSet::new();
     grants

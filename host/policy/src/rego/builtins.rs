@@ -7,6 +7,8 @@
 use regorus::unstable::{Expr, ExprRef};
 
 use super::syntax;
+use ArgumentRule::{Concat, Free, Literal, Replace, Split, Sprintf};
+use ResultSize::{Concatenated, Fact, First, Formatted, Item, Joined, Keys, Merged, Parts, Pieces, Scalar, Small, Sum};
 
 /// Maximum number of elements of the array literal that `sprintf` and `concat` take.
 const MAX_LITERAL_ITEMS: usize = 16;
@@ -65,58 +67,51 @@ pub(super) enum ResultSize {
     Formatted,
 }
 
-const SAME: ResultSize = ResultSize::Scalar { factor: 1 };
+const SAME: ResultSize = Scalar { factor: 1 };
 /// A letter can be three times as long in upper or lower case.
-const CASED: ResultSize = ResultSize::Scalar { factor: 3 };
-const REPLACED: ResultSize = ResultSize::Scalar {
+const CASED: ResultSize = Scalar { factor: 3 };
+const REPLACED: ResultSize = Scalar {
     factor: REPLACE_FACTOR as u64,
 };
 /// A whole number with all digits that a float stands for: 309.
-const WHOLE: ResultSize = ResultSize::Scalar { factor: 5 };
+const WHOLE: ResultSize = Scalar { factor: 5 };
 
 /// The functions that may be called.
 const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
-        ArgumentRule::Free,
+        Free,
         SAME,
-        "abs strings.reverse substring to_number trim_prefix \
-        trim_space trim_suffix",
+        "abs strings.reverse substring to_number trim_prefix trim_space trim_suffix",
     ),
-    (ArgumentRule::Free, ResultSize::Joined, "array.concat object.union"),
+    (Free, Joined, "array.concat object.union"),
     (
-        ArgumentRule::Free,
-        ResultSize::First,
+        Free,
+        First,
         "array.reverse array.slice object.filter object.remove sort",
     ),
-    (ArgumentRule::Free, WHOLE, "ceil floor round"),
-    (ArgumentRule::Concat, ResultSize::Concatenated, "concat"),
+    (Free, WHOLE, "ceil floor round"),
+    (Concat, Concatenated, "concat"),
     (
-        ArgumentRule::Free,
-        ResultSize::Small,
-        "contains endswith indexof semver.compare semver.is_valid \
-        startswith time.parse_rfc3339_ns time.weekday",
+        Free,
+        Small,
+        "contains endswith indexof semver.compare semver.is_valid startswith time.parse_rfc3339_ns time.weekday",
     ),
     (
-        ArgumentRule::Free,
-        ResultSize::Fact,
-        "count is_array is_boolean is_null is_number is_object is_set \
-        is_string type_name",
+        Free,
+        Fact,
+        "count is_array is_boolean is_null is_number is_object is_set is_string type_name",
     ),
-    (
-        ArgumentRule::Literal(0),
-        ResultSize::Small,
-        "glob.match regex.is_valid regex.match",
-    ),
-    (ArgumentRule::Free, ResultSize::Item, "intersection max min object.get"),
-    (ArgumentRule::Free, CASED, "lower upper"),
-    (ArgumentRule::Free, ResultSize::Keys, "object.keys"),
-    (ArgumentRule::Replace, REPLACED, "replace"),
-    (ArgumentRule::Split, ResultSize::Pieces, "split"),
-    (ArgumentRule::Sprintf, ResultSize::Formatted, "sprintf"),
-    (ArgumentRule::Free, ResultSize::Sum, "sum"),
-    (ArgumentRule::Free, ResultSize::Parts, "time.clock time.date"),
-    (ArgumentRule::Literal(1), SAME, "trim trim_left trim_right"),
-    (ArgumentRule::Free, ResultSize::Merged, "union"),
+    (Literal(0), Small, "glob.match regex.is_valid regex.match"),
+    (Free, Item, "intersection max min object.get"),
+    (Free, CASED, "lower upper"),
+    (Free, Keys, "object.keys"),
+    (Replace, REPLACED, "replace"),
+    (Split, Pieces, "split"),
+    (Sprintf, Formatted, "sprintf"),
+    (Free, Sum, "sum"),
+    (Free, Parts, "time.clock time.date"),
+    (Literal(1), SAME, "trim trim_left trim_right"),
+    (Free, Merged, "union"),
 ];
 
 #[derive(Debug, PartialEq, Eq)]
@@ -156,8 +151,8 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     let refuse = |message: String, hint| Err(Refusal { message, hint });
     let literal = |at: usize| parameters.get(at).and_then(|parameter| syntax::text(parameter));
     match rule {
-        ArgumentRule::Free => Ok(()),
-        ArgumentRule::Literal(at) => match literal(at) {
+        Free => Ok(()),
+        Literal(at) => match literal(at) {
             Some(text) if text.len() <= MAX_PATTERN_BYTES => Ok(()),
             Some(text) => refuse(
                 format!(
@@ -172,14 +167,14 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write the text in place; use `startswith` and `endswith` for what comes from data",
             ),
         },
-        ArgumentRule::Split => match literal(1) {
+        Split => match literal(1) {
             Some(separator) if !separator.is_empty() => Ok(()),
             _ => refuse(
                 "the separator of `split` is not a literal, non-empty text".into(),
                 "write it in place",
             ),
         },
-        ArgumentRule::Replace => match (literal(1), literal(2)) {
+        Replace => match (literal(1), literal(2)) {
             (Some(old), Some(new)) if !old.is_empty() && new.len() <= REPLACE_FACTOR.saturating_mul(old.len()) => {
                 Ok(())
             }
@@ -192,7 +187,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write both in place",
             ),
         },
-        ArgumentRule::Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+        Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(separator), _) if separator.len() > 16 => {
                 refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
             }
@@ -204,7 +199,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write the separator in place and join a set comprehension `{x | …}`, a short array literal, or a list of `input`",
             ),
         },
-        ArgumentRule::Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+        Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(format), Some(Expr::Array { items, .. })) if items.len() <= MAX_LITERAL_ITEMS => {
                 if plain_format(format) {
                     Ok(())
@@ -226,13 +221,10 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
 /// Whether an expression is `input.…`, whose size the request determines.
 fn rooted_in_input(expr: &Expr) -> bool {
     let mut expr = expr;
-    loop {
-        match expr {
-            Expr::Var { span, .. } => return span.text() == "input",
-            Expr::RefDot { refr, .. } => expr = refr,
-            _ => return false,
-        }
+    while let Expr::RefDot { refr, .. } = expr {
+        expr = refr;
     }
+    matches!(expr, Expr::Var { span, .. } if span.text() == "input")
 }
 
 /// Whether a format has no `*` and no number longer than two digits.
@@ -242,8 +234,7 @@ fn plain_format(format: &str) -> bool {
     for c in format.chars() {
         match c {
             '%' => (verb, digits) = (!verb, 0),
-            '*' if verb => return false,
-            '[' if verb => return false,
+            '*' | '[' if verb => return false,
             '0'..='9' if verb => {
                 digits += 1;
                 if digits > FORMAT_DIGITS {
@@ -272,12 +263,13 @@ fn hint(name: &str) -> &'static str {
         "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
             "one call can take unbounded time; name the fields you mean"
         }
-        "product" | "bits.lsh" | "format_int" => "numbers could grow without bound",
         "print" | "trace" => "there is nobody to print to; put a text into `log` of the decision",
         _ if name.starts_with("io.jwt") || name.starts_with("crypto.") => {
             "tokens are verified before a policy runs; use `input.principal`"
         }
-        _ if name.starts_with("bits.") => "numbers could grow without bound",
+        _ if name.starts_with("bits.") || matches!(name, "product" | "format_int") => {
+            "numbers could grow without bound"
+        }
         _ => "docs/policies.md lists the functions there are",
     }
 }

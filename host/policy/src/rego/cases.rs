@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use regorus::Value;
 use regorus::utils::limits::ExecutionTimerConfig;
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::compile::{Parsed, error_message};
 use super::source::{BundleSource, FileKind};
@@ -117,13 +117,7 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
     }
     let complete = |line: u64, location: &mut Location, input: &mut Json| {
         *location = Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
-        let own = std::mem::take(input);
-        *input = if raw.base.is_null() {
-            Json::Object(serde_json::Map::new())
-        } else {
-            raw.base.clone()
-        };
-        merge(input, own);
+        *input = merged(&raw.base, std::mem::take(input));
     };
     let mut cases = Cases::default();
     for mut case in raw.cases {
@@ -137,27 +131,14 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
     cases
 }
 
-/// Merges `over` into `under`: objects key by key, `null` removes a key, anything else replaces.
-fn merge(under: &mut Json, over: Json) {
-    match over {
-        Json::Null => {}
-        Json::Object(over) => {
-            if !under.is_object() {
-                *under = Json::Object(serde_json::Map::new());
-            }
-            let Json::Object(under) = under else { return };
-            for (key, value) in over {
-                if value.is_null() {
-                    under.remove(&key);
-                } else {
-                    merge(under.entry(key).or_insert(Json::Null), value);
-                }
-            }
-        }
-        over => *under = over,
-    }
+/// The input of a case: its own over the base, as in RFC 7396. Without one it is the base.
+fn merged(base: &Json, own: Json) -> Json {
+    let mut input = base.clone();
+    json_patch::merge(&mut input, &if own.is_null() { json!({}) } else { own });
+    input
 }
 
+/// What is wrong with an input; empty if it fits the schema of its front.
 pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
     let Ok(validator) = jsonschema::validator_for(front.input_schema()) else {
         return vec!["the schema of the input is broken".to_owned()];
@@ -166,6 +147,14 @@ pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
     errors
         .map(|error| shorten(&format!("`input{}`: {error}", error.instance_path())))
         .collect()
+}
+
+fn check_schema(front: Front, input: &Json) -> Result<(), String> {
+    let wrong = schema_errors(front, input);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(format!("the input does not fit the schema: {}", wrong.join("; ")))
 }
 
 /// Evaluates an input with both engines.
@@ -181,12 +170,9 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };
-    let other = match interpret(front, parsed, &value) {
-        Ok(interpreted) if interpreted == ran => None,
-        Ok(other) => Some(show(&other)),
-        Err(error) => Some(format!("fails: {error}")),
-    };
-    if let Some(other) = other {
+    let interpreted = interpret(front, parsed, &value);
+    if interpreted.as_ref() != Ok(&ran) {
+        let other = interpreted.map_or_else(|error| format!("fails: {error}"), |other| show(&other));
         let one = show(&ran);
         return Err(format!(
             "the engines disagree: the machine gives {one}, the interpreter {other}"
@@ -249,10 +235,7 @@ fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), S
 }
 
 fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String> {
-    let wrong = schema_errors(front, &case.input);
-    if !wrong.is_empty() {
-        return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
-    }
+    check_schema(front, &case.input)?;
     let decision = evaluate(front, parsed, &case.input)?.map_err(|error| error.to_string())?;
     if decision.allow != case.want.allow {
         let word = |allow: bool| if allow { "allowed" } else { "denied" };
@@ -260,11 +243,8 @@ fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String>
         return Err(format!("wanted {wanted}, got {observed} (`{}`)", decision.reason));
     }
     if let Some(reason) = case.reason.as_ref().filter(|reason| **reason != decision.reason) {
-        return Err(format!(
-            "wanted the reason `{}`, got `{}`",
-            shorten(reason),
-            decision.reason
-        ));
+        let (wanted, observed) = (shorten(reason), decision.reason);
+        return Err(format!("wanted the reason `{wanted}`, got `{observed}`"));
     }
     for (key, wanted) in [("headers", &case.want.headers), ("log", &case.want.log)] {
         let observed = decision.obligations.get(key);
@@ -280,13 +260,7 @@ fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String>
 mod tests {
     use serde_json::{Value as Json, json};
 
-    use super::merge;
-
-    fn merged(under: &Json, over: Json) -> Json {
-        let mut result = under.clone();
-        merge(&mut result, over);
-        result
-    }
+    use super::merged;
 
     #[test]
     fn inputs_are_laid_over_the_base() {

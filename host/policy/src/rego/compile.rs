@@ -25,14 +25,14 @@ pub(super) struct Compiled {
     pub(super) program: Arc<Program>,
     /// The data tree as JSON. Each thread parses its own copy once.
     pub(super) data: String,
-    conditions: Vec<Condition>,
+    pub(super) conditions: Vec<Condition>,
     /// Parts of the input that rules and conditions read.
     pub(super) dependencies: InputDependencies,
 }
 
 /// A match condition. The request is denied unless it is true.
 #[derive(Debug)]
-struct Condition {
+pub(super) struct Condition {
     name: String,
     message: String,
     expression: cel::Expression,
@@ -53,17 +53,6 @@ struct RawCondition {
 }
 
 impl Compiled {
-    /// A bundle that was never checked, to test what happens then.
-    #[cfg(test)]
-    pub(super) fn without_conditions(program: Arc<Program>, data: String) -> Self {
-        Self {
-            program,
-            data,
-            conditions: Vec::new(),
-            dependencies: InputDependencies::default(),
-        }
-    }
-
     /// The denial of the first condition that is not true; `None` if all are true.
     ///
     /// # Errors
@@ -79,7 +68,7 @@ impl Compiled {
             name: name.to_owned(),
             source,
         };
-        let variables = cel::Variables::new(&[("input", &json)]).map_err(|source| failed("*", source))?;
+        let variables = cel::Variables::new([("input", &json)]).map_err(|source| failed("*", source))?;
         for condition in &self.conditions {
             match condition.expression.eval_bool_in(&variables) {
                 Ok(true) => {}
@@ -98,12 +87,8 @@ pub(super) struct Parsed {
 
 /// Compiles on a thread with a large stack; a panic is a finding.
 pub(super) fn compile_on_large_stack(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>> {
-    let broken = || {
-        vec![Diagnostic::error(
-            None,
-            "the policy compiler panicked or could not be started",
-        )]
-    };
+    let message = "the policy compiler panicked or could not be started";
+    let broken = || vec![Diagnostic::error(None, message)];
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("policy-compile".into())
@@ -222,10 +207,8 @@ fn data(source: &BundleSource, found: &mut Vec<Diagnostic>) -> serde_json::Value
         match parse_yaml(&file.path, &file.text) {
             Ok(value) => {
                 if tree.insert(file.stem.clone(), value).is_some() {
-                    found.push(Diagnostic::error(
-                        here(),
-                        format!("there are two data files `{}`", file.stem),
-                    ));
+                    let message = format!("there are two data files `{}`", file.stem);
+                    found.push(Diagnostic::error(here(), message));
                 }
             }
             Err(finding) => found.push(finding),
@@ -249,17 +232,15 @@ fn conditions(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Conditi
             let here = Location::new(file.path.as_str(), line);
             let name = raw.name.value;
             if let Err(problem) = decision::check_reason(&raw.message) {
-                found.push(Diagnostic::error(
-                    here.clone(),
-                    format!("the message of condition `{name}` {problem}"),
-                ));
+                let message = format!("the message of condition `{name}` {problem}");
+                found.push(Diagnostic::error(here.clone(), message));
             }
             if conditions.iter().any(|other| other.name == name) || conditions.len() >= MAX_CONDITIONS {
                 let message = format!("condition `{name}` stands twice, or there are more than {MAX_CONDITIONS}");
                 found.push(Diagnostic::error(here.clone(), message));
                 continue;
             }
-            match cel::Expression::compile(&raw.expression.value, &["input"], Some(here.clone())) {
+            match cel::Expression::compile(&raw.expression.value, &["input"]) {
                 Ok(expression) => conditions.push(Condition {
                     name,
                     message: raw.message,

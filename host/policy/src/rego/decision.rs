@@ -37,10 +37,8 @@ pub struct Decision {
 impl Decision {
     /// Bytes of names and texts in the obligations.
     pub fn obligation_bytes(&self) -> usize {
-        let set = self
-            .set_headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len());
+        let set = self.set_headers.iter();
+        let set = set.map(|(name, value)| name.as_str().len() + value.len());
         let removed = self.remove_headers.iter().map(|name| name.as_str().len());
         let logged = self.log.iter().map(|(key, text)| key.len() + text.len());
         set.sum::<usize>() + removed.sum::<usize>() + logged.sum::<usize>()
@@ -61,14 +59,14 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
         Value::Undefined => return Err(Error::Undefined),
         other => return Err(Error::NotAnObject(type_of(other))),
     };
-    let mut allow = None;
+    let mut allow = &Value::Undefined;
     let mut decision = Decision::denied("");
     for (key, value) in object.iter_sorted() {
         let key: &str = key
             .as_string()
             .map_err(|_| Error::UnknownObligation(type_of(key).to_owned()))?;
         match (front, key) {
-            (_, "allow") => allow = Some(value),
+            (_, "allow") => allow = value,
             (_, "reason") => decision.reason = reason(value)?,
             (Front::Extensions, "headers") => {
                 headers(value, &mut decision)?;
@@ -86,9 +84,8 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
         }
     }
     match allow {
-        Some(Value::Bool(allow)) => decision.allow = *allow,
-        Some(other) => return Err(Error::NotABoolean(type_of(other))),
-        None => return Err(Error::NotABoolean("undefined")),
+        Value::Bool(allow) => decision.allow = *allow,
+        other => return Err(Error::NotABoolean(type_of(other))),
     }
     Ok(decision)
 }
@@ -124,29 +121,22 @@ fn entries<'a>(key: &'static str, value: &'a Value) -> Result<&'a Object, Error>
         return Err(wrong(key, "is not an object"));
     };
     if entries.len() > MAX_ENTRIES {
-        return Err(wrong(
-            key,
-            format!("has {} entries, {MAX_ENTRIES} are allowed", entries.len()),
-        ));
+        let problem = format!("has {} entries, {MAX_ENTRIES} are allowed", entries.len());
+        return Err(wrong(key, problem));
     }
     Ok(entries)
 }
 
 fn short_text<'a>(key: &'static str, value: &'a Value) -> Result<&'a str, Error> {
-    match value {
-        Value::String(text) if text.len() > MAX_VALUE_BYTES => Err(wrong(
-            key,
-            format!("has a text of {} bytes, {MAX_VALUE_BYTES} are allowed", text.len()),
-        )),
-        Value::String(text) if text.chars().any(char::is_control) => {
-            Err(wrong(key, "has a text with control characters"))
+    let problem = match value {
+        Value::String(text) if text.len() > MAX_VALUE_BYTES => {
+            format!("has a text of {} bytes, {MAX_VALUE_BYTES} are allowed", text.len())
         }
-        Value::String(text) => Ok(text),
-        other => Err(wrong(
-            key,
-            format!("has a value of type `{}`, a text is expected", type_of(other)),
-        )),
-    }
+        Value::String(text) if text.chars().any(char::is_control) => "has a text with control characters".to_owned(),
+        Value::String(text) => return Ok(text),
+        other => format!("has a value of type `{}`, a text is expected", type_of(other)),
+    };
+    Err(wrong(key, problem))
 }
 
 /// SECURITY: a name that only the host may write is an error, hence a denial. It is never silently
@@ -156,10 +146,8 @@ fn header_name(text: &str) -> Result<HeaderName, Error> {
         .parse()
         .map_err(|_| wrong("headers", "has a name that is no header name"))?;
     if is_host_owned(&name) {
-        return Err(wrong(
-            "headers",
-            format!("names `{name}`, which only the gateway may write"),
-        ));
+        let problem = format!("names `{name}`, which only the gateway may write");
+        return Err(wrong("headers", problem));
     }
     Ok(name)
 }
@@ -186,10 +174,8 @@ fn headers(value: &Value, decision: &mut Decision) -> Result<(), Error> {
                 }
             }
             ("remove", _) => {
-                return Err(wrong(
-                    "headers",
-                    format!("has a `remove` that is no list of up to {MAX_ENTRIES} names"),
-                ));
+                let problem = format!("has a `remove` that is no list of up to {MAX_ENTRIES} names");
+                return Err(wrong("headers", problem));
             }
             _ => return Err(wrong("headers", "has a key other than `set` and `remove`")),
         }

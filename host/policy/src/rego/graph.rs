@@ -41,12 +41,9 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
     }
     let cycles = graph.cycles();
     graph.found.extend(cycles);
-    let input_paths = std::mem::take(&mut graph.input_paths);
-    graph.found.extend(
-        input_paths
-            .iter()
-            .filter_map(|(path, location)| schema::unknown_field(schema, path, location)),
-    );
+    for (path, location) in &graph.input_paths {
+        graph.found.extend(schema::unknown_field(schema, path, location));
+    }
     if graph.found.is_empty() {
         Ok(graph.dependencies)
     } else {
@@ -96,23 +93,14 @@ impl Graph {
 
     fn collect(&mut self, module: &Module) {
         let package = syntax::package(module);
-        let mut imports = BTreeMap::new();
+        let of_data = |(_, path): &(String, Path)| path.first().is_some_and(|root| root == "data");
+        let imports = syntax::imports(module).filter(of_data).collect();
         for import in &module.imports {
-            let Some(path) = fixed_start(&import.refr) else {
-                continue;
-            };
-            let alias = import
-                .r#as
-                .as_ref()
-                .map(|span| span.text().to_owned())
-                .or_else(|| path.last().cloned());
-            match (alias, path.first().map(String::as_str)) {
-                (Some(alias), Some("data")) => {
-                    imports.insert(alias, path);
-                }
-                // Uses of the alias are not analyzed, so the whole path counts as read.
-                (_, Some("input")) => self.record_input_path(path.get(1..).unwrap_or_default(), location(&import.span)),
-                _ => {}
+            // Uses of the alias are not analyzed, so the whole path counts as read.
+            if let Some([root, path @ ..]) = fixed_start(&import.refr).as_deref()
+                && root == "input"
+            {
+                self.record_input_path(path, location(&import.span));
             }
         }
         for rule in &module.policy {
@@ -137,10 +125,7 @@ impl Graph {
 
     /// Every rule that `path`, below `data`, could refer to: those below it and those above it.
     fn possible_rules(&self, path: &[String]) -> Vec<usize> {
-        let below = self
-            .rules
-            .range(path.to_vec()..)
-            .take_while(|(below_path, _)| below_path.starts_with(path));
+        let below = syntax::rules_below(&self.rules, path);
         let above = (1..path.len()).filter_map(|length| self.rules.get_key_value(path.get(..length)?));
         below.chain(above).map(|(_, &node)| node).collect()
     }
@@ -183,10 +168,9 @@ impl Graph {
         trail.pop();
         let depth = deepest + 1;
         if depth == MAX_CALL_DEPTH + 1 {
-            let message = format!(
-                "`{}` starts a chain of more than {MAX_CALL_DEPTH} rules that wait for one another",
-                node.name
-            );
+            let name = &node.name;
+            let message =
+                format!("`{name}` starts a chain of more than {MAX_CALL_DEPTH} rules that wait for one another");
             found.push(Diagnostic::error(node.location.clone(), message).with_hint("join some of them"));
         }
         depths.insert(at, depth);

@@ -58,17 +58,16 @@ type SizeResult = Result<Size, Box<Diagnostic>>;
 
 struct Definition<'a> {
     rule: &'a Rule,
-    module: usize,
-    variables: Rc<RuleVariables<'a>>,
+    context: Rc<ModuleContext>,
+    variables: RuleVariables<'a>,
 }
 
-struct ModuleContext<'a> {
+struct ModuleContext {
     package: Path,
-    imports: BTreeMap<&'a str, Path>,
+    imports: BTreeMap<String, Path>,
 }
 
 struct SizeEstimator<'a> {
-    modules: Vec<ModuleContext<'a>>,
     rules: BTreeMap<Path, Vec<Rc<Definition<'a>>>>,
     data: &'a Json,
     schema: &'a Json,
@@ -98,10 +97,9 @@ fn too_large(span: &Span, message: String, hint: &str) -> Box<Diagnostic> {
 
 fn checked(size: Size, span: &Span) -> SizeResult {
     if size.tree > MAX_TREE_NODES {
-        let observed = if size.tree == u64::MAX {
-            "any number of".to_owned()
-        } else {
-            size.tree.to_string()
+        let observed = match size.tree {
+            u64::MAX => "any number of".to_owned(),
+            tree => tree.to_string(),
         };
         let message = format!(
             "the value can have {observed} nodes when what it shares is counted wherever it stands, {MAX_TREE_NODES} are allowed"
@@ -121,44 +119,39 @@ fn checked(size: Size, span: &Span) -> SizeResult {
 
 impl<'a> SizeEstimator<'a> {
     fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
-        let mut estimator = Self {
-            modules: Vec::new(),
-            rules: BTreeMap::new(),
+        let mut arities = BTreeMap::new();
+        let mut heads = Vec::new();
+        for module in modules {
+            let context = Rc::new(ModuleContext {
+                package: syntax::package(module),
+                imports: syntax::imports(module).collect(),
+            });
+            for rule in &module.policy {
+                let path = syntax::rule_path(&context.package, rule);
+                if let Some(arity) = syntax::arity(rule) {
+                    arities.insert(path.clone(), arity);
+                }
+                heads.push((path, rule, Rc::clone(&context)));
+            }
+        }
+        let mut rules: BTreeMap<Path, Vec<_>> = BTreeMap::new();
+        for (path, rule, context) in heads {
+            let arity = |function: &Expr| references::arity(&context, &arities, function);
+            let variables = RuleVariables::collect(rule, &arity);
+            rules.entry(path).or_default().push(Rc::new(Definition {
+                rule,
+                context,
+                variables,
+            }));
+        }
+        Self {
+            rules,
             data,
             schema: front.input_schema(),
             steps: 0,
             sizes: HashMap::new(),
             outside: HashMap::new(),
-        };
-        let mut arities = BTreeMap::new();
-        for module in modules {
-            let context = ModuleContext {
-                package: syntax::package(module),
-                imports: references::imports(module),
-            };
-            for rule in &module.policy {
-                if let Some(arity) = syntax::arity(rule) {
-                    arities.insert(syntax::rule_path(&context.package, rule), arity);
-                }
-            }
-            estimator.modules.push(context);
         }
-        for (module, parsed) in modules.iter().enumerate() {
-            let Some(context) = estimator.modules.get(module) else {
-                continue;
-            };
-            for rule in &parsed.policy {
-                let arity = |function: &Expr| references::arity(context, &arities, function);
-                let definition = Definition {
-                    rule,
-                    module,
-                    variables: Rc::new(RuleVariables::collect(rule, &arity)),
-                };
-                let path = syntax::rule_path(&context.package, rule);
-                estimator.rules.entry(path).or_default().push(Rc::new(definition));
-            }
-        }
-        estimator
     }
 
     /// The size of the value of a rule, or of the result of a function for arguments of these sizes.
@@ -183,21 +176,22 @@ impl<'a> SizeEstimator<'a> {
             }
             let arguments = arguments.unwrap_or_default().iter();
             let mut scope = Scope {
-                definition: Rc::clone(&definition),
+                definition,
                 arguments: arguments.map(|argument| argument.into_shared()).collect(),
                 sizes: HashMap::new(),
                 open: Vec::new(),
                 cycle_start: usize::MAX,
                 queries: 0,
             };
-            size = self.definition(&mut scope, &definition, size)?;
+            size = self.definition(&mut scope, size)?;
         }
         Ok(size)
     }
 
     /// The size `so_far`, extended by what one definition adds.
-    fn definition(&mut self, scope: &mut Scope<'a>, definition: &Definition<'a>, so_far: Size) -> SizeResult {
-        let (head, bodies) = match definition.rule {
+    fn definition(&mut self, scope: &mut Scope<'a>, so_far: Size) -> SizeResult {
+        let rule = scope.definition.rule;
+        let (head, bodies) = match rule {
             Rule::Default { value, .. } => return Ok(so_far.either(self.expr(scope, value)?)),
             Rule::Spec { head, bodies, .. } => (head, bodies),
         };
@@ -219,20 +213,16 @@ impl<'a> SizeEstimator<'a> {
         if !partial {
             return Ok(so_far.either(value));
         }
-        let span = definition.rule.span();
         let innermost = match head {
             RuleHead::Set { .. } => None,
             RuleHead::Compr { .. } | RuleHead::Func { .. } => levels.pop(),
         };
         let mut size = Size::collected(innermost, value, iterations);
         while let Some(key) = levels.pop() {
-            size = Size::literal([(Some(key), size)].into_iter()).joined(Size::collected(
-                Some(key),
-                Size::ONE,
-                iterations,
-            ));
+            let keys = Size::collected(Some(key), Size::ONE, iterations);
+            size = Size::literal([(Some(key), size)].into_iter()).joined(keys);
         }
-        checked(so_far.joined(size), span)
+        checked(so_far.joined(size), rule.span())
     }
 
     /// Sizes of the keys in brackets behind the path of a rule: `p[key][key]`.
@@ -263,12 +253,6 @@ impl<'a> SizeEstimator<'a> {
     /// Examines all statements. Returns the maximum number of iterations in which they all hold.
     fn query(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
         scope.queries += 1;
-        let iterations = self.statements(scope, query);
-        scope.queries -= 1;
-        iterations
-    }
-
-    fn statements(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
         let mut iterations = 1_u64;
         for statement in &query.stmts {
             match &statement.literal {
@@ -291,6 +275,7 @@ impl<'a> SizeEstimator<'a> {
                 }
             }
         }
+        scope.queries -= 1;
         Ok(iterations)
     }
 

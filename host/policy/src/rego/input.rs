@@ -289,17 +289,11 @@ impl ExtensionInput<'_> {
     /// The value on which a bundle decides. Takes less than a microsecond, as all but the request
     /// was built before.
     pub fn to_value(&self) -> Value {
-        let ExtensionRequest {
-            method,
-            path,
-            query,
-            project,
-        } = self.request;
         let request = object([
-            ("method", method.into()),
-            ("path", path.into()),
-            ("query", optional(query)),
-            ("project", optional(project)),
+            ("method", self.request.method.into()),
+            ("path", self.request.path.into()),
+            ("query", optional(self.request.query)),
+            ("project", optional(self.request.project)),
         ]);
         object([
             ("principal", self.principal.0.clone()),

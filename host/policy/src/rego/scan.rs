@@ -16,20 +16,16 @@ pub const MAX_BRACKET_DEPTH: usize = 8;
 
 /// Checks one file; `file` is its name for messages.
 pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
-    let mut found = Vec::new();
+    let whole = |message: String| Diagnostic::error(Location::new(file, 0), message);
     if text.len() > MAX_FILE_BYTES {
         let message = format!("the file has {} bytes, {MAX_FILE_BYTES} are allowed", text.len());
-        found.push(Diagnostic::error(Location::new(file, 0), message).with_hint("move tables to data files"));
-        return found;
+        return vec![whole(message).with_hint("move tables to data files")];
     }
     let lines = text.lines().count();
     if lines > MAX_LINES {
-        found.push(Diagnostic::error(
-            Location::new(file, 0),
-            format!("the file has {lines} lines, {MAX_LINES} are allowed"),
-        ));
-        return found;
+        return vec![whole(format!("the file has {lines} lines, {MAX_LINES} are allowed"))];
     }
+    let mut found = Vec::new();
     for (number, line) in (1_u32..).zip(text.lines()) {
         if line.len() > MAX_COLUMNS {
             let message = format!("the line has {} bytes, {MAX_COLUMNS} are allowed", line.len());

@@ -138,10 +138,8 @@ fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
             found.push(refusal(directory, message));
         }
     }
-    if !files
-        .iter()
-        .any(|file| file.kind == FileKind::Policy && file.stem == "policy")
-    {
+    let is_main = |file: &File| file.kind == FileKind::Policy && file.stem == "policy";
+    if !files.iter().any(is_main) {
         found.push(refusal(directory, "there is no `policy.rego`"));
     }
     if !files.iter().any(|file| file.kind == FileKind::Cases) {
@@ -197,8 +195,7 @@ fn kind_of(name: &str, data: bool) -> Option<(FileKind, usize)> {
 fn read_file(path: &Path, allowed: usize) -> Result<String, String> {
     use std::io::Read;
     let file = std::fs::File::open(path).map_err(|error| format!("the file cannot be read: {error}"))?;
-    let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if !regular {
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err("this is not a regular file".to_owned());
     }
     let mut text = String::new();

@@ -1,6 +1,8 @@
 //! What the checks of a bundle's modules share: the parts of an expression, the steps of a
 //! reference, and the paths of rules.
 
+use std::collections::BTreeMap;
+
 use regorus::unstable::{Expr, ExprRef, Module, Query, Rule, RuleHead, Span};
 
 use tollgate_core::diagnostic::Location;
@@ -169,9 +171,27 @@ pub(super) fn package(module: &Module) -> Path {
     fixed_start(&module.package.refr).unwrap_or_default()
 }
 
+/// Names that a module imports, with their full paths including `data` or `input`.
+pub(super) fn imports(module: &Module) -> impl Iterator<Item = (String, Path)> {
+    module.imports.iter().filter_map(|import| {
+        let path = fixed_start(&import.refr)?;
+        let alias = import.r#as.as_ref().map(|span| span.text().to_owned());
+        Some((alias.or_else(|| path.last().cloned())?, path))
+    })
+}
+
 pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
     let head = fixed_start(head_of(rule)).unwrap_or_default();
     package.iter().cloned().chain(head).collect()
+}
+
+/// The rules at `path` and below it.
+pub(super) fn rules_below<'r, T>(
+    rules: &'r BTreeMap<Path, T>,
+    path: &'r [String],
+) -> impl Iterator<Item = (&'r Path, &'r T)> {
+    let from = rules.range(path.to_vec()..);
+    from.take_while(move |(rule, _)| rule.starts_with(path))
 }
 
 /// The path below `data` that a name refers to in a module, if it is not a variable. `import`

@@ -94,15 +94,12 @@ fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmErr
 fn describe(error: &VmError) -> Error {
     let failed = |reason: &str| Error::Evaluation(reason.to_owned());
     match error {
-        VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions { limit: *limit },
-        VmError::TimeLimitExceeded { .. } => Error::Time {
-            limit: DECISION_TIME_LIMIT,
-        },
-        VmError::MemoryBudgetExceeded { usage, budget, .. } => Error::Memory {
-            observed: *usage,
-            limit: *budget,
-        },
-        VmError::MemoryLimitExceeded { usage, limit, .. } => Error::Memory {
+        VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions(*limit),
+        VmError::TimeLimitExceeded { .. } => Error::Time,
+        VmError::MemoryBudgetExceeded {
+            usage, budget: limit, ..
+        }
+        | VmError::MemoryLimitExceeded { usage, limit, .. } => Error::Memory {
             observed: *usage,
             limit: *limit,
         },

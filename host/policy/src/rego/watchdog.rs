@@ -64,9 +64,6 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts watching. `name` is for the log: front and digest of the bundle.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub(super) fn start(generation: u64, name: String) -> std::io::Result<Self> {
         let stuck = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = sync_channel(1);

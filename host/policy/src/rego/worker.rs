@@ -169,12 +169,8 @@ impl Checker {
     }
 
     fn run_child(&self, source: &BundleSource, action: &Action) -> Result<CheckReport, String> {
-        let WorkerLimits {
-            time,
-            cpu_seconds,
-            memory_bytes,
-        } = self.limits;
-        let mut text = format!("{cpu_seconds} {memory_bytes}\n").into_bytes();
+        let limits = self.limits;
+        let mut text = format!("{} {}\n", limits.cpu_seconds, limits.memory_bytes).into_bytes();
         serde_json::to_writer(&mut text, &(source, action))
             .map_err(|error| format!("the bundle cannot be handed over: {error}"))?;
         // SECURITY: the child gets nothing of the gateway's environment.
@@ -189,7 +185,7 @@ impl Checker {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("the process that checks policies cannot be started: {error}"))?;
-        let finished = communicate(&mut child, text, time);
+        let finished = communicate(&mut child, text, limits.time);
         if finished.is_none() {
             // It may have ended already; the wait below collects it either way.
             drop(child.kill());
@@ -198,10 +194,10 @@ impl Checker {
             .wait()
             .map_err(|error| format!("the process that checks policies is lost: {error}"))?;
         let Some((result, stderr)) = finished else {
-            return Err(format!("checking the bundle took longer than {time:?}"));
+            return Err(format!("checking the bundle took longer than {:?}", limits.time));
         };
         if !status.success() {
-            return Err(describe_exit(status, &stderr, self.limits));
+            return Err(describe_exit(status, &stderr, limits));
         }
         serde_json::from_slice(&result).map_err(|_| "the process that checks policies gave no answer".to_owned())
     }

@@ -16,7 +16,7 @@ use crate::extensions::facts::Lookup;
 use tollgate_applicationset::repository::allowed_repository;
 use tollgate_applicationset::{ClusterInput, Denial, DeniedResource, GeneratorKind, InputAuthorizer};
 use tollgate_config::ApplicationSetChecks;
-use tollgate_policy::rbac::cluster_object_name;
+use tollgate_policy::rbac::url_object_name;
 use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, CheckedFact};
 
 const MAX_MEMOIZED: usize = 10_000;
@@ -144,7 +144,7 @@ impl<'a> CallerInputAuthorizer<'a> {
     }
 
     fn judge_cluster(&self, cluster: &ClusterInput) -> Result<(), Denial> {
-        let object = cluster_object_name(&cluster.project, &cluster.server);
+        let object = url_object_name(&cluster.project, &cluster.server);
         let lookup = self.authorizer.lookup_permission("clusters", "get", object);
         // SECURITY: the refusal has neither the name nor the row, which may contain the name.
         let about = DeniedResource::Generator(GeneratorKind::Clusters.as_str());

@@ -170,7 +170,7 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
         ),
         (
             AccessAs::Mapped(identity("", &[])),
-            impersonate::Error::Empty { part: "username" },
+            impersonate::Error::Empty("username"),
         ),
         (
             developer(4),
@@ -249,7 +249,7 @@ fn what_the_policy_is_told_fits_its_schema() {
     ] {
         let access = access("my-agent", "alice", access_as);
         let known = AccessInput::from_facts(access.facts());
-        let impersonation = mapping.apply(access.facts()).unwrap();
+        let impersonation = mapping.apply(access.facts(), &known).unwrap();
         let facts = KubernetesFacts::new(known, &impersonation);
         for attributes in [
             asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),

@@ -51,45 +51,25 @@ pub(super) enum AccountName {
 
 impl AccountName {
     pub(super) fn read(text: &str, semantics: ServiceAccountSemantics) -> Self {
-        match semantics {
-            ServiceAccountSemantics::Argocd => Self::read_argocd(text),
-            ServiceAccountSemantics::Strict => Self::read_strict(text),
-        }
-    }
-
-    /// Accepts several colons, an empty namespace, and blanks around a name. Refuses control
-    /// characters, which no HTTP header carries.
-    fn read_argocd(text: &str) -> Self {
-        let refused = |c: char| REFUSED.contains(&c) || c.is_control();
-        if text.trim_matches(' ').is_empty() || text.contains(refused) {
-            return Self::Invalid;
-        }
-        match text.split_once(':') {
+        let account = match text.split_once(':') {
             Some((namespace, name)) => Self::Qualified(ServiceAccountName {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
             None => Self::Unqualified(text.to_owned()),
-        }
-    }
-
-    fn read_strict(text: &str) -> Self {
-        match text.split_once(':') {
-            None if is_subdomain(text) => Self::Unqualified(text.to_owned()),
-            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => {
-                Self::Qualified(ServiceAccountName {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                })
+        };
+        let is_valid = match (semantics, &account) {
+            // Argo CD accepts several colons, an empty namespace, and blanks around a name. Control
+            // characters, which no HTTP header carries, are refused.
+            (ServiceAccountSemantics::Argocd, _) => {
+                let refused = |c: char| REFUSED.contains(&c) || c.is_control();
+                !text.trim_matches(' ').is_empty() && !text.contains(refused)
             }
-            Some(_) | None => Self::Invalid,
-        }
+            (ServiceAccountSemantics::Strict, Self::Qualified(account)) => account.is_valid(),
+            (ServiceAccountSemantics::Strict, Self::Unqualified(_) | Self::Invalid) => is_subdomain(text),
+        };
+        if is_valid { account } else { Self::Invalid }
     }
-}
-
-/// Whether only entries with the namespace may name accounts of this namespace.
-pub(super) fn is_reserved(namespace: &str) -> bool {
-    RESERVED_NAMESPACES.contains(&namespace)
 }
 
 /// Whether an account in the control plane's namespace belongs to Argo CD or to the gateway.

@@ -2,7 +2,8 @@
 //!
 //! Invariant: an entry that some Application could reach is never reported as unreachable.
 
-use super::account::{self, AccountName};
+use super::RESERVED_NAMESPACES;
+use super::account::AccountName;
 use super::list::Entry;
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -35,7 +36,7 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
                 format!("`destinationServiceAccounts[{at}].defaultServiceAccount` is `{account}`, which names no service account"),
                 "applications this entry matches are refused",
             )),
-            AccountName::Qualified(name) if account::is_reserved(&name.namespace) => found.push(warn(
+            AccountName::Qualified(name) if RESERVED_NAMESPACES.contains(&&*name.namespace) => found.push(warn(
                 format!("`destinationServiceAccounts[{at}]` lets applications act as `{account}`, an account of Kubernetes' own"),
                 "name an account made for these applications",
             )),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::account::{self, AccountName};
-use super::{AccountSource, DerivedAccount, Error, Fallback, ServiceAccountName};
+use super::{AccountSource, DerivedAccount, Error, Fallback, RESERVED_NAMESPACES, ServiceAccountName};
 use crate::impersonate::{Impersonation, MAX_VALUE_BYTES};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -160,7 +160,7 @@ impl DestinationServiceAccounts {
                 // SECURITY: no entry names this account, so both semantics are strict here.
                 let namespace = checked_namespace(target.account_namespace())?;
                 if namespace == target.control_plane_namespace {
-                    return Err(Error::Reserved { namespace });
+                    return Err(Error::Reserved(namespace));
                 }
                 let account = ServiceAccountName {
                     namespace,
@@ -241,7 +241,7 @@ impl DeployTarget<'_> {
     fn namespace_of(&self, name: &str) -> Result<String, Error> {
         let namespace = checked_namespace(self.account_namespace())?;
         match namespace == self.control_plane_namespace && account::is_control_plane_account(name) {
-            true => Err(Error::Reserved { namespace }),
+            true => Err(Error::Reserved(namespace)),
             false => Ok(namespace),
         }
     }
@@ -295,9 +295,7 @@ pub(super) fn without_slashes(pattern: &str) -> &str {
 fn derived_account(account: ServiceAccountName, by: AccountSource) -> DerivedAccount {
     let identity = Identity {
         username: account.username(),
-        groups: Vec::new(),
-        uid: None,
-        extra: Vec::new(),
+        ..Identity::default()
     };
     DerivedAccount {
         account: Some(account),
@@ -309,11 +307,11 @@ fn derived_account(account: ServiceAccountName, by: AccountSource) -> DerivedAcc
 /// The namespace, if its accounts may act without an entry that names it.
 fn checked_namespace(namespace: &str) -> Result<String, Error> {
     let owned = namespace.to_owned();
-    if account::is_reserved(namespace) {
-        Err(Error::Reserved { namespace: owned })
+    if RESERVED_NAMESPACES.contains(&namespace) {
+        Err(Error::Reserved(owned))
     } else if is_label(namespace) {
         Ok(owned)
     } else {
-        Err(Error::InvalidNamespace { namespace: owned })
+        Err(Error::InvalidNamespace(owned))
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_saphyr::Spanned;
 
@@ -34,7 +34,7 @@ pub struct ImpersonationRules {
 }
 
 /// The caller, as expressions see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct PrincipalInfo<'a> {
     /// The name that people use.
     pub username: &'a str,
@@ -83,9 +83,7 @@ impl ImpersonationRules {
             Err(finding) => return Loaded::refused(vec![finding]),
         };
         let mut rules = Self::new(semantics);
-        if let Some(fallback) = fallback {
-            rules.fallback = fallback;
-        }
+        rules.fallback = fallback.unwrap_or(rules.fallback);
         let mut found = Vec::new();
         if extra.len() > MAX_KEYS {
             let message = format!("`extra` has {} entries, {MAX_KEYS} are allowed", extra.len());
@@ -124,19 +122,14 @@ impl ImpersonationRules {
         if self.extra.is_empty() {
             return Ok(Vec::new());
         }
-        let principal = json!({
-            "username": principal_info.username,
-            "groups": principal_info.groups,
-            "issuer": principal_info.issuer,
-            "kind": principal_info.kind,
-        });
+        let principal = json!(principal_info);
         let about = json!({
             "namespace": application.name.namespace,
             "name": application.name.name,
             "project": application.project,
         });
         let variables =
-            Variables::new(&[("principal", &principal), ("application", &about)]).map_err(failed("variables"))?;
+            Variables::new([("principal", &principal), ("application", &about)]).map_err(failed("variables"))?;
         let mut extra = Vec::with_capacity(self.extra.len());
         for (key, expression) in &self.extra {
             let texts = expression.eval_flattened_strings_in(&variables);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{CaseResult, schema_errors, timed};
+use super::{CaseResult, check_schema, timed};
 use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
 use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
@@ -53,7 +53,12 @@ pub(in crate::rego) fn run(source: &BundleSource, cases: &[Case], found: &mut Ve
         return Vec::new();
     };
     let verdicts = |check: &dyn Fn(&Case) -> Result<(), String>| {
-        let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, check));
+        let run = |case: &Case| {
+            timed((&case.note, &case.location), || {
+                check_schema(source.front, &case.input)?;
+                check(case)
+            })
+        };
         cases.iter().map(run).collect()
     };
     let results = match source.front {
@@ -97,14 +102,6 @@ pub(in crate::rego) fn fill_identity(source: &BundleSource, input: &mut Json, fo
 }
 
 impl Case {
-    fn run_checked(&self, front: Front, check: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
-        let wrong = schema_errors(front, &self.input);
-        if !wrong.is_empty() {
-            return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
-        }
-        check(self)
-    }
-
     fn check_mapping(&self, mapping: &ImpersonationMapping) -> Result<(), String> {
         let Some(mapped) = mapping.apply_case(&AccessInput::from_input(&self.input)) else {
             return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
@@ -136,11 +133,10 @@ impl Case {
             labels: BTreeMap::new(),
             location: Location::default(),
         };
-        self.compare(rules.extra(&principal, &application).map(|extra| Identity {
-            username: String::new(),
-            groups: Vec::new(),
-            uid: None,
+        let extra = rules.extra(&principal, &application);
+        self.compare(extra.map(|extra| Identity {
             extra,
+            ..Identity::default()
         }))
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
+use regorus::unstable::{ArithOp, Expr, ExprRef, Query, Span};
 
 use super::super::builtins::ResultSize;
 use super::super::schema::resolved;
@@ -16,29 +16,15 @@ use super::{
 };
 use tollgate_core::diagnostic::Diagnostic;
 
-/// Names that a module imports, with their full paths including `data` or `input`.
-pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
-    let mut imports = BTreeMap::new();
-    for import in &module.imports {
-        let (Expr::Var { span, .. } | Expr::RefDot { field: (span, _), .. }) = &*import.refr else {
-            continue;
-        };
-        if let Some(path) = fixed_start(&import.refr) {
-            imports.insert(import.r#as.as_ref().unwrap_or(span).text(), path);
-        }
-    }
-    imports
-}
-
 /// The path below `data` to which a function's name refers, if a rule has it.
-fn function_path<T>(context: &ModuleContext<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
+fn function_path<T>(context: &ModuleContext, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
     let path = fixed_start(function)?;
     let full = syntax::resolve(&context.package, |name| context.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
 /// Number of arguments of the function with that name, if it exists.
-pub(super) fn arity(context: &ModuleContext<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
+pub(super) fn arity(context: &ModuleContext, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
     if let Some(path) = function_path(context, functions, function) {
         return functions.get(&path).copied();
     }
@@ -85,15 +71,8 @@ impl<'a> SizeEstimator<'a> {
                 let (left, right) = (self.expr(scope, lhs)?, self.expr(scope, rhs)?);
                 arithmetic(expr, op, left, right)?
             }
-            Expr::BoolExpr { lhs, rhs, .. } | Expr::AssignExpr { lhs, rhs, .. } => {
-                self.expr(scope, lhs)?;
-                self.expr(scope, rhs)?;
-                Size::ONE
-            }
-            Expr::Membership {
-                key, value, collection, ..
-            } => {
-                for part in key.iter().chain([value, collection]) {
+            Expr::BoolExpr { .. } | Expr::AssignExpr { .. } | Expr::Membership { .. } => {
+                for part in syntax::parts(expr).exprs {
                     self.expr(scope, part)?;
                 }
                 Size::ONE
@@ -151,10 +130,8 @@ impl<'a> SizeEstimator<'a> {
             let fixed = steps.iter().map_while(Step::fixed).map(str::to_owned);
             let full: Path = path.into_iter().chain(fixed).collect();
             let rest = steps.iter().skip_while(|step| step.fixed().is_some()).count();
-            if let Some(outside) = self.global(&full)? {
-                let outside = (0..rest).fold(outside, |size, _| size.any_item());
-                size = Some(size.map_or(outside, |size| size.either(outside)));
-            }
+            let outside = (0..rest).fold(self.global(&full)?, |size, _| size.any_item());
+            size = Some(size.map_or(outside, |size| size.either(outside)));
         }
         match size {
             Some(size) => Ok(size.into_shared()),
@@ -171,39 +148,26 @@ impl<'a> SizeEstimator<'a> {
 
     /// The full path, starting with `data` or `input`, to which a name refers outside of its rule.
     fn path(&self, scope: &Scope<'a>, name: &str) -> Option<Path> {
-        let context = self.modules.get(scope.definition.module)?;
         if scope_is_global(name) {
             return Some(vec![name.to_owned()]);
         }
+        let context = &scope.definition.context;
         if let Some(import) = context.imports.get(name) {
             return Some(import.clone());
         }
-        let own: Path = context
-            .package
-            .iter()
-            .map(String::as_str)
-            .chain([name])
-            .map(str::to_owned)
-            .collect();
-        let is_rule = self
-            .rules
-            .range(own.clone()..)
-            .next()
-            .is_some_and(|(path, _)| path.starts_with(&own));
+        let mut own = context.package.clone();
+        own.push(name.to_owned());
+        let is_rule = syntax::rules_below(&self.rules, &own).next().is_some();
         is_rule.then(|| ["data".to_owned()].into_iter().chain(own).collect())
     }
 
     /// The size of the rules, data and input to which `path` can refer.
-    fn global(&mut self, path: &Path) -> Result<Option<Size>, Box<Diagnostic>> {
-        let Some((root, below)) = path.split_first() else {
-            return Ok(None);
-        };
+    fn global(&mut self, path: &Path) -> SizeResult {
         let mut size = self.outside(path);
-        if root == "data" {
-            let reached = self
-                .rules
-                .range(below.to_vec()..)
-                .take_while(|(rule_path, _)| rule_path.starts_with(below));
+        if let Some((root, below)) = path.split_first()
+            && root == "data"
+        {
+            let reached = syntax::rules_below(&self.rules, below);
             let reached: Vec<Path> = reached.map(|(rule_path, _)| rule_path.clone()).collect();
             for rule_path in reached {
                 let rule = self.value(&rule_path, None)?;
@@ -224,7 +188,7 @@ impl<'a> SizeEstimator<'a> {
         }
         // A reference without a value is undefined and counts as a small value: it must not be
         // reported as unknown.
-        Ok(Some(size.unwrap_or(Size::ONE)))
+        Ok(size.unwrap_or(Size::ONE))
     }
 
     /// The size of `path` in the data files, or in `input` by its schema.
@@ -266,8 +230,8 @@ impl<'a> SizeEstimator<'a> {
         if let Some(&size) = scope.sizes.get(&variable) {
             return Ok(size);
         }
-        let cycle_start = scope.open.iter().position(|(open, _)| *open == variable);
-        if let Some((at, &(_, queries))) = cycle_start.and_then(|at| Some((at, scope.open.get(at)?))) {
+        let mut open = scope.open.iter().enumerate();
+        if let Some((at, &(_, queries))) = open.find(|(_, (open, _))| *open == variable) {
             // For the engine the name could be another variable here.
             if variable.bound == BindingSite::AtDeclaration || scope.queries > queries {
                 let message = format!("`{}` is used in what gives it its value", span.text());
@@ -300,8 +264,7 @@ impl<'a> SizeEstimator<'a> {
     }
 
     fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> SizeResult {
-        let context = self.modules.get(scope.definition.module);
-        let rule = context.and_then(|context| function_path(context, &self.rules, function));
+        let rule = function_path(&scope.definition.context, &self.rules, function);
         let name = fixed_start(function).unwrap_or_default().join(".");
         let arity = match &rule {
             Some(path) => self
@@ -321,11 +284,8 @@ impl<'a> SizeEstimator<'a> {
         }
         let Some(result_size) = builtins::result_size(&name) else {
             let message = format!("nothing tells how large the result of `{name}` can get");
-            return Err(too_large(
-                function.span(),
-                message,
-                "docs/policies.md lists the functions there are",
-            ));
+            let hint = "docs/policies.md lists the functions there are";
+            return Err(too_large(function.span(), message, hint));
         };
         result(function, result_size, &arguments)
     }
@@ -377,11 +337,8 @@ fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Bo
     let observed = all.written();
     if observed > allowed {
         let message = format!("what the function takes can have {observed} nodes written out, {allowed} are allowed");
-        return Err(too_large(
-            syntax::base(function).span(),
-            message,
-            "give it only the fields it needs",
-        ));
+        let hint = "give it only the fields it needs";
+        return Err(too_large(syntax::base(function).span(), message, hint));
     }
     Ok(())
 }
@@ -394,11 +351,8 @@ fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> SizeResult 
         ArithOp::Mul | ArithOp::Div | ArithOp::Mod => left.scalar.saturating_add(right.scalar),
     };
     if digits > MAX_NUMBER_NODES {
-        let message = format!(
-            "the number can have {} digits, {} are allowed",
-            digits.saturating_mul(64),
-            MAX_NUMBER_NODES * 64
-        );
+        let (observed, allowed) = (digits.saturating_mul(64), MAX_NUMBER_NODES * 64);
+        let message = format!("the number can have {observed} digits, {allowed} are allowed");
         return Err(too_large(
             syntax::base(expr).span(),
             message,

@@ -142,8 +142,7 @@ impl Size {
             key: tree,
             length: tree,
             depth: self.depth.saturating_sub(1),
-            scalar: self.scalar,
-            escapes: self.escapes,
+            ..self
         }
     }
 
@@ -200,15 +199,13 @@ impl Size {
             Json::Null | Json::Bool(_) => Self::ONE,
             Json::Number(number) => Self::text(number.to_string().len()),
             Json::String(text) => Self::text(text.len()),
-            Json::Array(items) => {
-                Self::literal(items.iter().map(|item| (Some(Self::ONE), Self::of_json(item)))).into_shared()
-            }
+            Json::Array(items) => Self::literal(items.iter().map(|item| (Some(Self::ONE), Self::of_json(item)))),
             Json::Object(entries) => {
-                let entries = entries.iter();
-                Self::literal(entries.map(|(key, value)| (Some(Self::text(key.len())), Self::of_json(value))))
-                    .into_shared()
+                let sizes = |(key, value): (&String, &Json)| (Some(Self::text(key.len())), Self::of_json(value));
+                Self::literal(entries.iter().map(sizes))
             }
         }
+        .into_shared()
     }
 
     /// The size of a value that fits the JSON Schema `schema`, a part of `whole`.

@@ -39,9 +39,6 @@ pub(super) struct RuleVariables<'a> {
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
     /// Index expressions that may be unbound. Each iterates over all items of what it indexes.
     iterating: HashSet<*const Expr>,
-    /// The names that each open query declares, from the outermost to the current one.
-    scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
-    declared: usize,
 }
 
 /// Whether the declaration of a variable also gives it its value.
@@ -57,20 +54,23 @@ impl<'a> RuleVariables<'a> {
     /// Collects the variables of `rule`. `arity` returns the number of arguments of the function that
     /// an expression names, if it is known.
     pub(super) fn collect(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
-        let mut variables = Self::default();
-        let Rule::Spec { head, bodies, .. } = rule else {
-            return variables;
+        let mut collector = VariableCollector {
+            variables: Self::default(),
+            scopes: vec![BTreeMap::new()],
+            declared: 0,
+            arity,
         };
-        variables.scopes.push(BTreeMap::new());
+        let Rule::Spec { head, bodies, .. } = rule else {
+            return collector.variables;
+        };
         if let RuleHead::Func { args, .. } = head {
             for argument in args {
-                variables.declare_names(argument);
+                collector.declare_names(argument);
             }
             for (at, argument) in args.iter().enumerate() {
-                variables.pattern(argument, (Source::Argument(at), 0), BindingSite::AtDeclaration);
+                collector.pattern(argument, (Source::Argument(at), 0), BindingSite::AtDeclaration);
             }
         }
-        let mut collector = VariableCollector { variables, arity };
         for body in bodies {
             collector.body(head, body);
         }
@@ -88,7 +88,28 @@ impl<'a> RuleVariables<'a> {
     pub(super) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
         self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
     }
+}
 
+/// The names in a pattern, each with the number of brackets around it.
+fn names(pattern: &Expr) -> Vec<(&str, usize)> {
+    let items = match pattern {
+        Expr::Var { span, .. } => return vec![(span.text(), 0)],
+        Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => syntax::parts(pattern).exprs,
+        _ => Vec::new(),
+    };
+    let names = items.into_iter().flat_map(names);
+    names.map(|(name, levels)| (name, levels + 1)).collect()
+}
+
+struct VariableCollector<'a, 'b> {
+    variables: RuleVariables<'a>,
+    /// The names that each open query declares, from the outermost to the current one.
+    scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
+    declared: usize,
+    arity: &'b dyn Fn(&Expr) -> Option<usize>,
+}
+
+impl<'a> VariableCollector<'a, '_> {
     /// Declares a name from here on, in the innermost scope.
     ///
     /// The engine refuses a name that is used before its declaration in the same query. In nested
@@ -123,7 +144,7 @@ impl<'a> RuleVariables<'a> {
     fn bind(&mut self, name: &'a str, origin: (Source<'a>, usize), by: BindingSite) {
         let variable = self.meaning(name);
         if name != "_" && variable.bound == by {
-            self.origins.entry(variable).or_default().push(origin);
+            self.variables.origins.entry(variable).or_default().push(origin);
         }
     }
 
@@ -134,34 +155,16 @@ impl<'a> RuleVariables<'a> {
             self.bind(name, (source, levels + inside), by);
         }
     }
-}
 
-/// The names in a pattern, each with the number of brackets around it.
-fn names(pattern: &Expr) -> Vec<(&str, usize)> {
-    let items = match pattern {
-        Expr::Var { span, .. } => return vec![(span.text(), 0)],
-        Expr::Array { .. } | Expr::Set { .. } | Expr::Object { .. } => syntax::parts(pattern).exprs,
-        _ => Vec::new(),
-    };
-    let names = items.into_iter().flat_map(names);
-    names.map(|(name, levels)| (name, levels + 1)).collect()
-}
-
-struct VariableCollector<'a, 'b> {
-    variables: RuleVariables<'a>,
-    arity: &'b dyn Fn(&Expr) -> Option<usize>,
-}
-
-impl<'a> VariableCollector<'a, '_> {
     /// Examines a body and the head that belongs to it.
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
-        self.variables.scopes.push(BTreeMap::new());
+        self.scopes.push(BTreeMap::new());
         self.statements(&body.query);
         body.assign.iter().for_each(|assign| self.expr(&assign.value));
         if !body.is_else {
             self.head(head);
         }
-        self.variables.scopes.pop();
+        self.scopes.pop();
     }
 
     fn head(&mut self, head: &'a RuleHead) {
@@ -174,10 +177,10 @@ impl<'a> VariableCollector<'a, '_> {
     }
 
     fn nested(&mut self, query: &'a Query, heads: &[&'a Expr]) {
-        self.variables.scopes.push(BTreeMap::new());
+        self.scopes.push(BTreeMap::new());
         self.statements(query);
         heads.iter().for_each(|head| self.expr(head));
-        self.variables.scopes.pop();
+        self.scopes.pop();
     }
 
     fn statements(&mut self, query: &'a Query) {
@@ -185,21 +188,21 @@ impl<'a> VariableCollector<'a, '_> {
             match &statement.literal {
                 Literal::SomeVars { vars, .. } => {
                     vars.iter()
-                        .for_each(|name| self.variables.declare(name.text(), BindingSite::Elsewhere));
+                        .for_each(|name| self.declare(name.text(), BindingSite::Elsewhere));
                 }
                 Literal::SomeIn {
                     key, value, collection, ..
                 } => {
                     self.expr(collection);
                     for pattern in key.iter().chain([value]) {
-                        self.variables.declare_names(pattern);
+                        self.declare_names(pattern);
                     }
                     let by = BindingSite::AtDeclaration;
                     if let Some(key) = key {
-                        self.variables.pattern(key, (Source::Key(collection), 0), by);
+                        self.pattern(key, (Source::Key(collection), 0), by);
                         self.expr(key);
                     }
-                    self.variables.pattern(value, (Source::Value(collection), 1), by);
+                    self.pattern(value, (Source::Value(collection), 1), by);
                     self.expr(value);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
@@ -211,18 +214,18 @@ impl<'a> VariableCollector<'a, '_> {
                     ..
                 } => {
                     self.expr(domain);
-                    self.variables.scopes.push(BTreeMap::new());
+                    self.scopes.push(BTreeMap::new());
                     // As an index in a nested query, the VM lets these iterate over all items.
                     for name in key.iter().chain([value]) {
-                        self.variables.declare(name.text(), BindingSite::Elsewhere);
+                        self.declare(name.text(), BindingSite::Elsewhere);
                     }
                     let by = BindingSite::Elsewhere;
                     if let Some(key) = key {
-                        self.variables.bind(key.text(), (Source::Key(domain), 0), by);
+                        self.bind(key.text(), (Source::Key(domain), 0), by);
                     }
-                    self.variables.bind(value.text(), (Source::Value(domain), 1), by);
+                    self.bind(value.text(), (Source::Value(domain), 1), by);
                     self.nested(query, &[]);
-                    self.variables.scopes.pop();
+                    self.scopes.pop();
                 }
             }
         }
@@ -237,7 +240,7 @@ impl<'a> VariableCollector<'a, '_> {
                 self.expr(rhs);
                 match op {
                     AssignOp::ColEq => {
-                        self.variables.declare_names(lhs);
+                        self.declare_names(lhs);
                         self.unify(lhs, rhs, BindingSite::AtDeclaration);
                     }
                     AssignOp::Eq => {
@@ -257,7 +260,7 @@ impl<'a> VariableCollector<'a, '_> {
     }
 
     fn mention(&mut self, expr: &'a Expr, name: &'a str) {
-        let variable = self.variables.meaning(name);
+        let variable = self.meaning(name);
         let meanings = self.variables.meanings.entry(std::ptr::from_ref(expr)).or_default();
         if !meanings.contains(&variable) {
             meanings.push(variable);
@@ -274,15 +277,14 @@ impl<'a> VariableCollector<'a, '_> {
                     .zip(values)
                     .for_each(|(item, value)| self.unify(item, value, by));
             }
-            _ => self.variables.pattern(pattern, (Source::Value(value), 0), by),
+            _ => self.pattern(pattern, (Source::Value(value), 0), by),
         }
     }
 
     /// `collection[index]`: a variable that is not bound yet iterates over all keys.
     fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
-        self.variables
-            .pattern(index, (Source::Key(collection), 0), BindingSite::Elsewhere);
-        let is_open = |name| name == "_" || self.variables.meaning(name).bound == BindingSite::Elsewhere;
+        self.pattern(index, (Source::Key(collection), 0), BindingSite::Elsewhere);
+        let is_open = |name| name == "_" || self.meaning(name).bound == BindingSite::Elsewhere;
         if names(index).into_iter().any(|(name, _)| is_open(name)) {
             self.variables.iterating.insert(std::ptr::from_ref(index));
         }
@@ -293,8 +295,7 @@ impl<'a> VariableCollector<'a, '_> {
         if let Some((last, rest)) = parameters.split_last()
             && (self.arity)(function).is_none_or(|arity| arity == rest.len())
         {
-            self.variables
-                .pattern(last, (Source::Value(call), 0), BindingSite::Elsewhere);
+            self.pattern(last, (Source::Value(call), 0), BindingSite::Elsewhere);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::application_request::{
 };
 use crate::applications::IndexedApplication;
 use crate::impersonate::Impersonation;
-use crate::impersonate::service_account::{self, AccountSource, DerivedAccount};
+use crate::impersonate::service_account::{AccountSource, DerivedAccount};
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
@@ -66,15 +66,7 @@ impl ApplicationFacts {
         details: &ApplicationDetails<'_>,
         verdicts: &ApplicationVerdicts<'_>,
     ) -> Self {
-        let ApplicationDetails {
-            indexed,
-            project,
-            cluster,
-            permitted,
-            mode,
-            acting_identity,
-        } = *details;
-        let application = &indexed.application;
+        let application = &details.indexed.application;
         let application_value = reusable([
             ("namespace", application.name.namespace.as_str().into()),
             ("name", application.name.name.as_str().into()),
@@ -82,72 +74,57 @@ impl ApplicationFacts {
             ("labels", labels(&application.labels)),
         ]);
         let project = reusable([
-            ("name", project.name.as_str().into()),
-            ("labels", labels(&project.labels)),
+            ("name", details.project.name.as_str().into()),
+            ("labels", labels(&details.project.labels)),
         ]);
         let namespace = &application.destination.namespace;
+        let destination = permitted_destination(details.cluster, namespace, details.permitted);
         Self(reusable([
             ("principal", principal.0.clone()),
             ("application", application_value.into_value()),
             ("project", project.into_value()),
-            ("destination", permitted_destination(cluster, namespace, permitted)),
-            ("identity", identity(mode, acting_identity, &indexed.derived_account)),
+            ("destination", destination),
+            ("identity", identity(details)),
             ("rbac", rbac(verdicts)),
         ]))
     }
 }
 
 fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
-    let ApplicationVerdicts {
-        applications_get,
-        applications_sync,
-        applications_override,
-        logs_get,
-        exec_create,
-    } = verdicts;
     let verdicts = reusable([
-        ("applications_get", verdict(applications_get)),
-        ("applications_sync", verdict(applications_sync)),
-        ("applications_override", verdict(applications_override)),
-        ("logs_get", verdict(logs_get)),
-        ("exec_create", verdict(exec_create)),
+        ("applications_get", verdict(&verdicts.applications_get)),
+        ("applications_sync", verdict(&verdicts.applications_sync)),
+        ("applications_override", verdict(&verdicts.applications_override)),
+        ("logs_get", verdict(&verdicts.logs_get)),
+        ("exec_create", verdict(&verdicts.exec_create)),
     ]);
     verdicts.into_value()
 }
 
 /// Who acts, and who would act if service accounts acted.
-fn identity(
-    mode: ImpersonationMode,
-    acting_identity: &ActingIdentity,
-    derived_account: &Result<DerivedAccount, service_account::Error>,
-) -> Value {
-    let acts = match acting_identity {
+fn identity(details: &ApplicationDetails<'_>) -> Value {
+    let acts = match details.acting_identity {
         ActingIdentity::Gateway => "gateway",
         ActingIdentity::ServiceAccount(_) => "account",
     };
-    let what = match derived_account {
+    let what = match &details.indexed.derived_account {
         Ok(derived) => ("acting", account_value(derived)),
         Err(error) => ("error", one_line(&error.to_string(), MAX_REASON_BYTES).into()),
     };
-    reusable([("mode", mode.as_str().into()), ("acts", acts.into()), what]).into_value()
+    reusable([("mode", details.mode.as_str().into()), ("acts", acts.into()), what]).into_value()
 }
 
 fn account_value(derived: &DerivedAccount) -> Value {
-    let DerivedAccount {
-        account,
-        impersonation,
-        by,
-    } = derived;
-    let user = match &**impersonation {
+    let user = match &*derived.impersonation {
         Impersonation::Nobody => None,
         Impersonation::As(identity) => Some(identity.username.as_str()),
     };
-    let (by, entry) = match by {
+    let (by, entry) = match &derived.by {
         AccountSource::Entry { index, location } => ("entry", Some((*index, location.to_string()))),
         AccountSource::Fallback(_) => ("fallback", None),
     };
     let (index, location) = entry.unzip();
-    let account = account.as_ref();
+    let account = derived.account.as_ref();
     let value = reusable([
         ("user", optional(user)),
         ("namespace", optional(account.map(|account| account.namespace.as_str()))),

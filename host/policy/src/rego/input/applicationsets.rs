@@ -40,21 +40,13 @@ pub struct ApplicationSetFacts(Object);
 impl ApplicationSetFacts {
     /// Takes some microseconds: call it once per request.
     pub fn new(principal: &PrincipalFacts, operation: &str, set: &ApplicationSetDetails<'_>) -> Self {
-        let ApplicationSetDetails {
-            namespace,
-            name,
-            project,
-            projects,
-            labels: set_labels,
-            generators,
-        } = *set;
         let set = reusable([
-            ("namespace", namespace.into()),
-            ("name", name.into()),
-            ("project", project.into()),
-            ("projects", texts(projects.iter().map(String::as_str))),
-            ("labels", labels(set_labels)),
-            ("generators", texts(generators.iter().copied())),
+            ("namespace", set.namespace.into()),
+            ("name", set.name.into()),
+            ("project", set.project.into()),
+            ("projects", texts(set.projects.iter().map(String::as_str))),
+            ("labels", labels(set.labels)),
+            ("generators", texts(set.generators.iter().copied())),
         ]);
         Self(reusable([
             ("principal", principal.0.clone()),
@@ -236,56 +228,35 @@ impl ApplicationSetInput<'_> {
 }
 
 fn check(check: &RbacCheck<'_>) -> Value {
-    let RbacCheck {
-        resource,
-        action,
-        object: name,
-        verdict: RbacVerdict { allow, rule, why },
-    } = *check;
     object([
-        ("resource", resource.into()),
-        ("action", action.into()),
-        ("object", name.into()),
-        ("allow", allow.into()),
-        ("why", why.into()),
-        ("rule", optional(rule)),
+        ("resource", check.resource.into()),
+        ("action", check.action.into()),
+        ("object", check.object.into()),
+        ("allow", check.verdict.allow.into()),
+        ("why", check.verdict.why.into()),
+        ("rule", optional(check.verdict.rule)),
     ])
 }
 
 fn application(change: &ApplicationChange<'_>, input: &mut Object) {
-    let ApplicationChange {
-        namespace,
-        name,
-        project,
-        action,
-        object: written,
-        ownership,
-        placement,
-    } = change;
     let about = object([
-        ("namespace", (*namespace).into()),
-        ("name", (*name).into()),
-        ("project", (*project).into()),
-        ("action", (*action).into()),
+        ("namespace", change.namespace.into()),
+        ("name", change.name.into()),
+        ("project", change.project.into()),
+        ("action", change.action.into()),
     ]);
     let parts = [
         ("application", about),
-        ("object", written.0.clone()),
-        ("ownership", ownership.0.clone()),
+        ("object", change.object.0.clone()),
+        ("ownership", change.ownership.0.clone()),
     ];
     insert(input, parts);
-    if let Some(placement) = placement {
-        let PlacementChecks {
-            project,
-            namespace,
-            source,
-            destination,
-        } = placement;
+    if let Some(placement) = &change.placement {
         let parts = [
-            ("project", project.0.clone()),
-            ("namespace", namespace.0.clone()),
-            ("source", source.0.clone()),
-            ("destination", destination.0.clone()),
+            ("project", placement.project.0.clone()),
+            ("namespace", placement.namespace.0.clone()),
+            ("source", placement.source.0.clone()),
+            ("destination", placement.destination.0.clone()),
         ];
         insert(input, parts);
     }
