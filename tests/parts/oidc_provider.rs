@@ -134,9 +134,7 @@ async fn an_outage_does_not_lock_people_out() {
     let reloaded = build(&settings, &Resources::default(), Some(&authenticator));
     assert!(bearer(&reloaded, &carol).await.is_ok(), "a reload keeps them");
     let fresh = build(&settings, &Resources::default(), None);
-    let expected = Error::IssuerUnavailable {
-        issuer: provider.issuer.clone(),
-    };
+    let expected = Error::IssuerUnavailable(provider.issuer.clone());
     assert_eq!(bearer(&fresh, &carol).await.unwrap_err(), expected);
 }
 

@@ -307,9 +307,9 @@ impl<'a> KubernetesRequest<'a> {
         context: &mut RequestContext<'_, &()>,
         audit_context: &mut AuditContext,
     ) -> Result<Arc<AccessGrant>, Rejection> {
-        let ci = match self.front_state.authorizer.supports_ci_tokens() {
-            true => CiTokenSupport::Accepted,
-            false => CiTokenSupport::Unknown,
+        let ci = match self.front_state.authorizer.is_embedded() {
+            true => CiTokenSupport::Unknown,
+            false => CiTokenSupport::Accepted,
         };
         let query = match k8s_proxy::read(head, ci)? {
             PresentedCredential::Query(query) => query,

@@ -19,7 +19,8 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::sessions::{ClosedStream, SessionHolder, SessionRegistry};
+use crate::sessions::table::EndedExchange;
+use crate::sessions::{SessionHolder, SessionRegistry};
 use crate::sharded::lock;
 use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
@@ -206,9 +207,8 @@ impl Audit {
         self.refusal_quota.try_take(key.clone(), now) && self.session_refusal_quota.try_take(session, now)
     }
 
-    fn queue_closed_stream(&self, stream: &ClosedStream) {
-        let event = row::closed_stream_event(stream);
-        lock(&self.closed_streams).push(event);
+    fn queue_closed_stream(&self, stream: &EndedExchange) {
+        lock(&self.closed_streams).push(row::closed_stream_event(stream));
         self.wake.notify_one();
     }
 
@@ -249,9 +249,7 @@ impl Audit {
         // INVARIANT: an open bucket lets nobody pass once its count could not be written for
         // longer than the grace period.
         if self.is_stuck.load(Ordering::Relaxed) {
-            return Err(store::Error::Failed {
-                detail: "counts have waited for too long".to_owned(),
-            });
+            return Err(store::Error::Failed("counts have waited for too long".to_owned()));
         }
         let now = self.clock.now();
         let bucket_entry = match buckets.count(key, now, || row::aggregated_event(entry, now)) {
@@ -285,14 +283,11 @@ impl Audit {
 
     async fn record(&self, events: &[AuditEvent]) -> Result<(), store::Error> {
         let recorded = self.store.record(events).await;
-        let metrics = &self.metrics;
         match &recorded {
             Ok(()) => {
-                metrics
-                    .audit_rows
-                    .inc_by(u64::try_from(events.len()).unwrap_or(u64::MAX));
+                self.metrics.audit_rows.inc_by(events.len() as u64);
             }
-            Err(_) => metrics.store_failed("audit"),
+            Err(_) => self.metrics.store_failed("audit"),
         }
         recorded
     }

@@ -96,7 +96,7 @@ impl Authenticator {
         if let Some(principal) = self.cache.get(&key, self.clock.unix_seconds()) {
             return Ok(principal);
         }
-        let Verified { identity, fresh_for } = self.verify(&credential).await?;
+        let (identity, fresh_for) = self.verify(&credential).await?;
         let times = (self.clock.unix_seconds(), identity.expires_at);
         let principal = Arc::new(Principal::new(identity, credential.transport));
         self.cache
@@ -111,7 +111,7 @@ impl Authenticator {
     /// Checks neither expiry nor the keys an issuer publishes: an issuer's token ends with its
     /// `exp`.
     pub fn is_still_valid(&self, principal: &Principal) -> bool {
-        let identity = principal.identity();
+        let identity = &principal.identity;
         match identity.kind {
             Kind::Anonymous => self.anonymous.is_some(),
             Kind::Oidc => {
@@ -137,13 +137,7 @@ impl Authenticator {
     async fn verify(&self, credential: &PresentedToken<'_>) -> Result<Verified, Error> {
         let token = UnverifiedToken::parse(&credential.token)?;
         match (token.issuer(), &self.argocd_tokens) {
-            (argocd_token::ISSUER, Some(verifier)) => {
-                let identity = verifier.verify(token, self.clock.unix_seconds())?;
-                Ok(Verified {
-                    identity,
-                    fresh_for: None,
-                })
-            }
+            (argocd_token::ISSUER, Some(verifier)) => Ok((verifier.verify(token, self.clock.unix_seconds())?, None)),
             (name, _) => {
                 let issuer = self.issuers.get(name).ok_or(InvalidTokenReason::UnknownIssuer)?;
                 issuer.verify(token, &credential.token, &self.clock).await

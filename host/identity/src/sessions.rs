@@ -25,7 +25,7 @@ use tollgate_core::user::User;
 
 mod list;
 mod signal;
-mod table;
+pub(crate) mod table;
 mod task;
 
 pub use signal::{ClosableConnection, EndSignal, EndTrigger, PendingClose, PolledEndSignal};
@@ -156,23 +156,11 @@ impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
     }
 }
 
-/// A stream or tunnel that was ended before its time, for the audit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClosedStream {
-    pub(crate) session: SessionId,
-    pub(crate) user: User,
-    pub(crate) agent: AgentId,
-    pub(crate) kind: ExchangeKind,
-    pub(crate) attributes: Arc<Attributes>,
-    pub(crate) decision: Uuid,
-    pub(crate) opened_at: Timestamp,
-    pub(crate) closed_at: Timestamp,
-    pub(crate) reason: EndReason,
-}
-
-type OnClosed = Box<dyn Fn(ClosedStream) + Send + Sync>;
+type OnClosed = Box<dyn Fn(EndedExchange) + Send + Sync>;
 
 /// The sessions open in this process, and the revocations of all processes.
+///
+/// The methods that return [`store::Error`] fail if the store does.
 pub struct SessionRegistry {
     table: SessionTable,
     store: Arc<Store>,
@@ -225,9 +213,9 @@ impl SessionRegistry {
 
     /// Sets the listener that is called once for every stream and tunnel that is ended before its
     /// time. It must not block. Only the first call has an effect.
-    pub(crate) fn on_stream_closed(&self, listener: impl Fn(ClosedStream) + Send + Sync + 'static) {
+    pub(crate) fn on_stream_closed(&self, listener: impl Fn(EndedExchange) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(listener)).is_err() {
-            tracing::warn!("streams that are closed are heard of already");
+            tracing::warn!("closed streams have a listener already");
         }
     }
 
@@ -273,9 +261,8 @@ impl SessionRegistry {
     /// Ends everything that is open here, and refuses new exchanges.
     fn fail_closed(&self) {
         self.is_store_unavailable.store(true, Ordering::SeqCst);
-        let now = self.clock.now();
-        let ended = self.table.end_all(now);
-        self.close(ended, EndReason::StoreUnavailable, now);
+        let ended = self.table.end_all(EndReason::StoreUnavailable, self.clock.now());
+        self.close(ended);
     }
 
     /// Lets exchanges in again, once everything that happened meanwhile was read from the store.
@@ -289,10 +276,8 @@ impl SessionRegistry {
     }
 
     /// Revokes a session, first in the store and then here; other processes follow within a
-    /// second. Returns how many streams and tunnels were closed here.
-    ///
-    /// # Errors
-    /// The store failed; nothing is revoked.
+    /// second. Returns how many streams and tunnels were closed here. After an error, nothing is
+    /// revoked.
     pub async fn revoke(&self, session: &SessionId, owner: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.expiry_of(session, now).await?;
@@ -306,9 +291,6 @@ impl SessionRegistry {
     /// There is one row for each session and agent, merged over all replicas and ordered by key.
     /// What this process has open is counted as of now; what others have open, as of some seconds
     /// ago.
-    ///
-    /// # Errors
-    /// The store failed.
     pub async fn page(
         &self,
         filter: &CredentialFilter,
@@ -321,10 +303,8 @@ impl SessionRegistry {
             .active_sessions((before(now, ACTIVE_WINDOW), stale_before), filter, page)
             .await?;
         let is_full = u32::try_from(stored.len()).is_ok_and(|rows| rows >= page.limit);
-        let end = stored
-            .last()
-            .filter(|_| is_full)
-            .map(|row| (row.session.clone(), row.agent_id));
+        let last = stored.last().filter(|_| is_full);
+        let end = last.map(|row| (row.session.clone(), row.agent_id));
         let mut local = self.table.local_sessions(filter, self.replica, now);
         local.retain(|session| {
             let key = (session.row.session.as_str(), session.row.agent_id);
@@ -336,15 +316,11 @@ impl SessionRegistry {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
             !revoked && row.last_at >= before(now, ACTIVE_WINDOW) && row.expires_at.is_none_or(|end| end > now)
         });
-        rows.sort_by(|one, other| (&one.session, one.agent_id).cmp(&(&other.session, other.agent_id)));
         Ok((rows, end))
     }
 
     /// Returns which of these sessions, given in their text form, were active within
     /// [`ACTIVE_WINDOW`].
-    ///
-    /// # Errors
-    /// The store failed.
     pub async fn active_among(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
         let since = before(self.clock.now(), ACTIVE_WINDOW);
         let mut found: HashSet<_> = self.store.active_since(since, sessions).await?.into_iter().collect();
@@ -355,9 +331,6 @@ impl SessionRegistry {
 
     /// Returns the owner of a session, for each agent it was used for within the last day, here
     /// or in another replica.
-    ///
-    /// # Errors
-    /// The store failed.
     pub async fn owners_of(&self, session: &SessionId) -> Result<Vec<SessionOwner>, store::Error> {
         let mut uses = self.table.owners_here(session);
         for row in self.store.activity_of(session).await? {
@@ -373,9 +346,6 @@ impl SessionRegistry {
     }
 
     /// Stores the active sessions at once, before the process ends.
-    ///
-    /// # Errors
-    /// The store failed.
     pub async fn flush(&self) -> Result<(), store::Error> {
         let rows = self.table.take_changed(self.replica, self.clock.now());
         let mut sent = Ok(());
@@ -405,41 +375,30 @@ impl SessionRegistry {
 
     /// Refuses a session from now on and ends everything it has open here.
     fn apply_revocation(&self, session: &SessionId, until: Timestamp) -> u32 {
-        let now = self.clock.now();
         if !self.is_revoked(session) {
             self.metrics.revocations.inc();
         }
-        let ended = self.table.revoke(session, until, now);
-        self.close(ended, EndReason::Revoked, now)
+        self.close(self.table.revoke(session, until, self.clock.now()))
     }
 
-    fn close(&self, ended: Vec<EndedExchange>, reason: EndReason, now: Timestamp) -> u32 {
+    /// Returns how many of them are streams and tunnels.
+    fn close(&self, ended: impl IntoIterator<Item = EndedExchange>) -> u32 {
         let mut streams = 0_u32;
-        for EndedExchange { session, user, open } in ended {
-            open.end_trigger.end(reason);
-            if open.kind == ExchangeKind::Request {
+        for ended in ended {
+            ended.open.end_trigger.end(ended.reason);
+            if ended.open.kind == ExchangeKind::Request {
                 continue;
             }
             streams = streams.saturating_add(1);
             self.metrics.open_streams.dec();
-            self.metrics.stream_closed(match reason {
+            self.metrics.stream_closed(match ended.reason {
                 EndReason::Revoked => "revoked",
                 EndReason::Expired => "expired",
                 EndReason::Withdrawn => "withdrawn",
                 EndReason::StoreUnavailable => "store_unavailable",
             });
             if let Some(listener) = self.on_closed.get() {
-                listener(ClosedStream {
-                    session,
-                    user,
-                    agent: open.agent,
-                    kind: open.kind,
-                    attributes: Arc::clone(&open.attributes),
-                    decision: open.decision,
-                    opened_at: open.since,
-                    closed_at: now,
-                    reason,
-                });
+                listener(ended);
             }
         }
         streams
@@ -469,10 +428,10 @@ impl ExchangeGuard {
     /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub fn end(&self, reason: EndReason) -> bool {
         let now = self.sessions.clock.now();
-        let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
+        let Some(ended) = self.sessions.table.end((&self.session, self.number), reason, now) else {
             return self.end_trigger.end(reason);
         };
-        self.sessions.close(vec![ended], reason, now);
+        self.sessions.close([ended]);
         true
     }
 }

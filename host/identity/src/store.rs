@@ -18,7 +18,7 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use self::change::{Change, ChangeOutcome};
+use self::change::Change;
 use self::database::Database;
 pub use self::model::{
     ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor,
@@ -64,25 +64,19 @@ impl fmt::Debug for SecretHash {
 /// Why an operation of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The URL is of an unknown kind, or the database cannot be opened.
-    #[error("the store cannot be opened: {detail}")]
-    Open {
-        /// Without user or password.
-        detail: String,
-    },
+    /// The URL is of an unknown kind, or the database cannot be opened. The text has neither user
+    /// nor password.
+    #[error("the store cannot be opened: {0}")]
+    Open(String),
     /// The database failed, or took longer than 10 s. The operation had no effect, unless the
-    /// failure came during its commit; then all of it may have taken effect.
-    #[error("the store does not answer: {detail}")]
-    Failed {
-        /// Without values.
-        detail: String,
-    },
+    /// failure came during its commit; then all of it may have taken effect. The text has no values.
+    #[error("the store does not answer: {0}")]
+    Failed(String),
     /// An entry with this id or this secret exists already.
-    #[error("the store has a {what} with this id or secret already")]
-    Exists {
-        /// `token` or `session`.
-        what: &'static str,
-    },
+    ///
+    /// It is a `token` or a `session`.
+    #[error("the store has a {0} with this id or secret already")]
+    Exists(&'static str),
     /// The person has reached the limit. Nothing was written.
     #[error("the person has {observed} of {allowed} {what}s that were not yet to end")]
     LimitReached {
@@ -105,11 +99,8 @@ pub enum Error {
     },
     /// A text from outside has a character that cannot be stored: a NUL, which databases treat
     /// differently, or one that no session id has. Nothing was written.
-    #[error("`{field}` has a character that cannot be kept")]
-    Character {
-        /// Name of the field.
-        field: &'static str,
-    },
+    #[error("`{0}` has a character that cannot be kept")]
+    Character(&'static str),
 }
 
 /// The tokens, sessions, revocations and audit events of one database.
@@ -117,6 +108,9 @@ pub enum Error {
 /// Every method is one transaction, except [`Self::delete_expired`]; `Ok` means that it is on
 /// disk. A change is made even if its caller goes away. Dropping the store closes its connections
 /// once all waiting changes are made.
+///
+/// Every method on an open store may fail with [`Error::Failed`]; its documentation names only
+/// further errors.
 pub struct Store {
     database: Database,
     writer: Writer,
@@ -124,7 +118,7 @@ pub struct Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("kind", &self.database.kind()).finish()
+        f.debug_struct("Store").field("kind", &self.database.kind).finish()
     }
 }
 
@@ -156,9 +150,6 @@ impl Store {
     /// Makes a change of one statement; returns how many rows it affected.
     async fn execute<const N: usize>(&self, sql: &'static str, values: [Value; N]) -> Result<u64, Error> {
         let change = Change::Statements(vec![Statement::new(sql, values)]);
-        match self.writer.change(change).await? {
-            ChangeOutcome::Rows(rows) => Ok(rows),
-            ChangeOutcome::LimitReached(_) | ChangeOutcome::Revoked(_) => Ok(0),
-        }
+        Ok(self.writer.change(change).await?.rows)
     }
 }

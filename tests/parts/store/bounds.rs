@@ -66,7 +66,7 @@ async fn tokens_are_bounded(backend: Backend) {
         made.name = "n\0".to_owned();
         made.user = user(7);
         let done = store.create_token(&made, hash(field), &actor(7)).await;
-        assert_eq!(done, Err(Error::Character { field: "token name" }));
+        assert_eq!(done, Err(Error::Character("token name")));
     }
     let mut by = actor(7);
     by.name = "n".repeat(bounds::USERNAME + 1);
@@ -150,7 +150,7 @@ async fn revocations_are_bounded(backend: Backend) {
         agent_id: None,
     };
     let done = store.revoke(&session, (at(1_000), at(0)), &actor(7), &about).await;
-    assert_eq!(done, Err(Error::Character { field: "session" }));
+    assert_eq!(done, Err(Error::Character("session")));
     assert!(is_empty(&store).await);
     revoke(bounds::SESSION).await.unwrap();
 }

@@ -82,7 +82,7 @@ async fn is_made_once_with_its_audit_event(backend: Backend) {
     let again = store
         .create_session(&browser_session(7, 1), hash("cookie"), &actor(9))
         .await;
-    assert_eq!(again, Err(Error::Exists { what: "session" }));
+    assert_eq!(again, Err(Error::Exists("session")));
     let events = all_events(&store, AuditFilter::default()).await;
     let [created] = events.as_slice() else {
         panic!("{events:?}")

@@ -27,7 +27,7 @@ async fn one_that_fails_fails_alone(backend: Backend) {
     .await;
     for (number, done) in done.into_iter().enumerate() {
         let expected = if number % 10 == 0 {
-            Err(Error::Exists { what: "token" })
+            Err(Error::Exists("token"))
         } else {
             Ok(())
         };

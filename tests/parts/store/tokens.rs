@@ -145,7 +145,7 @@ async fn is_made_once(backend: Backend) {
     let made = token(7, 1, 0);
     create(&store, &made).await;
     let by = actor(7);
-    let exists = Error::Exists { what: "token" };
+    let exists = Error::Exists("token");
     // The number of one that is there, then the secret.
     let again = store.create_token(&made, hash("new"), &by).await;
     assert_eq!(again, Err(exists.clone()));

@@ -35,7 +35,8 @@ static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 /// The agents by number, with the user directory. Immutable.
 #[derive(Debug)]
 pub struct Agents {
-    generation: u64,
+    /// Distinguishes this value from all others of the process.
+    pub(super) generation: u64,
     agents: BTreeMap<AgentId, AgentEntry>,
     people: Arc<UserDirectory>,
     findings: Vec<Diagnostic>,
@@ -154,18 +155,17 @@ impl Agents {
             (None, Sharing::Invalid) => SharingState::Closed(BROKEN),
             (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),
         };
-        let agent = Arc::new(Agent {
-            id,
-            name: name.to_owned(),
-            config_project,
-            cluster,
-        });
         let configuration = match (&object.sharing, &object.binding) {
             (Sharing::Invalid, _) | (_, None) => ConfigurationStatus::Broken,
             (Sharing::Nobody | Sharing::People(_), Some(_)) => ConfigurationStatus::Good,
         };
         let entry = AgentEntry {
-            agent,
+            agent: Arc::new(Agent {
+                id,
+                name: name.to_owned(),
+                config_project,
+                cluster,
+            }),
             last_good,
             configuration,
             shared,
@@ -206,32 +206,14 @@ impl Agents {
         agents.map(|(id, entry)| (*id, entry.agent.identity())).collect()
     }
 
-    /// Returns the agents a person may use with a token of their own; none for unknown and
-    /// blocked people. Agents that only an issuer grants are not included.
-    pub fn shared_with(&self, user_id: i64) -> Vec<&Arc<Agent>> {
-        let person = self.user(user_id).filter(|person| person.state == PersonState::Active);
-        let Some(person) = person else { return Vec::new() };
-        let shared = self.agents.values().filter(|entry| match &entry.shared {
-            SharingState::Closed(_) => false,
-            SharingState::Open { access_mode, lists } => match access_mode {
-                AccessMode::Agent | AccessMode::User | AccessMode::Mapped(MappedAuthorization::Membership) => {
-                    lists.has_member(person.user.id)
-                }
-                AccessMode::Mapped(MappedAuthorization::Claim) => false,
-            },
-        });
-        shared.map(|entry| &entry.agent).collect()
-    }
-
-    /// Returns how an agent is shared with a person; `None` if it is not. Unlike
-    /// [`Agents::shared_with`], this ignores whether the person is blocked.
+    /// Returns how an agent is shared with a person, who may be blocked; `None` if it is not.
     pub fn share(&self, id: AgentId, user_id: i64) -> Option<AgentShare> {
         let SharingState::Open { access_mode, lists } = &self.agents.get(&id)?.shared else {
             return None;
         };
         let (projects, groups) = lists.memberships_of(user_id);
-        let member = !projects.is_empty() || !groups.is_empty();
-        member.then_some(AgentShare {
+        let is_member = !projects.is_empty() || !groups.is_empty();
+        is_member.then_some(AgentShare {
             access_mode: *access_mode,
             projects,
             groups,
@@ -277,11 +259,6 @@ impl Agents {
         })
     }
 
-    /// Distinguishes this value from all others of the process.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Whether the issuer's agent claim alone grants this agent.
     pub(super) fn is_granted_by_claim(&self, id: AgentId) -> bool {
         let open = self.agents.get(&id).map(|entry| &entry.shared);
@@ -307,8 +284,7 @@ impl Agents {
         let member = || {
             let person = person.ok_or(AccessDenyReason::UnknownUser)?;
             let (projects, groups) = lists.memberships_of(person.user.id);
-            let none = projects.is_empty() && groups.is_empty();
-            if none {
+            if projects.is_empty() && groups.is_empty() {
                 return Err(AccessDenyReason::NotMember);
             }
             Ok((person.user.clone(), projects, groups))

@@ -89,12 +89,10 @@ impl Authorizer {
         }
         // INVARIANT: no cached answer lets anybody in while revocations are unknown.
         if self.sessions.is_store_unavailable() {
-            return Err(Error::Unavailable {
-                detail: "the store is unavailable".to_owned(),
-            });
+            return Err(Error::Unavailable("the store is unavailable".to_owned()));
         }
         let key = match &self.platform {
-            Platform::Embedded(_) => self.cache.key(query, &[&agents.generation().to_le_bytes()]),
+            Platform::Embedded(_) => self.cache.key(query, &[&agents.generation.to_le_bytes()]),
             // The key includes the agent's state, so that a reload takes effect at once.
             Platform::Remote(_) => match agents.agent(query.agent) {
                 Some(agent) => {
@@ -145,17 +143,12 @@ impl Authorizer {
         }
     }
 
-    /// Whether the gateway is its own platform.
-    pub fn is_embedded(&self) -> bool {
-        !self.supports_ci_tokens()
-    }
-
-    /// Whether the platform knows tokens of CI jobs. If not, they are an unknown kind of
+    /// Whether the gateway is its own platform. If so, tokens of CI jobs are an unknown kind of
     /// credential.
-    pub fn supports_ci_tokens(&self) -> bool {
+    pub fn is_embedded(&self) -> bool {
         match self.platform {
-            Platform::Embedded(_) => false,
-            Platform::Remote(_) => true,
+            Platform::Embedded(_) => true,
+            Platform::Remote(_) => false,
         }
     }
 }

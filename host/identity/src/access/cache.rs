@@ -114,7 +114,7 @@ impl AccessCache {
         let task = tokio::spawn(async move { results.entry(key).or_insert_with_if(query, is_stale).await });
         let answer = task.await.map(|entry| entry.into_value().result);
         // The task panicked, or the gateway stops.
-        answer.unwrap_or_else(|_| Err(unavailable("the question was given up")))
+        answer.unwrap_or_else(|_| Err(Error::Unavailable("the question was given up".to_owned())))
     }
 
     fn run(
@@ -129,24 +129,18 @@ impl AccessCache {
                 query.await
             };
             let result = tokio::time::timeout(query_timeout, permitted).await;
-            let result = result.unwrap_or_else(|_| Err(unavailable("no answer in time")));
+            let result = result.unwrap_or_else(|_| Err(Error::Unavailable("no answer in time".to_owned())));
             let good_for = match &result {
                 Ok(access) => access.expires_at.map_or(success_ttl, |end| {
                     let left = end.duration_since(clock.now());
                     Duration::try_from(left).unwrap_or_default().min(success_ttl)
                 }),
                 Err(Error::Refused { .. } | Error::JobNotAllowed) => refusal_ttl,
-                Err(Error::Unavailable { .. }) => Duration::ZERO,
+                Err(Error::Unavailable(_)) => Duration::ZERO,
             };
             let until = clock.uptime().saturating_add(good_for);
             CachedResult { result, until }
         }
-    }
-}
-
-fn unavailable(detail: &str) -> Error {
-    Error::Unavailable {
-        detail: detail.to_owned(),
     }
 }
 

@@ -62,8 +62,8 @@ impl EmbeddedPlatform {
     }
 
     async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<AccessGrant, Error> {
-        let token = self.store.find_token(SecretHash::of(secret)).await;
-        let token = token.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
+        let token = self.store.find_token(SecretHash::of(secret)).await?;
+        let token = token.ok_or(AccessDenyReason::UnknownKey)?;
         let found = StoredCredential {
             owner: CredentialOwner {
                 session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
@@ -97,8 +97,8 @@ impl EmbeddedPlatform {
         agent: AgentId,
         (cookie, csrf_token): (&SecretString, &SecretString),
     ) -> Result<AccessGrant, Error> {
-        let session = self.store.find_session(SecretHash::of(cookie)).await;
-        let session = session.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
+        let session = self.store.find_session(SecretHash::of(cookie)).await?;
+        let session = session.ok_or(AccessDenyReason::UnknownKey)?;
         let found = StoredCredential {
             owner: CredentialOwner {
                 session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
@@ -212,11 +212,8 @@ impl EmbeddedPlatform {
 
     fn record_use(&self, token: &Token) {
         let now = self.clock.now();
-        let lately = token.last_used_at.is_some_and(|last| {
-            let since = Duration::try_from(now.duration_since(last)).unwrap_or_default();
-            since < LAST_USED_PRECISION
-        });
-        if lately {
+        let is_lately = |last| Duration::try_from(now.duration_since(last)).unwrap_or_default() < LAST_USED_PRECISION;
+        if token.last_used_at.is_some_and(is_lately) {
             return;
         }
         let (store, id) = (Arc::clone(&self.store), token.id);
@@ -225,13 +222,6 @@ impl EmbeddedPlatform {
                 tracing::warn!(%error, token = %id, "the last use of a token could not be written");
             }
         });
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape `map_err` takes")]
-fn unavailable(error: crate::store::Error) -> Error {
-    Error::Unavailable {
-        detail: error.to_string(),
     }
 }
 

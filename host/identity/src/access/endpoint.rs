@@ -89,10 +89,8 @@ impl PlatformEndpoint {
     {
         // SECURITY: this check comes first, so that nobody else learns of credentials.
         if !field.is_some_and(|proof| self.secret.is_valid_token(proof, self.clock.unix_seconds())) {
-            return message(
-                StatusCode::UNAUTHORIZED,
-                "the gateway's own token is missing or not valid",
-            );
+            let text = "the gateway's own token is missing or not valid";
+            return message(StatusCode::UNAUTHORIZED, text);
         }
         let Ok(wire) = serde_json::from_slice::<WireAccessQuery>(body) else {
             return message(StatusCode::BAD_REQUEST, NOT_A_QUESTION);
@@ -172,7 +170,7 @@ fn refused(error: &Error) -> Response<Bytes> {
             AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
-        Error::Unavailable { detail } => {
+        Error::Unavailable(detail) => {
             tracing::error!(%detail, "a question of a gateway cannot be answered");
             message(StatusCode::INTERNAL_SERVER_ERROR, "access cannot be judged")
         }
@@ -180,11 +178,8 @@ fn refused(error: &Error) -> Response<Bytes> {
 }
 
 fn message(status: StatusCode, text: &str) -> Response<Bytes> {
-    respond(
-        status,
-        "application/json",
-        json!({ "message": text }).to_string().into(),
-    )
+    let body = json!({ "message": text }).to_string();
+    respond(status, "application/json", body.into())
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {

@@ -1,5 +1,6 @@
 //! Why access is not granted.
 
+use crate::store;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 
@@ -18,11 +19,9 @@ pub enum Error {
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
     /// The platform or the store could not answer. Never cached. (500)
-    #[error("access cannot be judged: {detail}")]
-    Unavailable {
-        /// Text for operators, without secrets.
-        detail: String,
-    },
+    /// The text is for operators and has no secrets.
+    #[error("access cannot be judged: {0}")]
+    Unavailable(String),
 }
 
 /// For records and operators, never for the caller.
@@ -79,7 +78,7 @@ impl Error {
     pub fn credential_owner(&self) -> Option<&CredentialOwner> {
         match self {
             Self::Refused { owner, .. } => owner.as_deref(),
-            Self::JobNotAllowed | Self::Unavailable { .. } => None,
+            Self::JobNotAllowed | Self::Unavailable(_) => None,
         }
     }
 }
@@ -87,6 +86,12 @@ impl Error {
 impl From<AccessDenyReason> for Error {
     fn from(reason: AccessDenyReason) -> Self {
         Self::Refused { reason, owner: None }
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(error: store::Error) -> Self {
+        Self::Unavailable(error.to_string())
     }
 }
 

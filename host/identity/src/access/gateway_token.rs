@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::remote::SetupError;
@@ -45,7 +46,7 @@ impl fmt::Debug for SharedSecret {
 #[derive(Debug, Serialize, Deserialize)]
 struct Claims {
     iss: String,
-    aud: Audiences,
+    aud: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     iat: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,31 +54,20 @@ struct Claims {
     exp: i64,
 }
 
-/// `aud` is one text or a list (RFC 7519, section 4.1.3).
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Audiences {
-    One(String),
-    Many(Vec<String>),
-}
-
 impl SharedSecret {
     /// Reads the file, which holds base64; surrounding white space is ignored. Blocks.
     pub(super) fn read(path: &Path) -> Result<Self, SetupError> {
-        let file = path.display().to_string();
+        let unusable = |reason| SetupError::SecretFile {
+            file: path.display().to_string(),
+            reason,
+        };
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
-        let text = text.map_err(|error| SetupError::SecretFile {
-            file: file.clone(),
-            reason: error.to_string(),
-        })?;
+        let text = text.map_err(|error| unusable(error.to_string()))?;
         let bytes = STANDARD.decode(text.trim()).map(Zeroizing::new);
-        let bytes = bytes.map_err(|_| SetupError::SecretFile {
-            file: file.clone(),
-            reason: "it is not base64".to_owned(),
-        })?;
+        let bytes = bytes.map_err(|_| unusable("it is not base64".to_owned()))?;
         if bytes.len() < MIN_SECRET_BYTES {
             let reason = format!("it has {} bytes, at least {MIN_SECRET_BYTES} are allowed", bytes.len());
-            return Err(SetupError::SecretFile { file, reason });
+            return Err(unusable(reason));
         }
         Ok(Self {
             sign: EncodingKey::from_secret(&bytes),
@@ -91,7 +81,7 @@ impl SharedSecret {
     pub(super) fn token(&self, now: i64) -> Option<HeaderValue> {
         let claims = Claims {
             iss: ISSUER.to_owned(),
-            aud: Audiences::One(AUDIENCE.to_owned()),
+            aud: AUDIENCE.into(),
             iat: Some(now),
             nbf: Some(now.saturating_sub(5)),
             exp: now.saturating_add(LIFETIME_SECONDS),

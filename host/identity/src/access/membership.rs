@@ -13,7 +13,7 @@ use tollgate_state::agent::UserAccess;
 use tollgate_state::people::{GitLabNamespace, Members, UserDirectory};
 
 /// The projects and groups of one `user_access` that exist in the directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ListedNamespaces {
     projects: Vec<ListedNamespace>,
     groups: Vec<ListedNamespace>,
@@ -34,37 +34,28 @@ impl ListedNamespaces {
         (agent, people): (&str, &UserDirectory),
         findings: &mut Vec<Diagnostic>,
     ) -> Self {
-        let mut lists = Self::default();
-        let mut missing = |kind: &str, path: &str| {
+        let mut listed = |kind: &str, path: &str, found: Option<&GitLabNamespace>| {
             // A remote platform has a directory of its own.
-            if !people.is_empty() {
+            if found.is_none() && !people.is_empty() {
                 let message = format!("agent `{agent}` is shared with the {kind} `{path}`, which no directory has");
                 findings.push(Diagnostic::warning(access.location.clone(), message));
             }
+            found.map(|space| ListedNamespace::new(space, people))
         };
-        for path in &access.projects {
-            match people.project(path) {
-                Some(project) => lists.projects.push(ListedNamespace::new(project, people)),
-                None => missing("project", path),
-            }
+        let (projects, groups) = (access.projects.iter(), access.groups.iter());
+        Self {
+            projects: projects
+                .filter_map(|path| listed("project", path, people.project(path)))
+                .collect(),
+            groups: groups
+                .filter_map(|path| listed("group", path, people.group(path)))
+                .collect(),
         }
-        for path in &access.groups {
-            match people.group(path) {
-                Some(group) => lists.groups.push(ListedNamespace::new(group, people)),
-                None => missing("group", path),
-            }
-        }
-        lists
     }
 
     pub(super) fn memberships_of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
         let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
         (of(&self.projects), of(&self.groups))
-    }
-
-    pub(super) fn has_member(&self, user: i64) -> bool {
-        let mut all = self.projects.iter().chain(&self.groups);
-        all.any(|listed| listed.effective(user).is_some())
     }
 }
 
@@ -79,24 +70,15 @@ impl ListedNamespace {
         }
     }
 
-    /// The highest role, if it is at least developer.
-    fn effective(&self, user: i64) -> Option<Role> {
-        let roles = self.members.iter().filter_map(|members| members.get(&user));
-        roles.max().copied().filter(|role| *role >= Role::Developer)
-    }
-
+    /// The roles from reporter up to the highest one, if that is at least developer.
     fn membership(&self, user: i64) -> Option<Membership> {
-        let effective = self.effective(user)?;
+        let roles = self.members.iter().filter_map(|members| members.get(&user));
+        let effective = roles.max().copied().filter(|role| *role >= Role::Developer)?;
+        let is_reported = |role: &Role| (Role::Reporter..=effective).contains(role);
         Some(Membership {
             id: self.id,
             path: self.path.as_ref().to_owned(),
-            roles: reported_roles(effective),
+            roles: Role::ALL.into_iter().filter(is_reported).collect(),
         })
     }
-}
-
-/// The roles reported for an effective role: from reporter up to it.
-fn reported_roles(effective: Role) -> Vec<Role> {
-    let is_reported = |role: &Role| (Role::Reporter..=effective).contains(role);
-    Role::ALL.into_iter().filter(is_reported).collect()
 }

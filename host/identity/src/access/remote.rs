@@ -194,7 +194,7 @@ impl RemotePlatform {
             StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
-            StatusCode::UNAUTHORIZED if is_invalid_access_key(&body) => {
+            StatusCode::UNAUTHORIZED if memchr::memmem::find(&body, INVALID_KEY.as_bytes()).is_some() => {
                 return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
             StatusCode::UNAUTHORIZED => {
@@ -229,19 +229,14 @@ impl RemotePlatform {
         // The URL is left out; it says nothing new.
         let failed = |error: reqwest::Error| {
             let reason = with_causes(&error.without_url());
-            unavailable(&format!("the platform cannot be reached: {reason}"))
+            unavailable(format!("the platform cannot be reached: {reason}"))
         };
         let request = request.header(header::ACCEPT, "application/json");
         let response = request.send().await.map_err(failed)?;
         let status = response.status();
         let body = http_client::bounded_body(response, MAX_RESPONSE_BYTES).await;
-        match body.map_err(failed)? {
-            Some(body) => Ok((status, body)),
-            None => {
-                let detail = format!("the platform answered more than {MAX_RESPONSE_BYTES} bytes");
-                Err(unavailable(&detail))
-            }
-        }
+        let too_long = || unavailable(format!("the platform answered more than {MAX_RESPONSE_BYTES} bytes"));
+        Ok((status, body.map_err(failed)?.ok_or_else(too_long)?))
     }
 }
 
@@ -314,10 +309,6 @@ fn with_reported_project(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> 
     })
 }
 
-pub(super) fn is_invalid_access_key(body: &[u8]) -> bool {
-    memchr::memmem::find(body, INVALID_KEY.as_bytes()).is_some()
-}
-
 fn api_url(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
     let mut url = base.clone();
     url.path_segments_mut()
@@ -336,13 +327,11 @@ fn client(authority: Option<&str>) -> Result<Client, SetupError> {
 }
 
 fn unexpected_status(status: StatusCode) -> Error {
-    unavailable(&format!("the platform answered {}", status.as_u16()))
+    unavailable(format!("the platform answered {}", status.as_u16()))
 }
 
-fn unavailable(detail: &str) -> Error {
-    Error::Unavailable {
-        detail: detail.to_owned(),
-    }
+fn unavailable(detail: impl Into<String>) -> Error {
+    Error::Unavailable(detail.into())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::buckets::AggregationKey;
 use super::{AccessEntry, AccessOutcome};
-use crate::sessions::{ClosedStream, SessionHolder};
+use crate::sessions::SessionHolder;
+use crate::sessions::table::EndedExchange;
 use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -200,34 +201,30 @@ fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     }
 }
 
-pub(super) fn closed_stream_event(stream: &ClosedStream) -> AuditEvent {
-    let ClosedStream {
+pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
+    let EndedExchange {
         session,
         user,
-        agent,
-        kind,
-        attributes,
-        decision,
-        opened_at,
-        closed_at,
+        open,
         reason,
+        at,
     } = stream;
     let mut details = Map::new();
-    put_attributes(&mut details, attributes);
+    put_attributes(&mut details, &open.attributes);
     put(&mut details, "reason", Some(reason.as_str()));
-    put(&mut details, "kind", Some(kind.as_str()));
+    put(&mut details, "kind", Some(open.kind.as_str()));
     put(&mut details, "access_type", Some(session.access_type().as_str()));
-    put(&mut details, "audit_id", Some(&decision.to_string()));
-    put(&mut details, "opened_at", Some(&opened_at.to_string()));
+    put(&mut details, "audit_id", Some(&open.decision.to_string()));
+    put(&mut details, "opened_at", Some(&open.since.to_string()));
     AuditEvent {
         id: Uuid::now_v7(),
-        first_at: *closed_at,
-        last_at: *closed_at,
+        first_at: *at,
+        last_at: *at,
         count: 1,
         action: "stream.closed".to_owned(),
         user: user.username.clone(),
         user_id: Some(user.id).filter(|id| *id > 0),
-        agent_id: Some(*agent),
+        agent_id: Some(open.agent),
         session: Some(session.to_string()),
         details,
     }

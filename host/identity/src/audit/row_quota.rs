@@ -42,24 +42,17 @@ impl RowQuota {
     /// - `now`: uptime.
     pub(super) fn try_take(&self, key: AggregationKey, now: Duration) -> bool {
         let mut windows = lock(&self.windows);
-        let is_full = windows.len() >= KEYS;
-        let ends = now.saturating_add(self.length);
-        match windows.get_mut(&key) {
-            Some(one) if one.ends > now => {
-                let is_left = one.rows < self.rows_per_key;
-                one.rows = one.rows.saturating_add(u32::from(is_left));
-                is_left
-            }
-            Some(one) => {
-                *one = QuotaWindow { rows: 1, ends };
-                true
-            }
-            None if is_full => false,
-            None => {
-                windows.insert(key, QuotaWindow { rows: 1, ends });
-                true
-            }
+        if windows.len() >= KEYS && !windows.contains_key(&key) {
+            return false;
         }
+        let ends = now.saturating_add(self.length);
+        let window = windows.entry(key).or_insert(QuotaWindow { rows: 0, ends });
+        if window.ends <= now {
+            *window = QuotaWindow { rows: 0, ends };
+        }
+        let is_left = window.rows < self.rows_per_key;
+        window.rows = window.rows.saturating_add(u32::from(is_left));
+        is_left
     }
 
     pub(super) fn evict_expired(&self, now: Duration) {

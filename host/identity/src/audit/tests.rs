@@ -8,7 +8,8 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sessions::{EndReason, ExchangeKind};
+use crate::sessions::table::OpenExchange;
+use crate::sessions::{EndReason, EndTrigger, ExchangeKind};
 use crate::store::AuditFilter;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -673,16 +674,20 @@ async fn a_request_that_goes_away_leaves_a_good_count() {
 #[tokio::test]
 async fn closed_streams_are_events() {
     let world = World::start().await;
-    let closed = |verb: &str, reason| ClosedStream {
+    let closed = |verb: &str, reason| EndedExchange {
         session: world.session.clone(),
         user: world.bob.clone(),
-        agent: AgentId::new(9999).unwrap(),
-        kind: ExchangeKind::Stream,
-        attributes: Arc::new(pods(verb)),
-        decision: ID,
-        opened_at: world.clock.now(),
-        closed_at: world.clock.now(),
+        open: Arc::new(OpenExchange {
+            end_trigger: Arc::new(EndTrigger::default()),
+            kind: ExchangeKind::Stream,
+            agent: AgentId::new(9999).unwrap(),
+            expires_at: None,
+            since: world.clock.now(),
+            decision: ID,
+            attributes: Arc::new(pods(verb)),
+        }),
         reason,
+        at: world.clock.now(),
     };
     world.audit.queue_closed_stream(&closed("watch", EndReason::Revoked));
     world.audit.queue_closed_stream(&closed("get", EndReason::Expired));

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use secrecy::ExposeSecret;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, InvalidTokenReason, RevocationReason};
@@ -100,15 +100,25 @@ impl ArgocdTokenVerifier {
         };
         let (kind, user_id) = self.check(&issued)?;
         claims.insert("sub".to_owned(), Value::String(user_id.clone()));
-        Ok(self.identity((kind, user_id), claims, times, issued))
+        Ok(VerifiedIdentity {
+            kind,
+            issuer: ISSUER.to_owned(),
+            names: Identity {
+                username: user_id.clone(),
+                groups: scope_values(&claims, &self.scopes),
+                ..Identity::default()
+            },
+            user_id,
+            claims,
+            expires_at: times.expires_at,
+            issued: Some(issued),
+        })
     }
 
     /// Whether a token that was verified before would still verify and give the same identity.
     pub(super) fn is_still_valid(&self, known: &VerifiedIdentity) -> bool {
-        let issued = known
-            .issued
-            .as_ref()
-            .filter(|issued| issued.key == self.key_fingerprint);
+        let is_signed_by_key = |issued: &&ArgocdTokenRef| issued.key == self.key_fingerprint;
+        let issued = known.issued.as_ref().filter(is_signed_by_key);
         let subject = issued.and_then(|issued| self.check(issued).ok());
         subject.is_some_and(|(kind, user_id)| {
             let same = kind == known.kind && user_id == known.user_id;
@@ -117,20 +127,26 @@ impl ArgocdTokenVerifier {
     }
 
     /// Returns whom a token stands for, if the account or role it was issued for still exists.
+    ///
+    /// Reads the forms of `sub` that Argo CD writes; a bare name is an API key of an old version.
+    /// Unlike in Argo CD, an unknown suffix is refused.
     fn check(&self, issued: &ArgocdTokenRef) -> Result<(Kind, String), Error> {
-        match ArgocdSubject::parse(&issued.subject)? {
-            ArgocdSubject::ProjectRole { project, role } => {
+        let parts: Vec<&str> = issued.subject.splitn(4, ':').collect();
+        let (name, capability) = match parts.as_slice() {
+            ["", ..] => return Err(InvalidTokenReason::Subject.into()),
+            ["proj", project, role] if !project.is_empty() && !role.is_empty() => {
                 self.check_role_token(project, role, &issued.id, issued.at)?;
-                Ok((Kind::ProjectToken, issued.subject.clone()))
+                return Ok((Kind::ProjectToken, issued.subject.clone()));
             }
-            ArgocdSubject::Account { name, capability } => {
-                if issued.id.is_empty() {
-                    return Err(InvalidTokenReason::missing("jti").into());
-                }
-                self.accounts.check(name, capability, &issued.id, issued.at)?;
-                Ok((Kind::Local, name.to_owned()))
-            }
+            [name] | [name, "apiKey"] => (*name, Capability::ApiKey),
+            [name, "login"] => (*name, Capability::Login),
+            _ => return Err(InvalidTokenReason::Subject.into()),
+        };
+        if issued.id.is_empty() {
+            return Err(InvalidTokenReason::missing("jti").into());
         }
+        self.accounts.check(name, capability, &issued.id, issued.at)?;
+        Ok((Kind::Local, name.to_owned()))
     }
 
     /// Whether the role still lists the token: by `jti`, or by `iat` where the
@@ -146,58 +162,5 @@ impl ArgocdTokenVerifier {
             listed => listed == id,
         });
         listed.then_some(()).ok_or(RevocationReason::NotListed)
-    }
-
-    fn identity(
-        &self,
-        (kind, user_id): (Kind, String),
-        claims: Map<String, Value>,
-        times: TokenTimes,
-        issued: ArgocdTokenRef,
-    ) -> VerifiedIdentity {
-        VerifiedIdentity {
-            kind,
-            issuer: ISSUER.to_owned(),
-            names: Identity {
-                username: user_id.clone(),
-                groups: scope_values(&claims, &self.scopes),
-                ..Identity::default()
-            },
-            user_id,
-            claims,
-            expires_at: times.expires_at,
-            issued: Some(issued),
-        }
-    }
-}
-
-enum ArgocdSubject<'a> {
-    ProjectRole { project: &'a str, role: &'a str },
-    Account { name: &'a str, capability: Capability },
-}
-
-impl<'a> ArgocdSubject<'a> {
-    /// Reads the forms Argo CD writes; a bare name is an API key of an old version. Unlike in
-    /// Argo CD, an unknown suffix is refused.
-    fn parse(subject: &'a str) -> Result<Self, InvalidTokenReason> {
-        let mut parts = subject.split(':');
-        let parsed = match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some("proj"), Some(project), Some(role), None) if !project.is_empty() && !role.is_empty() => {
-                Self::ProjectRole { project, role }
-            }
-            (Some(name), None | Some("apiKey"), None, None) => Self::Account {
-                name,
-                capability: Capability::ApiKey,
-            },
-            (Some(name), Some("login"), None, None) => Self::Account {
-                name,
-                capability: Capability::Login,
-            },
-            (_, _, _, _) => return Err(InvalidTokenReason::Subject),
-        };
-        match parsed {
-            Self::Account { name: "", .. } => Err(InvalidTokenReason::Subject),
-            parsed => Ok(parsed),
-        }
     }
 }

@@ -151,21 +151,17 @@ impl Builder<'_> {
         };
         let location = sso.location.clone();
         if self.issuers.contains_key(&sso.issuer) {
-            self.findings.push(Diagnostic::warning(
-                location,
-                format!(
-                    "`oidc.config` is not used: `{}` is listed under `authentication.jwt`",
-                    sso.issuer
-                ),
-            ));
-            return;
+            let issuer = &sso.issuer;
+            let message = format!("`oidc.config` is not used: `{issuer}` is listed under `authentication.jwt`");
+            return self.findings.push(Diagnostic::warning(location, message));
         }
         let name = sso.issuer.clone();
         match self.sso_issuer(sso) {
             Ok(issuer) => drop(self.issuers.insert(name, issuer)),
-            Err(error) => self
-                .findings
-                .push(Diagnostic::error(location, format!("`oidc.config`: {error}"))),
+            Err(error) => {
+                let message = format!("`oidc.config`: {error}");
+                self.findings.push(Diagnostic::error(location, message));
+            }
         }
     }
 
@@ -176,14 +172,12 @@ impl Builder<'_> {
             (sso.authority.clone(), tollgate_config::DEFAULT_JWKS_MAX_AGE),
             (self.known_keys(&sso.issuer), &self.clock),
         )?;
-        let userinfo = match sso.userinfo {
-            Some((path, max_age)) => {
-                let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
-                let client = fetch::client(&url, sso.authority.as_deref())?;
-                Some(UserinfoClient::new(client, url, max_age))
-            }
-            None => None,
-        };
+        let mut userinfo = None;
+        if let Some((path, max_age)) = sso.userinfo {
+            let url = fetch::parse_url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
+            let client = fetch::client(&url, sso.authority.as_deref())?;
+            userinfo = Some(UserinfoClient::new(client, url, max_age));
+        }
         Ok(OidcIssuer {
             verifier: Verifier {
                 name: sso.issuer,
@@ -216,18 +210,12 @@ impl Verifier {
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
         let algorithms = algorithms(&issuer.algorithms, path, findings);
-        let discovery = issuer
-            .discovery_url
-            .clone()
-            .unwrap_or_else(|| discovery_url(&issuer.url));
+        let discovery = issuer.discovery_url.clone();
+        let discovery = discovery.unwrap_or_else(|| discovery_url(&issuer.url));
         let trust = (issuer.certificate_authority.clone(), issuer.jwks_max_age);
-        let keys = match keys((&issuer.url, &discovery), trust, known) {
-            Ok(keys) => keys,
-            Err(error) => {
-                findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}")));
-                return None;
-            }
-        };
+        let keys = keys((&issuer.url, &discovery), trust, known)
+            .inspect_err(|error| findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))))
+            .ok()?;
         Some(Self {
             name: issuer.url.clone(),
             audiences: issuer.audiences.clone(),
@@ -252,7 +240,7 @@ fn keys(
         authority,
         max_age,
     };
-    match known.filter(|keys| *keys.source() == source) {
+    match known.filter(|keys| keys.source == source) {
         Some(keys) => Ok(keys),
         None => KeyCache::new(source, clock.clone()).map(Arc::new),
     }
@@ -262,11 +250,8 @@ fn algorithms(names: &[String], path: &str, findings: &mut Vec<Diagnostic>) -> O
     let mut algorithms = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     for name in names {
-        match name
-            .parse()
-            .ok()
-            .filter(|algorithm| ASYMMETRIC_ALGORITHMS.contains(algorithm))
-        {
+        let known = name.parse().ok().filter(|known| ASYMMETRIC_ALGORITHMS.contains(known));
+        match known {
             Some(algorithm) => drop(algorithms.insert(name, algorithm)),
             None => drop(unknown.insert(name.as_str())),
         }

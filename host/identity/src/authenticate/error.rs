@@ -41,11 +41,8 @@ pub enum Error {
     },
     /// The issuer's keys cannot be fetched, so nothing is known about the token. The caller may
     /// see "try again later", not the issuer. Maps to 503.
-    #[error("the keys of issuer `{issuer}` are unavailable")]
-    IssuerUnavailable {
-        /// `issuer.url` as configured.
-        issuer: String,
-    },
+    #[error("the keys of issuer `{0}` are unavailable")]
+    IssuerUnavailable(String),
     /// The token is valid, but its groups could not be fetched from the issuer's userinfo
     /// endpoint (Argo CD: 401 `Invalid session`). The caller may see the first words, not the
     /// cause.
@@ -63,7 +60,7 @@ impl Error {
             Self::Expired => "token_expired",
             Self::Revoked(_) => "token_revoked",
             Self::CrossSite { .. } => "cross_site_request",
-            Self::IssuerUnavailable { .. } => "issuer_unavailable",
+            Self::IssuerUnavailable(_) => "issuer_unavailable",
             Self::SessionUnusable(_) => "session_unusable",
         }
     }
@@ -114,21 +111,15 @@ pub enum InvalidTokenReason {
     #[error("no configured issuer matches `iss`")]
     UnknownIssuer,
     /// `alg` is not on the issuer's list; `none` never is.
-    #[error("`alg` is not one of {allowed}")]
-    Algorithm {
-        /// The issuer's list.
-        allowed: String,
-    },
+    #[error("`alg` is not one of {0}")]
+    Algorithm(String),
     /// `typ` names another kind of token.
     #[error("`typ` is neither `JWT` nor `at+jwt`")]
     Type,
     /// The header has `crit`, `enc` or `zip`, which are not supported here (RFC 7515, section
     /// 4.1.11).
-    #[error("header field `{field}` is not supported")]
-    HeaderField {
-        /// Name of the header field.
-        field: &'static str,
-    },
+    #[error("header field `{0}` is not supported")]
+    HeaderField(&'static str),
     /// No key of the issuer has this `kid` and fits `alg`.
     #[error("no key of the issuer fits `kid` and `alg`")]
     UnknownKey,
@@ -142,52 +133,31 @@ pub enum InvalidTokenReason {
     #[error("`azp` is none of the configured audiences")]
     AuthorizedParty,
     /// A required claim is missing.
-    #[error("claim `{claim}` is missing")]
-    MissingClaim {
-        /// Name of the claim.
-        claim: String,
-    },
+    #[error("claim `{0}` is missing")]
+    MissingClaim(String),
     /// `nbf` or `iat` lies in the future, beyond the leeway.
-    #[error("claim `{claim}` lies in the future")]
-    NotYetValid {
-        /// Name of the claim.
-        claim: &'static str,
-    },
-    /// A rule of `claimValidationRules` refused the token.
-    #[error("claim rule refused: {message}")]
-    ClaimRule {
-        /// The rule's configured message.
-        message: String,
-    },
+    #[error("claim `{0}` lies in the future")]
+    NotYetValid(&'static str),
+    /// A rule of `claimValidationRules` refused the token, with its configured message.
+    #[error("claim rule refused: {0}")]
+    ClaimRule(String),
     /// The username comes from `email` and `email_verified` is not `true`.
     #[error("`email_verified` is not `true`")]
     EmailNotVerified,
     /// A mapping failed or gave nothing.
-    #[error("the mapping of `{field}` gives nothing usable")]
-    Mapping {
-        /// Which part of the identity.
-        field: IdentityField,
-    },
+    #[error("the mapping of `{0}` gives nothing usable")]
+    Mapping(IdentityField),
     /// A name with control characters or blanks at an edge.
-    #[error("the {field} holds characters a name must not have")]
-    Name {
-        /// Which part of the identity.
-        field: IdentityField,
-    },
+    #[error("the {0} holds characters a name must not have")]
+    Name(IdentityField),
     /// A name that starts with `system:` (Kubernetes), or a username that
     /// starts with `proj:` or `role:` or is a local account's (Argo CD), and
     /// the settings do not allow it.
-    #[error("the {field} is reserved or a local account's and is not in `allowedReservedNames`")]
-    ReservedName {
-        /// Which part of the identity.
-        field: IdentityField,
-    },
-    /// A rule of `userValidationRules` refused the user.
-    #[error("user rule refused: {message}")]
-    UserRule {
-        /// The rule's configured message.
-        message: String,
-    },
+    #[error("the {0} is reserved or a local account's and is not in `allowedReservedNames`")]
+    ReservedName(IdentityField),
+    /// A rule of `userValidationRules` refused the user, with its configured message.
+    #[error("user rule refused: {0}")]
+    UserRule(String),
     /// The subject of a token Argo CD signed has no form it uses.
     #[error("the subject is none of `<account>`, `<account>:login`, `<account>:apiKey`, `proj:<project>:<role>`")]
     Subject,
@@ -195,26 +165,24 @@ pub enum InvalidTokenReason {
 
 impl InvalidTokenReason {
     pub(super) fn missing(claim: &str) -> Self {
-        Self::MissingClaim {
-            claim: claim.to_owned(),
-        }
+        Self::MissingClaim(claim.to_owned())
     }
 
     fn code(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown_issuer",
-            Self::Algorithm { .. } => "algorithm_refused",
-            Self::Type | Self::HeaderField { .. } => "token_kind_refused",
+            Self::Algorithm(_) => "algorithm_refused",
+            Self::Type | Self::HeaderField(_) => "token_kind_refused",
             Self::UnknownKey => "unknown_key",
             Self::Signature => "bad_signature",
             Self::Audience | Self::AuthorizedParty => "wrong_audience",
-            Self::MissingClaim { .. } => "missing_claim",
-            Self::NotYetValid { .. } => "token_not_yet_valid",
-            Self::ClaimRule { .. } => "claim_rule_refused",
+            Self::MissingClaim(_) => "missing_claim",
+            Self::NotYetValid(_) => "token_not_yet_valid",
+            Self::ClaimRule(_) => "claim_rule_refused",
             Self::EmailNotVerified => "email_not_verified",
-            Self::Mapping { .. } | Self::Name { .. } | Self::Subject => "unusable_identity",
-            Self::ReservedName { .. } => "reserved_name",
-            Self::UserRule { .. } => "user_rule_refused",
+            Self::Mapping(_) | Self::Name(_) | Self::Subject => "unusable_identity",
+            Self::ReservedName(_) => "reserved_name",
+            Self::UserRule(_) => "user_rule_refused",
         }
     }
 }

@@ -39,8 +39,8 @@ pub(super) enum FetchError {
     },
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
-    #[error("no answer within {seconds} s")]
-    Timeout { seconds: u64 },
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
 }
 
 /// - `authority`: PEM of the only roots trusted; the system's when absent.
@@ -64,11 +64,8 @@ pub(super) fn parse_url(text: &str) -> Result<Url, FetchError> {
         _ => false,
     };
     let bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-    if safe && bare && url.has_host() {
-        Ok(url)
-    } else {
-        Err(refused())
-    }
+    let is_accepted = safe && bare && url.has_host();
+    is_accepted.then_some(url).ok_or_else(refused)
 }
 
 /// - `bearer`: token sent with the request, if any.

@@ -84,10 +84,8 @@ pub(super) enum ClaimInterpretation {
     Argocd { userinfo: Option<UserinfoClient> },
 }
 
-pub(super) struct Verified {
-    pub(super) identity: VerifiedIdentity,
-    pub(super) fresh_for: Option<Duration>,
-}
+/// An identity, and how long it may be cached if less than usual.
+pub(super) type Verified = (VerifiedIdentity, Option<Duration>);
 
 impl Verifier {
     /// Returns the claims and times of a valid token; `exp` is required.
@@ -97,15 +95,11 @@ impl Verifier {
         clock: &Clock,
     ) -> Result<(Map<String, Value>, TokenTimes), Error> {
         let algorithm = token.checked_algorithm(&self.algorithms)?;
-        let keys = match self.keys.find(token.key_id(), algorithm).await {
-            Ok(keys) => keys,
-            Err(KeyError::Unknown) => return Err(InvalidTokenReason::UnknownKey.into()),
-            Err(KeyError::Unavailable) => {
-                return Err(Error::IssuerUnavailable {
-                    issuer: self.name.clone(),
-                });
-            }
-        };
+        let keys = self.keys.find(token.key_id(), algorithm).await;
+        let keys = keys.map_err(|error| match error {
+            KeyError::Unknown => InvalidTokenReason::UnknownKey.into(),
+            KeyError::Unavailable => Error::IssuerUnavailable(self.name.clone()),
+        })?;
         let key_id = token.key_id().map(str::to_owned);
         let claims = token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
@@ -156,13 +150,7 @@ impl OidcIssuer {
     ) -> Result<Verified, Error> {
         let (claims, times) = self.verifier.claims(token, clock).await?;
         match &self.interpretation {
-            ClaimInterpretation::Mapped(mapping) => {
-                let identity = self.mapped(mapping, claims, times.expires_at)?;
-                Ok(Verified {
-                    identity,
-                    fresh_for: None,
-                })
-            }
+            ClaimInterpretation::Mapped(mapping) => Ok((self.mapped(mapping, claims, times.expires_at)?, None)),
             ClaimInterpretation::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
         }
     }
@@ -197,10 +185,7 @@ impl OidcIssuer {
         // SECURITY: policies distinguish users by name alone, so a name from an issuer must not
         // be that of a local account, such as `admin`.
         if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
-            return Err(InvalidTokenReason::ReservedName {
-                field: IdentityField::Username,
-            }
-            .into());
+            return Err(InvalidTokenReason::ReservedName(IdentityField::Username).into());
         }
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
         Ok(VerifiedIdentity {
@@ -248,10 +233,9 @@ impl OidcIssuer {
             if let Some(groups) = userinfo.groups(token, string_claim(&claims, "sub")).await? {
                 claims.insert("groups".to_owned(), groups);
             }
-            fresh_for = Some(userinfo.max_age());
+            fresh_for = Some(userinfo.max_age);
         }
-        let identity = self.read(claims, times.expires_at)?;
-        Ok(Verified { identity, fresh_for })
+        Ok((self.read(claims, times.expires_at)?, fresh_for))
     }
 
     /// Returns whom claims stand for, as Argo CD reads them.

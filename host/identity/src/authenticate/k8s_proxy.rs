@@ -92,14 +92,14 @@ fn sole<T>(found: impl IntoIterator<Item = T>, name: &'static str) -> Result<Opt
     }
 }
 
-/// Refuses values that are empty or beyond [`MAX_KEY_BYTES`].
-fn bounded(value: &str, part: &'static str) -> Result<(), MalformedAgentCredential> {
-    match value.len() {
+/// Refuses values that are empty or have more than `allowed` bytes.
+fn bounded(observed: usize, part: &'static str, allowed: usize) -> Result<(), MalformedAgentCredential> {
+    match observed {
         0 => Err(MalformedAgentCredential::Missing { part }),
-        observed if observed > MAX_KEY_BYTES => Err(MalformedAgentCredential::TooLong {
+        observed if observed > allowed => Err(MalformedAgentCredential::TooLong {
             part,
             observed,
-            allowed: MAX_KEY_BYTES,
+            allowed,
         }),
         _ => Ok(()),
     }

@@ -43,7 +43,7 @@ pub(super) struct KeySource {
 
 #[derive(Debug)]
 pub(super) struct KeyCache {
-    source: KeySource,
+    pub(super) source: KeySource,
     client: Client,
     clock: Clock,
     state: Mutex<KeyCacheState>,
@@ -95,10 +95,6 @@ impl KeyCache {
             clock,
             state: Mutex::default(),
         })
-    }
-
-    pub(super) fn source(&self) -> &KeySource {
-        &self.source
     }
 
     /// Returns a set with a key for `kid` and `algorithm`.
@@ -155,22 +151,16 @@ impl KeyCache {
         let now = self.clock.uptime();
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
         let mut state = lock(&self.state);
-        if let Some(in_flight) = state
-            .in_flight
-            .as_ref()
-            .filter(|in_flight| in_flight.has_changed().is_ok())
+        if let Some(in_flight) = &state.in_flight
+            && in_flight.has_changed().is_ok()
         {
             return Some(in_flight.clone());
         }
-        let refused = match trigger {
-            Trigger::Age => too_soon(state.failed_at),
-            Trigger::UnknownKey => too_soon(state.forced_at),
-        };
-        if refused {
-            return None;
-        }
-        if trigger == Trigger::UnknownKey {
-            state.forced_at = Some(now);
+        match trigger {
+            Trigger::Age if too_soon(state.failed_at) => return None,
+            Trigger::UnknownKey if too_soon(state.forced_at) => return None,
+            Trigger::Age => {}
+            Trigger::UnknownKey => state.forced_at = Some(now),
         }
         let (done, in_flight) = watch::channel(());
         state.in_flight = Some(in_flight.clone());
@@ -184,12 +174,8 @@ impl KeyCache {
     }
 
     async fn refresh(&self) {
-        let outcome = match tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(FetchError::Timeout {
-                seconds: FETCH_TIMEOUT.as_secs(),
-            }),
-        };
+        let outcome = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(FetchError::Timeout(FETCH_TIMEOUT)));
         let now = self.clock.uptime();
         let mut state = lock(&self.state);
         match outcome {
@@ -217,12 +203,8 @@ impl KeyCache {
         }
         let url = fetch::parse_url(&discovery.jwks_uri)?;
         let set: RawKeySet = fetch::fetch_json(&self.client, &url, None).await?;
-        let keys: Vec<VerificationKey> = set
-            .keys
-            .into_iter()
-            .take(MAX_KEYS)
-            .filter_map(VerificationKey::read)
-            .collect();
+        let keys = set.keys.into_iter().take(MAX_KEYS);
+        let keys: Vec<_> = keys.filter_map(VerificationKey::read).collect();
         if keys.is_empty() {
             return Err(FetchError::NoKeys { url: url.to_string() });
         }
@@ -267,15 +249,9 @@ impl VerificationKey {
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;
-        let signs = common
-            .public_key_use
-            .as_ref()
-            .is_none_or(|usage| *usage == PublicKeyUse::Signature)
-            && common
-                .key_operations
-                .as_ref()
-                .is_none_or(|list| list.contains(&KeyOperations::Verify));
-        if !signs {
+        let (usage, operations) = (common.public_key_use.as_ref(), common.key_operations.as_ref());
+        let is_for_signatures = usage.is_none_or(|usage| *usage == PublicKeyUse::Signature);
+        if !is_for_signatures || operations.is_some_and(|list| !list.contains(&KeyOperations::Verify)) {
             return None;
         }
         let of_kind: &[Algorithm] = match &jwk.algorithm {
@@ -294,14 +270,9 @@ impl VerificationKey {
             // SECURITY: this includes symmetric keys; a published one is no secret.
             _ => return None,
         };
-        let algorithms: Vec<Algorithm> = match common.key_algorithm {
-            None => of_kind.to_vec(),
-            Some(bound) => of_kind
-                .iter()
-                .copied()
-                .filter(|known| Algorithm::try_from(bound).is_ok_and(|bound| bound == *known))
-                .collect(),
-        };
+        let is_bound_to = |known, bound| Algorithm::try_from(bound).is_ok_and(|bound| bound == known);
+        let mut algorithms = of_kind.to_vec();
+        algorithms.retain(|known| common.key_algorithm.is_none_or(|bound| is_bound_to(*known, bound)));
         let key = DecodingKey::from_jwk(&jwk).ok()?;
         (!algorithms.is_empty()).then(|| Self {
             id: common.key_id.clone(),

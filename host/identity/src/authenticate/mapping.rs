@@ -67,14 +67,9 @@ impl CompiledClaimMappings {
         let mut compiler = Compiler { path, findings };
         let claim_rules = compiler.claim_rules(&issuer.claim_validation);
         let username = compiler.claim_source(&issuer.username, "claimMappings.username");
-        let groups = issuer
-            .groups
-            .as_ref()
-            .map(|groups| compiler.claim_source(groups, "claimMappings.groups"));
-        let uid = issuer
-            .uid
-            .as_ref()
-            .map(|uid| compiler.claim_source(uid, "claimMappings.uid"));
+        let (groups, uid) = (issuer.groups.as_ref(), issuer.uid.as_ref());
+        let groups = groups.and_then(|groups| compiler.claim_source(groups, "claimMappings.groups"));
+        let uid = uid.and_then(|uid| compiler.claim_source(uid, "claimMappings.uid"));
         let mut extra = Vec::new();
         for (key, source) in &issuer.extra {
             let expression = compiler.expression(source, "claims", &format!("claimMappings.extra[{key}]"));
@@ -92,8 +87,8 @@ impl CompiledClaimMappings {
         Some(Self {
             claim_rules,
             username: username?,
-            groups: groups.flatten(),
-            uid: uid.flatten(),
+            groups,
+            uid,
             extra,
             user_rules,
             reserved,
@@ -124,9 +119,7 @@ impl CompiledClaimMappings {
         for (key, expression) in &self.extra {
             let values = expression
                 .eval_strings(&[("claims", &value)])
-                .map_err(|_| InvalidTokenReason::Mapping {
-                    field: IdentityField::Extra,
-                })?;
+                .map_err(|_| InvalidTokenReason::Mapping(IdentityField::Extra))?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
             if !values.is_empty() {
                 extra.push((key.clone(), values));
@@ -160,7 +153,7 @@ impl CompiledClaimMappings {
     fn check_name(&self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
         check_characters(name, field)?;
         if self.reserved.contains(name, field) && !self.allows_reserved(name) {
-            return Err(InvalidTokenReason::ReservedName { field });
+            return Err(InvalidTokenReason::ReservedName(field));
         }
         Ok(())
     }
@@ -180,9 +173,7 @@ impl CompiledClaimMappings {
         let user = json!({ "username": username, "uid": uid, "groups": groups, "extra": extra });
         for (expression, message) in &self.user_rules {
             if expression.eval_bool(&[("user", &user)]) != Ok(true) {
-                return Err(InvalidTokenReason::UserRule {
-                    message: message.clone(),
-                });
+                return Err(InvalidTokenReason::UserRule(message.clone()));
             }
         }
         Ok(())
@@ -200,11 +191,7 @@ impl Rule {
                 (expression.eval_bool(&[("claims", value)]) == Ok(true), message.clone())
             }
         };
-        if holds {
-            Ok(())
-        } else {
-            Err(InvalidTokenReason::ClaimRule { message })
-        }
+        holds.then_some(()).ok_or(InvalidTokenReason::ClaimRule(message))
     }
 }
 
@@ -227,10 +214,10 @@ impl ClaimSource {
             }
             Self::Expression(expression) => expression
                 .eval_string(&[("claims", value)])
-                .map_err(|_| InvalidTokenReason::Mapping { field })?,
+                .map_err(|_| InvalidTokenReason::Mapping(field))?,
         };
         if name.is_empty() {
-            return Err(InvalidTokenReason::Mapping { field });
+            return Err(InvalidTokenReason::Mapping(field));
         }
         Ok(name)
     }
@@ -245,7 +232,7 @@ impl ClaimSource {
                 .collect()),
             Self::Expression(expression) => {
                 let names = expression.eval_strings(&[("claims", value)]);
-                Ok(names.map_err(|_| InvalidTokenReason::Mapping { field })?)
+                Ok(names.map_err(|_| InvalidTokenReason::Mapping(field))?)
             }
         }
     }
@@ -255,7 +242,7 @@ impl ClaimSource {
 /// character ends or splits a field.
 fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     if name.chars().any(char::is_control) || name.trim() != name {
-        return Err(InvalidTokenReason::Name { field });
+        return Err(InvalidTokenReason::Name(field));
     }
     Ok(())
 }
@@ -263,11 +250,8 @@ fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidToken
 /// As [`CompiledClaimMappings::check_name`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     check_characters(name, field)?;
-    if ReservedNames::KubernetesAndArgocd.contains(name, field) {
-        Err(InvalidTokenReason::ReservedName { field })
-    } else {
-        Ok(())
-    }
+    let is_free = !ReservedNames::KubernetesAndArgocd.contains(name, field);
+    is_free.then_some(()).ok_or(InvalidTokenReason::ReservedName(field))
 }
 
 impl ReservedNames {
@@ -287,11 +271,8 @@ impl ReservedNames {
 /// As in Kubernetes: if the username is `email`, `email_verified` must be `true` if the token has
 /// it.
 pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), InvalidTokenReason> {
-    if is_email_usable(claims) {
-        Ok(())
-    } else {
-        Err(InvalidTokenReason::EmailNotVerified)
-    }
+    let is_verified = is_email_usable(claims);
+    is_verified.then_some(()).ok_or(InvalidTokenReason::EmailNotVerified)
 }
 
 fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, MalformedCredential> {
@@ -354,14 +335,9 @@ impl Compiler<'_> {
     }
 
     fn expression(&mut self, source: &str, variable: &str, key: &str) -> Option<Expression> {
-        match Expression::compile(source, &[variable]) {
-            Ok(expression) => Some(expression),
-            Err(error) => {
-                self.findings
-                    .push(Diagnostic::error(None, format!("`{}.{key}`: {error}", self.path)));
-                None
-            }
-        }
+        let compiled = Expression::compile(source, &[variable]);
+        let finding = |error| Diagnostic::error(None, format!("`{}.{key}`: {error}", self.path));
+        compiled.map_err(|error| self.findings.push(finding(error))).ok()
     }
 
     /// Kubernetes: a username from `claims.email` needs `claims.email_verified`
@@ -373,22 +349,16 @@ impl Compiler<'_> {
         if !expression.mentions("claims", "email") {
             return;
         }
+        let is_checked = |expression: &Expression| expression.mentions("claims", "email_verified");
         let in_rules = rules.iter().any(|rule| match rule {
             Rule::Required { .. } => false,
-            Rule::Expression { expression, .. } => expression.mentions("claims", "email_verified"),
+            Rule::Expression { expression, .. } => is_checked(expression),
         });
-        let in_extra = extra
-            .iter()
-            .any(|(_, expression)| expression.mentions("claims", "email_verified"));
-        if !in_rules && !in_extra && !expression.mentions("claims", "email_verified") {
+        if !in_rules && !extra.iter().any(|(_, extra)| is_checked(extra)) && !is_checked(expression) {
             let key = format!("{}.claimMappings.username", self.path);
-            self.findings.push(
-                Diagnostic::error(
-                    None,
-                    format!("`{key}` uses `claims.email` and nothing looks at `claims.email_verified`"),
-                )
-                .with_hint("add a claim validation rule such as `claims.email_verified == true`"),
-            );
+            let message = format!("`{key}` uses `claims.email` and nothing looks at `claims.email_verified`");
+            let hint = "add a claim validation rule such as `claims.email_verified == true`";
+            self.findings.push(Diagnostic::error(None, message).with_hint(hint));
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum CredentialTransport {
 /// A caller whose credential was verified. Only this stage makes one.
 #[derive(PartialEq)]
 pub struct Principal {
-    identity: VerifiedIdentity,
+    pub(super) identity: VerifiedIdentity,
     transport: CredentialTransport,
     limit_key: u64,
 }
@@ -60,12 +60,9 @@ pub(super) struct ArgocdTokenRef {
 }
 
 impl Principal {
-    pub(super) fn identity(&self) -> &VerifiedIdentity {
-        &self.identity
-    }
-
     pub(super) fn new(identity: VerifiedIdentity, transport: CredentialTransport) -> Self {
-        let limit_key = hash_identity(&identity);
+        let hash = hash_parts(&[identity.kind.as_str(), &identity.issuer, &identity.user_id]);
+        let limit_key = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         Self {
             identity,
             transport,
@@ -121,9 +118,7 @@ impl Principal {
 
     /// When the token expires; `None` for tokens that do not.
     pub fn expires_at(&self) -> Option<Timestamp> {
-        self.identity
-            .expires_at
-            .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        Timestamp::from_second(self.identity.expires_at?).ok()
     }
 
     /// What vouches for the caller.
@@ -187,14 +182,12 @@ pub(super) fn string_claim<'a>(claims: &'a Map<String, Value>, claim: &str) -> &
     claims.get(claim).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn hash_identity(identity: &VerifiedIdentity) -> u64 {
+/// SHA-256 of texts. Each is preceded by its length, so that they cannot run together.
+pub(super) fn hash_parts(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for part in [identity.kind.as_str(), &identity.issuer, &identity.user_id] {
+    for part in parts {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    hash.finalize()
-        .iter()
-        .take(8)
-        .fold(0, |key, byte| key << 8 | u64::from(*byte))
+    hash.finalize().into()
 }

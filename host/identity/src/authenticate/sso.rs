@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
+use super::argocd_token::SECRET_NAME;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{Resources, Text};
 
@@ -56,21 +57,12 @@ impl OidcConfig {
         }
         let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
         let mut error = |message: String| findings.push(Diagnostic::error(text.location.clone(), message));
-        let raw: RawOidcConfig = match serde_saphyr::from_str(&text.value) {
-            Ok(raw) => raw,
-            Err(_) => {
-                // The parser's message is left out; it may quote a secret.
-                error("`oidc.config` is not the YAML expected".to_owned());
-                return None;
-            }
-        };
-        match raw.check(resources, text) {
-            Ok(sso) => Some(sso),
-            Err(messages) => {
-                messages.into_iter().for_each(error);
-                None
-            }
-        }
+        // The parser's message is left out; it may quote a secret.
+        let raw = serde_saphyr::from_str::<RawOidcConfig>(&text.value)
+            .inspect_err(|_| error("`oidc.config` is not the YAML expected".to_owned()))
+            .ok()?;
+        let checked = raw.check(resources, text);
+        checked.map_err(|messages| messages.into_iter().for_each(error)).ok()
     }
 }
 
@@ -136,9 +128,7 @@ fn userinfo_age(text: &str) -> Option<Duration> {
         return Some(MAX_USERINFO_AGE);
     }
     let duration: jiff::SignedDuration = text.parse().ok()?;
-    Duration::try_from(duration)
-        .ok()
-        .map(|duration| duration.min(MAX_USERINFO_AGE))
+    Some(Duration::try_from(duration).ok()?.min(MAX_USERINFO_AGE))
 }
 
 /// Resolves a value: itself, or what `$key` in `argocd-secret` or `$secret:key` in a labeled
@@ -148,18 +138,12 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     let Some(reference) = value.strip_prefix('$') else {
         return Ok(value.to_owned());
     };
-    let (name, key) = reference
-        .split_once(':')
-        .unwrap_or((super::argocd_token::SECRET_NAME, reference));
-    let part_of_argocd = |labels: &std::collections::BTreeMap<String, String>| {
-        labels
-            .get("app.kubernetes.io/part-of")
-            .is_some_and(|part| part == "argocd")
-    };
-    resources
-        .secrets
-        .get(name)
-        .filter(|secret| name == super::argocd_token::SECRET_NAME || part_of_argocd(&secret.labels))
+    let (name, key) = reference.split_once(':').unwrap_or((SECRET_NAME, reference));
+    let secret = resources.secrets.get(name).filter(|secret| {
+        let part_of = secret.labels.get("app.kubernetes.io/part-of");
+        name == SECRET_NAME || part_of.is_some_and(|part| part == "argocd")
+    });
+    secret
         .and_then(|secret| secret.values.get(key))
         .map(|value| value.expose_secret().trim().to_owned())
         .ok_or_else(|| value.to_owned())

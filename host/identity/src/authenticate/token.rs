@@ -64,9 +64,7 @@ impl<'a> UnverifiedToken<'a> {
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
         let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
             let allowed: Vec<_> = allowed.iter().map(|known| format!("`{known:?}`")).collect();
-            return Err(InvalidTokenReason::Algorithm {
-                allowed: allowed.join(", "),
-            });
+            return Err(InvalidTokenReason::Algorithm(allowed.join(", ")));
         };
         let unsupported = [
             ("crit", &self.header.crit),
@@ -74,7 +72,7 @@ impl<'a> UnverifiedToken<'a> {
             ("zip", &self.header.zip),
         ];
         if let Some((field, _)) = unsupported.into_iter().find(|(_, value)| value.is_some()) {
-            return Err(InvalidTokenReason::HeaderField { field });
+            return Err(InvalidTokenReason::HeaderField(field));
         }
         let kind = self.header.typ.as_deref().unwrap_or("JWT");
         if !["JWT", "at+jwt", "application/at+jwt"]
@@ -125,10 +123,10 @@ impl TokenTimes {
         }
         let latest = now.saturating_add(leeway_seconds);
         if numeric_date(claims, "nbf")?.is_some_and(|start| start > latest) {
-            return Err(InvalidTokenReason::NotYetValid { claim: "nbf" }.into());
+            return Err(InvalidTokenReason::NotYetValid("nbf").into());
         }
         if issued_at.is_some_and(|issued| issued > latest) {
-            return Err(InvalidTokenReason::NotYetValid { claim: "iat" }.into());
+            return Err(InvalidTokenReason::NotYetValid("iat").into());
         }
         Ok(Self { issued_at, expires_at })
     }

@@ -26,7 +26,8 @@ const WAIT: Duration = Duration::from_secs(5);
 pub(super) struct UserinfoClient {
     client: Client,
     url: Url,
-    max_age: Duration,
+    /// How long an answer may be cached.
+    pub(super) max_age: Duration,
     permits: Semaphore,
 }
 
@@ -40,10 +41,6 @@ impl UserinfoClient {
         }
     }
 
-    pub(super) fn max_age(&self) -> Duration {
-        self.max_age
-    }
-
     /// Returns the `groups` of `subject`, a list or a text. With `None`, the answer has none, and
     /// those of the token stay (Argo CD, `SetGroupsFromUserInfo`).
     pub(super) async fn groups(&self, token: &str, subject: &str) -> Result<Option<Value>, UserinfoError> {
@@ -51,18 +48,15 @@ impl UserinfoClient {
         let Ok(Ok(_permit)) = permit else {
             return Err(UserinfoError::Busy);
         };
-        let mut answer: Map<String, Value> = match fetch::fetch_json(&self.client, &self.url, Some(token)).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                tracing::warn!(%error, "userinfo lookup failed");
-                return Err(UserinfoError::Unreachable);
-            }
-        };
+        let answer = fetch::fetch_json(&self.client, &self.url, Some(token)).await;
+        let mut answer: Map<String, Value> = answer.map_err(|error| {
+            tracing::warn!(%error, "userinfo lookup failed");
+            UserinfoError::Unreachable
+        })?;
         if subject.is_empty() || string_claim(&answer, "sub") != subject {
             return Err(UserinfoError::OtherSubject);
         }
-        Ok(answer
-            .remove("groups")
-            .filter(|groups| groups.is_array() || groups.is_string()))
+        let groups = answer.remove("groups");
+        Ok(groups.filter(|groups| groups.is_array() || groups.is_string()))
     }
 }

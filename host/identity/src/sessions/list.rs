@@ -3,8 +3,8 @@
 //!
 //! Invariant: this process's current state replaces the rows it stored earlier.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use jiff::Timestamp;
 
@@ -24,6 +24,8 @@ pub(super) struct LocalSession {
     pub(super) reported: ReportedUse,
 }
 
+/// Returns the rows ordered by session and agent.
+///
 /// - `stored`: rows of all replicas, with the open streams of those that reported since
 ///   `stale_before`.
 pub(super) fn merge(
@@ -31,10 +33,8 @@ pub(super) fn merge(
     local: Vec<LocalSession>,
     stale_before: Timestamp,
 ) -> Vec<ActiveSession> {
-    let mut rows = HashMap::with_capacity(stored.len());
-    for row in stored {
-        rows.insert((row.session.clone(), row.agent_id), row);
-    }
+    let stored = stored.into_iter();
+    let mut rows: BTreeMap<_, _> = stored.map(|row| ((row.session.clone(), row.agent_id), row)).collect();
     for LocalSession { row, reported } in local {
         match rows.entry((row.session.clone(), row.agent_id)) {
             Entry::Vacant(vacant) => {

@@ -25,14 +25,14 @@ use tollgate_core::user::User;
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct OpenExchange {
-    pub(super) end_trigger: Arc<EndTrigger>,
-    pub(super) kind: ExchangeKind,
-    pub(super) agent: AgentId,
-    pub(super) expires_at: Option<Timestamp>,
-    pub(super) since: Timestamp,
-    pub(super) decision: Uuid,
-    pub(super) attributes: Arc<Attributes>,
+pub(crate) struct OpenExchange {
+    pub(crate) end_trigger: Arc<EndTrigger>,
+    pub(crate) kind: ExchangeKind,
+    pub(crate) agent: AgentId,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) since: Timestamp,
+    pub(crate) decision: Uuid,
+    pub(crate) attributes: Arc<Attributes>,
 }
 
 #[derive(Debug)]
@@ -75,11 +75,14 @@ pub(super) struct SessionTable {
     pub(super) earlier_expiry: Arc<Notify>,
 }
 
-/// An exchange that was removed from the table and must be ended.
-pub(super) struct EndedExchange {
-    pub(super) session: SessionId,
-    pub(super) user: User,
-    pub(super) open: Arc<OpenExchange>,
+/// An exchange that was removed from the table because it ends before its time.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedExchange {
+    pub(crate) session: SessionId,
+    pub(crate) user: User,
+    pub(crate) open: Arc<OpenExchange>,
+    pub(crate) reason: EndReason,
+    pub(crate) at: Timestamp,
 }
 
 impl SessionTable {
@@ -144,10 +147,8 @@ impl SessionTable {
         let mut shard = self.shards.lock(id);
         let known = shard.revoked.entry(id.clone()).or_insert(until);
         *known = until.max(*known);
-        let Some(session) = shard.sessions.get_mut(id) else {
-            return Vec::new();
-        };
-        session.end(id, now, |_| true)
+        let session = shard.sessions.get_mut(id);
+        session.map_or_else(Vec::new, |session| session.end(id, EndReason::Revoked, now, |_| true))
     }
 
     pub(super) fn is_revoked(&self, id: &SessionId) -> bool {
@@ -173,23 +174,29 @@ impl SessionTable {
             let mut shard = self.shards.lock(&id);
             if let Some(session) = shard.sessions.get_mut(&id) {
                 session.scheduled.remove(&end);
-                ended.extend(session.end(&id, now, |open| open.expires_at.is_some_and(|end| end <= now)));
+                let is_expired = |open: &OpenExchange| open.expires_at.is_some_and(|end| end <= now);
+                ended.extend(session.end(&id, EndReason::Expired, now, is_expired));
             }
         }
         ended
     }
 
-    pub(super) fn end_all(&self, now: Timestamp) -> Vec<EndedExchange> {
+    pub(super) fn end_all(&self, reason: EndReason, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
-        self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
+        self.each(|id, session| ended.extend(session.end(id, reason, now, |_| true)));
         ended
     }
 
     /// Removes one exchange that must end; `None` if it has ended already.
-    pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
+    pub(super) fn end(
+        &self,
+        (id, number): (&SessionId, u64),
+        reason: EndReason,
+        now: Timestamp,
+    ) -> Option<EndedExchange> {
         let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
-        session.take(id, number, now)
+        session.take((id, number), reason, now)
     }
 
     /// Returns the rows that differ from those in the store.
@@ -227,10 +234,8 @@ impl SessionTable {
 
     fn update_uses(&self, rows: &[ActiveSession], mut change: impl FnMut(&mut SessionUse, &ActiveSession)) {
         for row in rows {
-            let Some(id) = SessionId::parse(&row.session) else {
-                continue;
-            };
-            if let Some(session) = self.shards.lock(&id).sessions.get_mut(&id)
+            if let Some(id) = SessionId::parse(&row.session)
+                && let Some(session) = self.shards.lock(&id).sessions.get_mut(&id)
                 && let Some(one) = session.uses.iter_mut().find(|one| one.agent == row.agent_id)
             {
                 change(one, row);
@@ -249,11 +254,8 @@ impl SessionTable {
                     if one.open_streams > 0 {
                         one.last_at = now;
                     }
-                    let row = one.row(id, replica);
-                    local.push(LocalSession {
-                        row,
-                        reported: one.reported,
-                    });
+                    let (row, reported) = (one.row(id, replica), one.reported);
+                    local.push(LocalSession { row, reported });
                 }
             }
         });
@@ -360,23 +362,24 @@ impl Session {
         }
     }
 
-    fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&OpenExchange) -> bool) -> Vec<EndedExchange> {
-        let numbers: Vec<_> = self
-            .open
-            .iter()
-            .filter(|(_, open)| must(open))
-            .map(|(n, _)| *n)
-            .collect();
-        let mut ended = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            ended.extend(self.take(id, number, now));
-        }
+    fn end(
+        &mut self,
+        id: &SessionId,
+        reason: EndReason,
+        now: Timestamp,
+        must: impl Fn(&OpenExchange) -> bool,
+    ) -> Vec<EndedExchange> {
+        let due = self.open.iter().filter(|(_, open)| must(open));
+        let numbers: Vec<_> = due.map(|(number, _)| *number).collect();
+        let ended = numbers.into_iter();
         ended
+            .filter_map(|number| self.take((id, number), reason, now))
+            .collect()
     }
 
-    fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
+    fn take(&mut self, (id, number): (&SessionId, u64), reason: EndReason, at: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
-        self.record_close(&open, now);
+        self.record_close(&open, at);
         // INVARIANT: uses are not forgotten while something is open.
         let user = self.uses.iter().find(|one| one.agent == open.agent);
         Some(EndedExchange {
@@ -386,6 +389,8 @@ impl Session {
                 username: String::new(),
             }),
             open,
+            reason,
+            at,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{ACTIVE_WINDOW, EndReason, SessionRegistry, before};
+use super::{ACTIVE_WINDOW, SessionRegistry, before};
 use crate::clock::Clock;
 use crate::store;
 
@@ -104,7 +104,7 @@ async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut 
             }
             Err(_) => {}
         }
-        health.note(&sessions, "revocations", result);
+        health.note(&sessions, "revocations", &result);
     }
 }
 
@@ -112,8 +112,7 @@ async fn expire(sessions: Weak<SessionRegistry>, clock: Clock) {
     loop {
         let Some(registry) = sessions.upgrade() else { return };
         let now = clock.now();
-        let ended = registry.table.expire(now);
-        registry.close(ended, EndReason::Expired, now);
+        registry.close(registry.table.expire(now));
         let rest = now.checked_add(MAX_SLEEP).unwrap_or(Timestamp::MAX);
         let next = registry.table.next_expiry().map_or(rest, |end| end.min(rest));
         let earlier_expiry = registry.table.earlier_expiry.clone();
@@ -131,8 +130,7 @@ async fn report_active_sessions(sessions: Weak<SessionRegistry>, clock: Clock) {
     loop {
         clock.sleep(REPORT_INTERVAL).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        let sent = sessions.flush().await;
-        health.note(&sessions, "seen", sent);
+        health.note(&sessions, "seen", &sessions.flush().await);
         let now = clock.now();
         sessions.table.forget(before(now, ACTIVE_WINDOW), now);
     }
@@ -143,9 +141,7 @@ pub(super) async fn with_timeout(
     limit: Duration,
     query: impl Future<Output = Result<(), store::Error>>,
 ) -> Result<(), store::Error> {
-    let late = |_| store::Error::Failed {
-        detail: format!("no answer within {limit:?}"),
-    };
+    let late = |_| store::Error::Failed(format!("no answer within {limit:?}"));
     timeout(limit, query).await.map_err(late).flatten()
 }
 
@@ -160,19 +156,15 @@ impl StoreHealth {
         Self { good: true, text }
     }
 
-    fn note(&mut self, sessions: &SessionRegistry, operation: &'static str, result: Result<(), store::Error>) {
+    fn note(&mut self, sessions: &SessionRegistry, operation: &'static str, result: &Result<(), store::Error>) {
         match result {
             Ok(()) if !self.good => tracing::info!("the store answers again"),
-            Ok(()) => {}
-            Err(error) => {
-                sessions.metrics.store_failed(operation);
-                if self.good {
-                    tracing::error!(%error, "{}; trying again until it works", self.text);
-                }
-                self.good = false;
-                return;
-            }
+            Err(error) if self.good => tracing::error!(%error, "{}; trying again until it works", self.text),
+            Ok(()) | Err(_) => {}
         }
-        self.good = true;
+        if result.is_err() {
+            sessions.metrics.store_failed(operation);
+        }
+        self.good = result.is_ok();
     }
 }

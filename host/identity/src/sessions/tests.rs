@@ -20,7 +20,7 @@ struct World {
     clock: Clock,
     metrics: Arc<Metrics>,
     sessions: Arc<SessionRegistry>,
-    heard: Arc<Mutex<Vec<ClosedStream>>>,
+    heard: Arc<Mutex<Vec<EndedExchange>>>,
 }
 
 impl World {
@@ -180,10 +180,16 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     drop(entered);
     assert_eq!(world.open_streams(), 1, "what was ended is not counted twice");
     let mut heard = world.heard.lock().unwrap().clone();
-    heard.sort_by_key(|closed| closed.kind.as_str());
+    heard.sort_by_key(|closed| closed.open.kind.as_str());
     let said: Vec<_> = heard
         .iter()
-        .map(|closed| (closed.kind, closed.attributes.verb.as_str(), closed.reason.as_str()))
+        .map(|closed| {
+            (
+                closed.open.kind,
+                closed.open.attributes.verb.as_str(),
+                closed.reason.as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         said,

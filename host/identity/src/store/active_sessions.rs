@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::change::Change;
 use super::database::{DatabaseKind, Purpose};
-use super::query::{ROWS, ReadColumn as _, SelectQuery, Statement, agent, page_limit, time, time_opt, user, uuid};
+use super::query::{ROWS, SelectQuery, Statement, agent, page_limit, read, time, time_opt, user, uuid};
 use super::{ActiveSession, ActiveSessionCursor, CredentialFilter, Error, Page, Store, bounds};
 use tollgate_core::session::SessionId;
 
@@ -26,7 +26,7 @@ impl Store {
     /// and agent. The first time is kept.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    /// [`Error::TooLong`], [`Error::Character`].
     pub async fn upsert_active_sessions(&self, rows: &[ActiveSession]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
@@ -41,9 +41,6 @@ impl Store {
     ///
     /// - `stale_before`: rows last reported before this time count as having no open streams, so that
     ///   those of a replica that died are soon forgotten.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn active_sessions(
         &self,
         (since, stale_before): (Timestamp, Timestamp),
@@ -51,7 +48,7 @@ impl Store {
         page: &Page<ActiveSessionCursor>,
     ) -> Result<Vec<ActiveSession>, Error> {
         // Pages are merged with rows in memory of this process, which are in byte order.
-        let (behind, order) = match self.database.kind() {
+        let (behind, order) = match self.database.kind {
             DatabaseKind::Sqlite => ("(session, agent_id) >", "session, agent_id"),
             DatabaseKind::Postgres => ("(session COLLATE \"C\", agent_id) >", "session COLLATE \"C\", agent_id"),
         };
@@ -85,22 +82,16 @@ impl Store {
     }
 
     /// Returns which of these sessions, at most 1,000 in their text form, were active since a time.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn active_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
         let query = SelectQuery::new("SELECT DISTINCT session FROM seen")
             .and("last_at >=", Some(since))
             .and_one_of_texts("session", sessions);
         let rows = query.fetch((&self.database, Purpose::List), "session", ROWS).await?;
-        rows.iter().map(|row| row.read("session")).collect()
+        rows.iter().map(|row| read(row, "session")).collect()
     }
 
     /// Returns the people and agents a session was active with, as far back as this is kept: one row
     /// for each person, agent and replica, latest first, at most 1,000.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn activity_of(&self, id: &SessionId) -> Result<Vec<ActiveSession>, Error> {
         let query = SelectQuery::new(SEEN).and("session =", Some(id.to_string().as_str()));
         let rows = query.fetch((&self.database, Purpose::List), "last_at DESC, agent_id, replica", ROWS);
@@ -130,15 +121,15 @@ fn upsert(row: &ActiveSession) -> Result<Statement, Error> {
 
 fn session(row: &AnyRow) -> Result<ActiveSession, Error> {
     Ok(ActiveSession {
-        session: row.read("session")?,
+        session: read(row, "session")?,
         replica: uuid(row, "replica")?,
         user: user(row)?,
         agent_id: agent(row)?,
         first_at: time(row, "first_at")?,
         last_at: time(row, "last_at")?,
-        client: row.read("client")?,
-        requests: u64::try_from(row.read::<i64>("requests")?).unwrap_or_default(),
-        open_streams: u32::try_from(row.read::<i64>("open_streams")?).unwrap_or(u32::MAX),
+        client: read(row, "client")?,
+        requests: u64::try_from(read::<i64>(row, "requests")?).unwrap_or_default(),
+        open_streams: u32::try_from(read::<i64>(row, "open_streams")?).unwrap_or(u32::MAX),
         expires_at: time_opt(row, "expires_at")?,
     })
 }

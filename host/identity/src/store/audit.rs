@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::database::Purpose;
-use super::query::{ROWS, ReadColumn as _, SelectQuery, Value, agent, arguments, invalid_column, time, uuid};
+use super::query::{ROWS, SelectQuery, Value, agent_id, arguments, invalid_column, read, time, uuid};
 use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Store, Token, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
@@ -38,9 +38,8 @@ pub(super) struct AuditRow {
 impl AuditRow {
     fn of(event: &AuditEvent) -> Result<Self, Error> {
         // JSON writes a NUL as `\u0000`.
-        let details = serde_json::to_string(&event.details).map_err(|_| Error::Failed {
-            detail: "details of an event cannot be written as JSON".to_owned(),
-        })?;
+        let details = serde_json::to_string(&event.details)
+            .map_err(|_| Error::Failed("details of an event cannot be written as JSON".to_owned()))?;
         bounds::check("action", &event.action, bounds::ACTION)?;
         bounds::check("username", &event.user, bounds::USERNAME)?;
         bounds::check("session", event.session.as_deref().unwrap_or_default(), bounds::SESSION)?;
@@ -56,10 +55,10 @@ impl AuditRow {
                 i64::try_from(event.count).unwrap_or(i64::MAX).into(),
                 event.action.as_str().into(),
                 event.user.as_str().into(),
-                Value::Integer(event.user_id),
-                Value::Integer(owner_id),
-                Value::Integer(event.agent_id.map(AgentId::get)),
-                Value::Text(event.session.clone()),
+                event.user_id.into(),
+                owner_id.into(),
+                event.agent_id.map(AgentId::get).into(),
+                event.session.clone().into(),
                 details.as_str().into(),
             ],
         })
@@ -91,15 +90,12 @@ fn insert(rows: usize) -> String {
     let mut sql = "INSERT INTO audit (id, first_at, last_at, count, action, username, user_id, owner_id, agent_id, \
                    session, details) VALUES "
         .to_owned();
-    for value in 0..rows * COLUMNS {
-        let before = match value % COLUMNS {
-            0 if value == 0 => "(",
-            0 => "), (",
-            _ => ", ",
-        };
-        let _ = write!(sql, "{before}${}", value + 1);
+    for row in 0..rows {
+        let numbers = (1..=COLUMNS).map(|column| format!("${}", row * COLUMNS + column));
+        let before = if row == 0 { "" } else { ", " };
+        let _ = write!(sql, "{before}({})", numbers.collect::<Vec<_>>().join(", "));
     }
-    sql.push_str(") ON CONFLICT (id) DO UPDATE SET last_at = excluded.last_at, count = excluded.count");
+    sql.push_str(" ON CONFLICT (id) DO UPDATE SET last_at = excluded.last_at, count = excluded.count");
     sql
 }
 
@@ -108,7 +104,7 @@ impl Store {
     /// replaced.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; then no event is written.
+    /// [`Error::TooLong`], [`Error::Character`]. After an error, no event is written.
     pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
         if events.is_empty() {
             return Ok(());
@@ -118,9 +114,6 @@ impl Store {
     }
 
     /// Returns audit events, newest first.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
         let limit = i64::from(filter.limit).clamp(1, ROWS);
         let query = select_query(filter, limit);
@@ -152,20 +145,17 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
 }
 
 fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
-    let details: String = row.read("details")?;
+    let details: String = read(row, "details")?;
     Ok(AuditEvent {
         id: uuid(row, "id")?,
         first_at: time(row, "first_at")?,
         last_at: time(row, "last_at")?,
-        count: u64::try_from(row.read::<i64>("count")?).unwrap_or_default(),
-        action: row.read("action")?,
-        user: row.read("username")?,
-        user_id: row.read("user_id")?,
-        agent_id: match row.read::<Option<i64>>("agent_id")? {
-            Some(_) => Some(agent(row)?),
-            None => None,
-        },
-        session: row.read("session")?,
+        count: u64::try_from(read::<i64>(row, "count")?).unwrap_or_default(),
+        action: read(row, "action")?,
+        user: read(row, "username")?,
+        user_id: read(row, "user_id")?,
+        agent_id: read::<Option<i64>>(row, "agent_id")?.map(agent_id).transpose()?,
+        session: read(row, "session")?,
         details: serde_json::from_str(&details).map_err(|_| invalid_column("details"))?,
     })
 }

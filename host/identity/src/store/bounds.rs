@@ -36,7 +36,7 @@ pub(super) fn check(field: &'static str, text: &str, allowed: usize) -> Result<(
         });
     }
     if text.contains('\0') {
-        return Err(Error::Character { field });
+        return Err(Error::Character(field));
     }
     Ok(())
 }
@@ -61,6 +61,6 @@ mod tests {
     #[test]
     fn takes_any_character_but_nul() {
         assert_eq!(check("name", "a\u{1}\u{10ffff}", 16), Ok(()));
-        assert_eq!(check("name", "a\0", 16), Err(Error::Character { field: "name" }));
+        assert_eq!(check("name", "a\0", 16), Err(Error::Character("name")));
     }
 }

@@ -19,7 +19,7 @@ pub(super) const ROWS_PER_TRANSACTION: i64 = 2_000;
 /// One change, which takes effect as a whole or not at all.
 pub(super) enum Change {
     Creation {
-        /// The kind of thing that exists already when a unique constraint fails.
+        /// `token` or `session`, for errors.
         what: &'static str,
         insert: Statement,
         limit: Option<PerUserLimit>,
@@ -35,34 +35,42 @@ pub(super) enum Change {
     Statements(Vec<Statement>),
 }
 
-pub(super) enum ChangeOutcome {
-    /// Nothing was written: the person has reached the limit.
-    LimitReached(Error),
-    Revoked(Revocation),
+#[derive(Default)]
+pub(super) struct ChangeOutcome {
     /// How many rows the statements affected.
-    Rows(u64),
+    pub(super) rows: u64,
+    /// The revocation in force, after [`Change::Revocation`].
+    pub(super) revocation: Option<Revocation>,
 }
 
 impl Change {
     /// Applies the change in a transaction; its audit events go to `events`, which the caller inserts
-    /// before the commit.
+    /// before the commit. The inner error is for a change that wrote nothing.
     pub(super) async fn apply<'a>(
         &'a self,
         connection: &mut AnyConnection,
         kind: DatabaseKind,
         events: &mut Batch<'a>,
-    ) -> Result<ChangeOutcome, sqlx::Error> {
-        let mut rows = 0_u64;
+    ) -> Result<Result<ChangeOutcome, Error>, sqlx::Error> {
+        let mut outcome = ChangeOutcome::default();
         match self {
             Self::Creation {
-                insert, limit, event, ..
+                what,
+                insert,
+                limit,
+                event,
             } => {
-                if let Some(limit) = limit
-                    && let Some(full) = limit.check(connection, kind).await?
-                {
-                    return Ok(ChangeOutcome::LimitReached(full));
+                if let Some(limit) = limit {
+                    let (observed, allowed) = (limit.count(connection, kind).await?, limit.allowed);
+                    if observed >= allowed {
+                        return Ok(Err(Error::LimitReached {
+                            what: *what,
+                            observed,
+                            allowed,
+                        }));
+                    }
                 }
-                rows = insert.execute(connection).await?;
+                outcome.rows = insert.execute(connection).await?;
                 events.extend(event);
             }
             Self::Revocation {
@@ -74,21 +82,20 @@ impl Change {
                 let (revocation, is_new) = revoke(connection, kind, session, *until).await?;
                 mark_revoked(connection, session, *at).await?;
                 events.extend(is_new.then_some(event));
-                return Ok(ChangeOutcome::Revoked(revocation));
+                outcome.revocation = Some(revocation);
             }
             Self::Audit(rows) => events.extend(rows),
             Self::Statements(statements) => {
                 for statement in statements {
-                    rows = rows.saturating_add(statement.execute(connection).await?);
+                    outcome.rows = outcome.rows.saturating_add(statement.execute(connection).await?);
                 }
             }
         }
-        Ok(ChangeOutcome::Rows(rows))
+        Ok(Ok(outcome))
     }
 }
 
 pub(super) struct PerUserLimit {
-    pub(super) what: &'static str,
     /// Counts what a person has that expires after a time.
     pub(super) count: &'static str,
     pub(super) user: i64,
@@ -97,8 +104,8 @@ pub(super) struct PerUserLimit {
 }
 
 impl PerUserLimit {
-    /// Checks the limit within the transaction that adds one; returns the error if it is reached.
-    async fn check(&self, connection: &mut AnyConnection, kind: DatabaseKind) -> Result<Option<Error>, sqlx::Error> {
+    /// Counts what the person has, within the transaction that adds one.
+    async fn count(&self, connection: &mut AnyConnection, kind: DatabaseKind) -> Result<u32, sqlx::Error> {
         if kind == DatabaseKind::Postgres {
             // INVARIANT: two replicas cannot both find the last place free. SQLite has only one
             // writer.
@@ -106,13 +113,7 @@ impl PerUserLimit {
             lock.execute(connection).await?;
         }
         let count = Statement::new(self.count, [self.user.into(), self.now.into()]);
-        let observed = u32::try_from(count.number(connection).await?).unwrap_or(u32::MAX);
-        let is_full = observed >= self.allowed;
-        Ok(is_full.then_some(Error::LimitReached {
-            what: self.what,
-            observed,
-            allowed: self.allowed,
-        }))
+        Ok(u32::try_from(count.number(connection).await?).unwrap_or(u32::MAX))
     }
 }
 

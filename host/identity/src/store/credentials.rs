@@ -7,11 +7,10 @@ use sqlx::any::AnyRow;
 use uuid::Uuid;
 
 use super::audit::{session_created, token_created};
-use super::change::{Change, ChangeOutcome, PerUserLimit, ROWS_PER_TRANSACTION};
+use super::change::{Change, PerUserLimit, ROWS_PER_TRANSACTION};
 use super::database::Purpose;
 use super::query::{
-    ReadColumn as _, SelectQuery, Statement, Value, agent, invalid_column, number, page_limit, time, time_opt, user,
-    uuid,
+    SelectQuery, Statement, Value, agent, invalid_column, number, page_limit, read, time, time_opt, user, uuid,
 };
 use super::{Actor, BrowserSession, CreationCursor, CredentialFilter, Error, Page, SecretHash, Store, Token, bounds};
 use tollgate_core::agent::AgentId;
@@ -31,13 +30,13 @@ impl Credential for Token {
                                   revoked_at, last_used_at, agent FROM tokens";
 
     fn read(row: &AnyRow) -> Result<Self, Error> {
-        let scopes: String = row.read("scopes")?;
+        let scopes: String = read(row, "scopes")?;
         Ok(Self {
             id: uuid(row, "id")?,
-            name: row.read("name")?,
+            name: read(row, "name")?,
             user: user(row)?,
             agent_id: agent(row)?,
-            agent: row.read("agent")?,
+            agent: read(row, "agent")?,
             scopes: scopes.split_whitespace().map(str::to_owned).collect(),
             created_at: time(row, "created_at")?,
             expires_at: time(row, "expires_at")?,
@@ -52,7 +51,7 @@ impl Credential for BrowserSession {
         "SELECT id, csrf, user_id, username, created_at, expires_at, revoked_at FROM browser_sessions";
 
     fn read(row: &AnyRow) -> Result<Self, Error> {
-        let csrf: Vec<u8> = row.read("csrf")?;
+        let csrf: Vec<u8> = read(row, "csrf")?;
         Ok(Self {
             id: uuid(row, "id")?,
             user: user(row)?,
@@ -69,7 +68,7 @@ impl Store {
     /// most [`bounds::TOKENS`] tokens that expire after this one was made.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    /// [`Error::LimitReached`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`].
     pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
         self.add_token(token, hash, Some(by)).await
     }
@@ -104,51 +103,42 @@ impl Store {
                 token.expires_at.into(),
                 token.revoked_at.into(),
                 token.last_used_at.into(),
-                Value::Text(token.agent.clone()),
+                token.agent.clone().into(),
             ],
         );
-        let what = "token";
         // Tokens of another platform were made under its own limits.
         let limit = by.map(|_| PerUserLimit {
-            what,
             count: "SELECT COUNT(*) FROM tokens WHERE user_id = $1 AND expires_at > $2",
             user: token.user.id,
             now: token.created_at,
             allowed: bounds::TOKENS,
         });
-        let event = by.map(|by| token_created(token, by)).transpose()?;
-        self.create(what, insert, (limit, event)).await
+        let creation = Change::Creation {
+            what: "token",
+            insert,
+            limit,
+            event: by.map(|by| token_created(token, by)).transpose()?,
+        };
+        self.writer.change(creation).await.map(drop)
     }
 
     /// Returns the token with this secret, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn find_token(&self, hash: SecretHash) -> Result<Option<Token>, Error> {
         self.find("hash =", hash).await
     }
 
     /// Returns the token with this id, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn token(&self, id: Uuid) -> Result<Option<Token>, Error> {
         self.find("id =", id).await
     }
 
     /// Returns a page of tokens, newest first, including those that have ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn tokens(&self, filter: &CredentialFilter, page: &Page<CreationCursor>) -> Result<Vec<Token>, Error> {
         let query = page_query::<Token>(filter, page).and_one_of("agent_id", filter.agents.as_deref());
         self.list(query, page).await
     }
 
     /// Records when a token was used. A time older than the recorded one is ignored.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn record_token_use(&self, id: Uuid, at: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE tokens SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)";
         self.execute(sql, [id.into(), at.into()]).await.map(drop)
@@ -177,30 +167,27 @@ impl Store {
                 session.revoked_at.into(),
             ],
         );
-        let what = "session";
         let limit = PerUserLimit {
-            what,
             count: "SELECT COUNT(*) FROM browser_sessions WHERE user_id = $1 AND expires_at > $2",
             user: session.user.id,
             now: session.created_at,
             allowed: bounds::BROWSER_SESSIONS,
         };
-        let event = session_created(session, by)?;
-        self.create(what, insert, (Some(limit), Some(event))).await
+        let creation = Change::Creation {
+            what: "session",
+            insert,
+            limit: Some(limit),
+            event: Some(session_created(session, by)?),
+        };
+        self.writer.change(creation).await.map(drop)
     }
 
     /// Returns the browser session with this cookie, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn find_session(&self, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
         self.find("hash =", hash).await
     }
 
     /// Returns the browser session with this id, even if it has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn browser_session(&self, id: Uuid) -> Result<Option<BrowserSession>, Error> {
         self.find("id =", id).await
     }
@@ -209,9 +196,6 @@ impl Store {
     /// applies by person only.
     ///
     /// - `open_at`: returns only sessions in force at this time; without it, all.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn browser_sessions(
         &self,
         filter: &CredentialFilter,
@@ -230,8 +214,7 @@ impl Store {
     ///
     /// - `agents`: all agents by number, as [`tollgate_core::agent::Agent::identity`].
     ///
-    /// # Errors
-    /// [`Error::Failed`]; the remaining tokens are bound the next time.
+    /// After an error, the remaining tokens are bound the next time.
     pub async fn bind_tokens(&self, agents: &BTreeMap<AgentId, String>) -> Result<(u64, u64), Error> {
         const UNBOUND: &str = "SELECT COALESCE((SELECT MIN(agent_id) FROM tokens WHERE agent IS NULL), 0) AS number";
         const BIND: &str = "UPDATE tokens SET agent = $2 WHERE id IN \
@@ -246,24 +229,6 @@ impl Store {
             *count = count.saturating_add(self.execute(BIND, values).await?);
         }
         Ok((bound, orphaned))
-    }
-
-    async fn create(
-        &self,
-        what: &'static str,
-        insert: Statement,
-        (limit, event): (Option<PerUserLimit>, Option<super::audit::AuditRow>),
-    ) -> Result<(), Error> {
-        let creation = Change::Creation {
-            what,
-            insert,
-            limit,
-            event,
-        };
-        match self.writer.change(creation).await? {
-            ChangeOutcome::LimitReached(full) => Err(full),
-            ChangeOutcome::Rows(_) | ChangeOutcome::Revoked(_) => Ok(()),
-        }
     }
 
     async fn find<T: Credential>(&self, condition: &'static str, key: impl Into<Value>) -> Result<Option<T>, Error> {

@@ -41,6 +41,21 @@ const LISTS: u32 = 4;
 /// Connections for the writer: one in use, and one for when the first hangs.
 const WRITERS: u32 = 2;
 
+const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+                               PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;";
+/// INVARIANT: a commit is on disk, whatever the PostgreSQL server's default. Stricter settings of
+/// the server are kept.
+const SYNCHRONOUS_COMMIT: &str = "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
+                                  THEN set_config('synchronous_commit', 'on', false) END;";
+/// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that
+/// vanished in the middle of a transaction must not keep its locks. Stricter settings of the
+/// server are kept.
+const SERVER_TIMEOUTS: &str = "SELECT set_config(name, '10000', false) FROM pg_settings \
+                               WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout') \
+                               AND setting::bigint NOT BETWEEN 1 AND 10000;";
+const NO_TIMEOUTS: &str =
+    "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
+
 /// The bytes of a path to escape in a URL.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
@@ -62,7 +77,7 @@ pub(super) enum Purpose {
 /// The connections of one database; clones share them.
 #[derive(Clone)]
 pub(super) struct Database {
-    kind: DatabaseKind,
+    pub(super) kind: DatabaseKind,
     lookups: AnyPool,
     lists: AnyPool,
     writers: AnyPool,
@@ -102,10 +117,6 @@ impl Database {
         // The server notices by itself that this connection is gone.
         drop(timeout(CONNECT, connection.close()).await);
         Ok(())
-    }
-
-    pub(super) fn kind(&self) -> DatabaseKind {
-        self.kind
     }
 
     pub(super) async fn rows(
@@ -246,7 +257,7 @@ async fn try_migrate(kind: DatabaseKind, mut connection: AnyConnection) -> Resul
 }
 
 pub(super) fn failed(error: &sqlx::Error) -> Error {
-    Error::Failed { detail: detail(error) }
+    Error::Failed(detail(error))
 }
 
 /// The text of an error without values. The messages of both databases name only tables and
@@ -272,7 +283,7 @@ fn detail(error: &sqlx::Error) -> String {
         sqlx::Error::PoolClosed => "it is closed".to_owned(),
         sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
         sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),
-        sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has what cannot be there"),
+        sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has a value that is not possible there"),
         sqlx::Error::Encode(_) => "a value cannot be bound".to_owned(),
         sqlx::Error::ColumnNotFound(index) => format!("column `{index}` is missing"),
         _ => "the database spoke in an unexpected way".to_owned(),
@@ -280,7 +291,7 @@ fn detail(error: &sqlx::Error) -> String {
 }
 
 fn open_error(detail: impl Into<String>) -> Error {
-    Error::Open { detail: detail.into() }
+    Error::Open(detail.into())
 }
 
 fn options(url: &str) -> Result<(DatabaseKind, AnyConnectOptions), Error> {
@@ -324,43 +335,23 @@ fn pool(kind: DatabaseKind, connections: u32) -> AnyPoolOptions {
         .acquire_timeout(CONNECT)
         // `LeasedConnection` tests the connections.
         .test_before_acquire(false)
-        .after_connect(move |connection, _| {
-            Box::pin(async move {
-                prepare(kind, connection).await?;
-                set_server_timeouts(kind, connection).await
-            })
-        })
+        .after_connect(move |connection, _| Box::pin(prepare(kind, connection, SERVER_TIMEOUTS)))
 }
 
-async fn prepare(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    let settings = match kind {
-        DatabaseKind::Sqlite => {
-            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-             PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
-        }
-        // INVARIANT: a commit is on disk, whatever the server's default. Stricter settings of the
-        // server are kept.
-        DatabaseKind::Postgres => {
-            "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
-             THEN set_config('synchronous_commit', 'on', false) END;"
-        }
+/// - `timeouts`: the time limits to set on a PostgreSQL server.
+async fn prepare(
+    kind: DatabaseKind,
+    connection: &mut AnyConnection,
+    timeouts: &'static str,
+) -> Result<(), sqlx::Error> {
+    let settings: &[_] = match kind {
+        DatabaseKind::Sqlite => &[SQLITE_SETTINGS],
+        DatabaseKind::Postgres => &[SYNCHRONOUS_COMMIT, timeouts],
     };
-    connection.execute(sqlx::raw_sql(settings)).await.map(drop)
-}
-
-/// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that vanished
-/// in the middle of a transaction must not keep its locks. Stricter settings of the server are
-/// kept.
-async fn set_server_timeouts(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    match kind {
-        DatabaseKind::Sqlite => Ok(()),
-        DatabaseKind::Postgres => {
-            let settings = "SELECT set_config(name, '10000', false) FROM pg_settings \
-                            WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout') \
-                            AND setting::bigint NOT BETWEEN 1 AND 10000;";
-            connection.execute(sqlx::raw_sql(settings)).await.map(drop)
-        }
+    for settings in settings {
+        connection.execute(sqlx::raw_sql(*settings)).await?;
     }
+    Ok(())
 }
 
 /// A separate connection for migrations, without the server's time limits.
@@ -369,11 +360,7 @@ async fn connect_without_timeouts(
     options: &AnyConnectOptions,
 ) -> Result<AnyConnection, sqlx::Error> {
     let mut connection = AnyConnection::connect_with(options).await?;
-    prepare(kind, &mut connection).await?;
-    if kind == DatabaseKind::Postgres {
-        let settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
-        connection.execute(sqlx::raw_sql(settings)).await?;
-    }
+    prepare(kind, &mut connection, NO_TIMEOUTS).await?;
     Ok(connection)
 }
 

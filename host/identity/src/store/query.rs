@@ -26,46 +26,26 @@ pub(super) enum Value {
     Bytes(Vec<u8>),
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Integer(Some(number))
-    }
+macro_rules! values_from {
+    ($($name:ident: $from:ty => $value:expr;)*) => {$(
+        impl From<$from> for Value {
+            fn from($name: $from) -> Self {
+                $value
+            }
+        }
+    )*};
 }
 
-impl From<AgentId> for Value {
-    fn from(agent: AgentId) -> Self {
-        agent.get().into()
-    }
-}
-
-impl From<Timestamp> for Value {
-    fn from(time: Timestamp) -> Self {
-        time.as_microsecond().into()
-    }
-}
-
-impl From<Option<Timestamp>> for Value {
-    fn from(time: Option<Timestamp>) -> Self {
-        Self::Integer(time.map(Timestamp::as_microsecond))
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(Some(text.to_owned()))
-    }
-}
-
-impl From<Uuid> for Value {
-    fn from(id: Uuid) -> Self {
-        Self::Bytes(id.as_bytes().to_vec())
-    }
-}
-
-impl From<SecretHash> for Value {
-    fn from(hash: SecretHash) -> Self {
-        Self::Bytes(hash.0.to_vec())
-    }
+values_from! {
+    number: i64 => Self::Integer(Some(number));
+    number: Option<i64> => Self::Integer(number);
+    agent: AgentId => agent.get().into();
+    time: Timestamp => time.as_microsecond().into();
+    time: Option<Timestamp> => time.map(Timestamp::as_microsecond).into();
+    text: &str => Self::Text(Some(text.to_owned()));
+    text: Option<String> => Self::Text(text);
+    id: Uuid => Self::Bytes(id.as_bytes().to_vec());
+    hash: SecretHash => Self::Bytes(hash.0.to_vec());
 }
 
 pub(super) fn arguments<'v>(values: impl IntoIterator<Item = &'v Value>) -> Result<AnyArguments, sqlx::Error> {
@@ -229,22 +209,11 @@ pub(super) async fn number(database: &Database, sql: &'static str) -> Result<i64
     let query = sqlx::query_with(sql, AnyArguments::default());
     let rows = database.rows(Purpose::Lookup, query).await;
     let rows = rows.map_err(|error| failed(&error))?;
-    rows.first().ok_or_else(|| invalid_column("number"))?.read("number")
+    read(rows.first().ok_or_else(|| invalid_column("number"))?, "number")
 }
 
-pub(super) trait ReadColumn {
-    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
-    where
-        T: Decode<'r, Any> + Type<Any>;
-}
-
-impl ReadColumn for AnyRow {
-    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
-    where
-        T: Decode<'r, Any> + Type<Any>,
-    {
-        self.try_get(column).map_err(|error| failed(&error))
-    }
+pub(super) fn read<'r, T: Decode<'r, Any> + Type<Any>>(row: &'r AnyRow, column: &'static str) -> Result<T, Error> {
+    row.try_get(column).map_err(|error| failed(&error))
 }
 
 pub(super) fn time(row: &AnyRow, column: &'static str) -> Result<Timestamp, Error> {
@@ -252,9 +221,8 @@ pub(super) fn time(row: &AnyRow, column: &'static str) -> Result<Timestamp, Erro
 }
 
 pub(super) fn time_opt(row: &AnyRow, column: &'static str) -> Result<Option<Timestamp>, Error> {
-    row.read::<Option<i64>>(column)?
-        .map(|number| time_of(number, column))
-        .transpose()
+    let number: Option<i64> = read(row, column)?;
+    number.map(|number| time_of(number, column)).transpose()
 }
 
 pub(super) fn time_of(microseconds: i64, column: &'static str) -> Result<Timestamp, Error> {
@@ -262,23 +230,25 @@ pub(super) fn time_of(microseconds: i64, column: &'static str) -> Result<Timesta
 }
 
 pub(super) fn uuid(row: &AnyRow, column: &'static str) -> Result<Uuid, Error> {
-    Uuid::from_slice(&row.read::<Vec<u8>>(column)?).map_err(|_| invalid_column(column))
+    Uuid::from_slice(&read::<Vec<u8>>(row, column)?).map_err(|_| invalid_column(column))
 }
 
 pub(super) fn user(row: &AnyRow) -> Result<User, Error> {
     Ok(User {
-        id: row.read("user_id")?,
-        username: row.read("username")?,
+        id: read(row, "user_id")?,
+        username: read(row, "username")?,
     })
 }
 
 pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
-    AgentId::new(row.read("agent_id")?).ok_or_else(|| invalid_column("agent_id"))
+    agent_id(read(row, "agent_id")?)
+}
+
+pub(super) fn agent_id(number: i64) -> Result<AgentId, Error> {
+    AgentId::new(number).ok_or_else(|| invalid_column("agent_id"))
 }
 
 /// The error for a column with an impossible value.
 pub(super) fn invalid_column(column: &'static str) -> Error {
-    Error::Failed {
-        detail: format!("column `{column}` has what cannot be there"),
-    }
+    Error::Failed(format!("column `{column}` has a value that is not possible there"))
 }

@@ -4,9 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::any::AnyRow;
 
 use super::audit::revoked;
-use super::change::{Change, ChangeOutcome, ROWS_PER_TRANSACTION};
+use super::change::{Change, ROWS_PER_TRANSACTION};
 use super::database::{DatabaseKind, Purpose};
-use super::query::{ROWS, ReadColumn as _, SelectQuery, invalid_column, number, time, time_of};
+use super::query::{ROWS, SelectQuery, invalid_column, number, read, time, time_of};
 use super::{Actor, Error, Revocation, SessionOwner, Store, bounds};
 use tollgate_core::session::SessionId;
 
@@ -24,7 +24,7 @@ impl Store {
     /// - `until`: when the credential expires. `at`: now.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    /// [`Error::TooLong`], [`Error::Character`].
     pub async fn revoke(
         &self,
         session: &SessionId,
@@ -36,7 +36,7 @@ impl Store {
         bounds::check("session", &text, bounds::SESSION)?;
         // INVARIANT: every replica can parse the id of a revoked session.
         if SessionId::parse(&text).as_ref() != Some(session) {
-            return Err(Error::Character { field: "session" });
+            return Err(Error::Character("session"));
         }
         bounds::check("username", &owner.user.username, bounds::USERNAME)?;
         let revocation = Change::Revocation {
@@ -45,50 +45,37 @@ impl Store {
             at,
             event: revoked(session, at, by, owner)?,
         };
-        match self.writer.change(revocation).await? {
-            ChangeOutcome::Revoked(revocation) => Ok(revocation),
-            ChangeOutcome::LimitReached(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
-                detail: "a revocation was not acknowledged as one".to_owned(),
-            }),
-        }
+        let made = self.writer.change(revocation).await?.revocation;
+        made.ok_or_else(|| Error::Failed("a revocation was not acknowledged as one".to_owned()))
     }
 
     /// Returns the revocations after a sequence number, in the order they took effect, at most
     /// 1,000. None ever appears below one that was returned.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
         let query =
             SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence));
         let rows = query.fetch((&self.database, Purpose::Lookup), "sequence", ROWS).await?;
-        let read = |row: &AnyRow| {
-            let session: String = row.read("session")?;
+        let revocation = |row: &AnyRow| {
+            let session: String = read(row, "session")?;
             Ok(Revocation {
-                sequence: row.read("sequence")?,
+                sequence: read(row, "sequence")?,
                 session: SessionId::parse(&session).ok_or_else(|| invalid_column("session"))?,
                 until: time(row, "until")?,
             })
         };
-        rows.iter().map(read).collect()
+        rows.iter().map(revocation).collect()
     }
 
     /// Returns the sequence number of the latest revocation; 0 without any.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn latest_revocation(&self) -> Result<i64, Error> {
         let latest = "SELECT COALESCE(MAX(sequence), 0) AS number FROM revocations";
         number(&self.database, latest).await
     }
 
     /// Returns the database's time if it may run on another machine.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn time(&self) -> Result<Option<Timestamp>, Error> {
         let now = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS number";
-        match self.database.kind() {
+        match self.database.kind {
             DatabaseKind::Sqlite => Ok(None),
             DatabaseKind::Postgres => time_of(number(&self.database, now).await?, "now").map(Some),
         }
@@ -96,9 +83,6 @@ impl Store {
 
     /// Returns the time that was assumed when rows were last removed. Without one, returns the
     /// time of the latest audit event; `None` without any.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn time_watermark(&self) -> Result<Option<Timestamp>, Error> {
         let reached =
             "SELECT COALESCE((SELECT MAX(reached) FROM clock), (SELECT MAX(last_at) FROM audit), 0) AS number";
@@ -109,9 +93,6 @@ impl Store {
     }
 
     /// Stores the time that is assumed when rows are removed.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn advance_time_watermark(&self, time: Timestamp) -> Result<(), Error> {
         let sql =
             "INSERT INTO clock (id, reached) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET reached = excluded.reached";
@@ -123,9 +104,6 @@ impl Store {
     ///
     /// Uses small transactions, so that other changes need not wait long. What is left after an
     /// error is removed the next time.
-    ///
-    /// # Errors
-    /// [`Error::Failed`].
     pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
         let inactive = now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN);
         let expired = [

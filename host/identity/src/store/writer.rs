@@ -47,9 +47,7 @@ impl Writer {
     pub(super) async fn change(&self, change: Change) -> Result<ChangeOutcome, Error> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let (reply, outcome) = oneshot::channel();
-        let ended = || Error::Failed {
-            detail: "its writer has ended".to_owned(),
-        };
+        let ended = || Error::Failed("its writer has ended".to_owned());
         let queued = QueuedChange {
             change,
             deadline,
@@ -59,7 +57,8 @@ impl Writer {
             self.queue.send(queued).await.map_err(|_| ended())?;
             outcome.await.map_err(|_| ended())?
         };
-        timeout_at(deadline, made).await.unwrap_or_else(|_| Err(timed_out()))
+        let made = timeout_at(deadline, made).await;
+        made.unwrap_or_else(|_| Err(failed(&sqlx::Error::PoolTimedOut)))
     }
 }
 
@@ -79,13 +78,19 @@ async fn commit(database: &Database, batch: Vec<QueuedChange>) {
     match transaction(database, deadline, &batch).await {
         Ok(outcomes) => {
             for (queued, outcome) in batch.into_iter().zip(outcomes) {
-                queued.answer(Ok(outcome));
+                queued.answer(outcome);
             }
         }
         Err(error) if batch.len() > 1 && is_caused_by_change(&error) => {
             for queued in batch.into_iter().filter_map(QueuedChange::unless_expired) {
-                let outcome = transaction(database, queued.deadline, std::slice::from_ref(&queued)).await;
-                let outcome = outcome.map(first).map_err(|error| change_error(&queued.change, &error));
+                let made = transaction(database, queued.deadline, std::slice::from_ref(&queued)).await;
+                let outcome = match made {
+                    Ok(outcomes) => outcomes
+                        .into_iter()
+                        .next()
+                        .unwrap_or_else(|| Ok(ChangeOutcome::default())),
+                    Err(error) => Err(change_error(&queued.change, &error)),
+                };
                 queued.answer(outcome);
             }
         }
@@ -107,7 +112,7 @@ impl QueuedChange {
         if Instant::now() < self.deadline {
             return Some(self);
         }
-        self.answer(Err(timed_out()));
+        self.answer(Err(failed(&sqlx::Error::PoolTimedOut)));
         None
     }
 
@@ -122,17 +127,17 @@ async fn transaction(
     database: &Database,
     deadline: Instant,
     batch: &[QueuedChange],
-) -> Result<Vec<ChangeOutcome>, sqlx::Error> {
+) -> Result<Vec<Result<ChangeOutcome, Error>>, sqlx::Error> {
     let mut leased = database.writer(deadline).await?;
     let made = async {
-        let mut transaction = leased.begin(database.kind()).await?;
+        let mut transaction = leased.begin(database.kind).await?;
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut events = Batch::default();
         for queued in batch {
             outcomes.push(
                 queued
                     .change
-                    .apply(&mut transaction, database.kind(), &mut events)
+                    .apply(&mut transaction, database.kind, &mut events)
                     .await?,
             );
         }
@@ -159,17 +164,7 @@ fn change_error(change: &Change, error: &sqlx::Error) -> Error {
         .as_database_error()
         .is_some_and(|error| error.is_unique_violation());
     match change {
-        Change::Creation { what, .. } if taken => Error::Exists { what },
+        Change::Creation { what, .. } if taken => Error::Exists(what),
         _ => failed(error),
     }
-}
-
-fn timed_out() -> Error {
-    Error::Failed {
-        detail: "no answer in time".to_owned(),
-    }
-}
-
-fn first(outcomes: Vec<ChangeOutcome>) -> ChangeOutcome {
-    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Rows(0))
 }

@@ -287,7 +287,18 @@ fn the_configuration_of_another_number_is_not_kept() {
 #[test]
 fn agents_shared_with_somebody_are_those_they_may_use() {
     let agents = Agents::build(&world::resources(), None);
-    let shared = |user: i64| -> Vec<i64> { agents.shared_with(user).iter().map(|agent| agent.id.get()).collect() };
+    let identity = mapped("x");
+    let shared = |user: i64| -> Vec<i64> {
+        let subject = CredentialSubject {
+            person: agents.user(user),
+            mapped: Some(&identity),
+        };
+        let of_members = agents.agents().filter(|agent| !agents.is_granted_by_claim(agent.id));
+        of_members
+            .filter(|agent| agents.grant(agent.id, subject, session()).is_ok())
+            .map(|agent| agent.id.get())
+            .collect()
+    };
     assert_eq!(shared(102), [5, 7, 9999]);
     assert_eq!(shared(105), [0_i64; 0]);
     assert_eq!(shared(108), [0_i64; 0]);

@@ -85,9 +85,7 @@ impl Counted {
 }
 
 fn unavailable() -> Error {
-    Error::Unavailable {
-        detail: "away".to_owned(),
-    }
+    Error::Unavailable("away".to_owned())
 }
 
 #[test]
@@ -250,5 +248,5 @@ async fn a_question_that_does_not_end_is_given_up() {
     let mut counted = Counted::new();
     counted.cache.query_timeout = Duration::from_millis(1);
     let answer = counted.cache.answer(counted.key(), std::future::pending).await;
-    assert!(matches!(answer, Err(Error::Unavailable { detail }) if detail == "no answer in time"));
+    assert!(matches!(answer, Err(Error::Unavailable(detail)) if detail == "no answer in time"));
 }

@@ -263,7 +263,7 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
 #[tokio::test]
 async fn ci_tokens_are_no_credential_here() {
     let world = World::new().await;
-    assert!(!world.authorizer.supports_ci_tokens());
+    assert!(world.authorizer.is_embedded());
     let query = AccessQuery {
         agent: id(9999),
         key: AccessKey::CiJobToken(SecretString::from("jobtoken")),

@@ -137,5 +137,5 @@ fn positive(id: &WireId) -> Result<i64, Error> {
 }
 
 fn not_understood(why: &str) -> Error {
-    unavailable(&format!("the platform's answer about the job is not understood: {why}"))
+    unavailable(format!("the platform's answer about the job is not understood: {why}"))
 }

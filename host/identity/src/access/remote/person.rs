@@ -152,5 +152,5 @@ fn roles(reported: &[String]) -> Vec<Role> {
 }
 
 fn not_understood(why: &str) -> Error {
-    unavailable(&format!("the platform's answer is not understood: {why}"))
+    unavailable(format!("the platform's answer is not understood: {why}"))
 }

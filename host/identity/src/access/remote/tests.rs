@@ -46,7 +46,7 @@ async fn ask(access_as: Value) -> Result<Arc<AccessGrant>, Error> {
 #[track_caller]
 fn unavailable(answer: Result<Arc<AccessGrant>, Error>) -> String {
     match answer {
-        Err(Error::Unavailable { detail }) => detail,
+        Err(Error::Unavailable(detail)) => detail,
         other => panic!("not unavailable: {other:?}"),
     }
 }
@@ -387,7 +387,7 @@ async fn ask_job(response: &Value) -> Result<Arc<AccessGrant>, Error> {
 #[tokio::test]
 async fn a_job_acts_as_its_configuration_says() {
     let (world, stub) = remote().await;
-    assert!(world.authorizer.supports_ci_tokens());
+    assert!(!world.authorizer.is_embedded());
     stub.answers(200, &job(&json!({"ci_job": {}})));
     let access = ci(&world, 9999, "jobtoken").await.unwrap();
     let seen = stub.seen();

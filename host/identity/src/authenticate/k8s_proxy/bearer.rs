@@ -5,7 +5,9 @@
 
 use secrecy::SecretString;
 
-use super::{CiTokenSupport, Error, MAX_ID_TOKEN_BYTES, MalformedAgentCredential, PresentedCredential, bounded};
+use super::{
+    CiTokenSupport, Error, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES, MalformedAgentCredential, PresentedCredential, bounded,
+};
 use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
@@ -50,7 +52,7 @@ fn query(text: &str, key: fn(SecretString) -> AccessKey) -> Result<PresentedCred
         .split_once(':')
         .ok_or(MalformedAgentCredential::Missing { part: "the token" })?;
     let agent = AgentId::parse(agent).ok_or(MalformedAgentCredential::Agent)?;
-    bounded(token, "the token")?;
+    bounded(token.len(), "the token", MAX_KEY_BYTES)?;
     Ok(PresentedCredential::Query(AccessQuery {
         agent,
         key: key(SecretString::from(token)),
@@ -64,14 +66,7 @@ fn id_token(text: &str) -> Result<PresentedCredential, Error> {
     if !is_compact_jwt(text) {
         return Err(MalformedAgentCredential::Jwt.into());
     }
-    if text.len() > MAX_ID_TOKEN_BYTES {
-        return Err(MalformedAgentCredential::TooLong {
-            part: "the token",
-            observed: text.len(),
-            allowed: MAX_ID_TOKEN_BYTES,
-        }
-        .into());
-    }
+    bounded(text.len(), "the token", MAX_ID_TOKEN_BYTES)?;
     Ok(PresentedCredential::IdToken(SecretString::from(text)))
 }
 
@@ -84,11 +79,9 @@ fn is_compact_jwt(text: &str) -> bool {
     else {
         return false;
     };
-    let is_base64url = |part: &str| {
-        part.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-    };
-    !header.is_empty() && !claims.is_empty() && [header, claims, signature].into_iter().all(is_base64url)
+    let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let parts = [header, claims, signature];
+    !header.is_empty() && !claims.is_empty() && parts.iter().all(|part| part.bytes().all(is_base64url))
 }
 
 /// Bytes of a `token` (RFC 9110, section 5.6.2).

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
-use super::{MalformedAgentCredential, PresentedCredential, bounded, sole};
+use super::{MAX_KEY_BYTES, MalformedAgentCredential, PresentedCredential, bounded, sole};
 use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
@@ -53,7 +53,7 @@ fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
     let value = sole(values(fields), COOKIE_NAME)?.unwrap_or_default();
     let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding { part })?;
     let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding { part })?;
-    bounded(&value, part)?;
+    bounded(value.len(), part, MAX_KEY_BYTES)?;
     Ok(value)
 }
 
@@ -85,6 +85,6 @@ fn header_or_parameter(
             .to_owned(),
         None => query::sole(query, parameter)?.ok_or(MalformedAgentCredential::Missing { part })?,
     };
-    bounded(&value, part)?;
+    bounded(value.len(), part, MAX_KEY_BYTES)?;
     Ok(value)
 }

@@ -14,12 +14,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::super::error::{Error, InvalidTokenReason};
 use super::super::issuer::{ValidationProfile, Verifier};
 use super::super::mapping::{CompiledClaimMappings, ReservedNames};
-use super::super::principal::string_claim;
+use super::super::principal::{hash_parts, string_claim};
 use super::super::token::UnverifiedToken;
 use super::super::verified_tokens::{VerifiedTokens, sha256};
 use crate::access::{self, AccessDenyReason, IdToken};
@@ -93,10 +92,8 @@ impl IdTokenVerifier {
 
     async fn verify_uncached(&self, token: &SecretString) -> Result<IdToken, Error> {
         let parsed = UnverifiedToken::parse(token.expose_secret())?;
-        let issuer = self
-            .issuers
-            .get(parsed.issuer())
-            .ok_or(InvalidTokenReason::UnknownIssuer)?;
+        let issuer = self.issuers.get(parsed.issuer());
+        let issuer = issuer.ok_or(InvalidTokenReason::UnknownIssuer)?;
         let (claims, times) = issuer.verifier.claims(parsed, &self.clock).await?;
         let expires_at = times
             .expires_at
@@ -189,22 +186,14 @@ fn sign_in(claims: &Map<String, Value>) -> Option<[Cow<'_, str>; 3]> {
     Some([person.into(), client, time.to_string().into()])
 }
 
-/// Each part is preceded by its length, so that parts cannot run together.
 fn digest(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part);
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash_parts(parts).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn refusal(error: &Error) -> access::Error {
     match error {
         Error::Expired => AccessDenyReason::Expired.into(),
-        Error::IssuerUnavailable { .. } => access::Error::Unavailable {
-            detail: error.to_string(),
-        },
+        Error::IssuerUnavailable(_) => access::Error::Unavailable(error.to_string()),
         Error::NoCredential
         | Error::Malformed(_)
         | Error::Invalid(_)

@@ -11,7 +11,7 @@ use http::header::{SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use zeroize::Zeroizing;
 
-use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential};
+use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential, bounded};
 
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 /// Prefix of subprotocols with a token for any server.
@@ -28,20 +28,9 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     let Some(encoded) = super::sole(tokens, "base64url.bearer.authorization.k8s.io")? else {
         return Ok(None);
     };
-    if encoded.is_empty() {
-        return Err(MalformedAgentCredential::Missing { part });
-    }
-    if encoded.len() > MAX_ENCODED_BYTES {
-        return Err(MalformedAgentCredential::TooLong {
-            part,
-            observed: encoded.len(),
-            allowed: MAX_ENCODED_BYTES,
-        });
-    }
-    let bytes = URL_SAFE_NO_PAD
-        .decode(encoded)
-        .map(Zeroizing::new)
-        .map_err(|_| MalformedAgentCredential::Encoding { part })?;
+    bounded(encoded.len(), part, MAX_ENCODED_BYTES)?;
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).map(Zeroizing::new);
+    let bytes = bytes.map_err(|_| MalformedAgentCredential::Encoding { part })?;
     let token = std::str::from_utf8(&bytes).map_err(|_| MalformedAgentCredential::Encoding { part })?;
     if offered(fields).all(|offer| offer.starts_with(PREFIX)) {
         return Err(MalformedAgentCredential::OnlySubprotocol);

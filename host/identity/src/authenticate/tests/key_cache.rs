@@ -24,9 +24,7 @@ fn numbered(issuer: &IssuerDouble, number: u32) -> String {
 }
 
 fn unavailable(issuer: &IssuerDouble) -> Error {
-    Error::IssuerUnavailable {
-        issuer: issuer.url.clone(),
-    }
+    Error::IssuerUnavailable(issuer.url.clone())
 }
 
 #[tokio::test]

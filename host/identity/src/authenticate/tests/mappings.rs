@@ -52,18 +52,10 @@ fn invalid<T>(reason: InvalidTokenReason) -> Result<T, Error> {
 
 #[test]
 fn usernames() {
-    let mapping = InvalidTokenReason::Mapping {
-        field: IdentityField::Username,
-    };
-    let name = InvalidTokenReason::Name {
-        field: IdentityField::Username,
-    };
-    let reserved = InvalidTokenReason::ReservedName {
-        field: IdentityField::Username,
-    };
-    let missing = |claim: &str| InvalidTokenReason::MissingClaim {
-        claim: claim.to_owned(),
-    };
+    let mapping = InvalidTokenReason::Mapping(IdentityField::Username);
+    let name = InvalidTokenReason::Name(IdentityField::Username);
+    let reserved = InvalidTokenReason::ReservedName(IdentityField::Username);
+    let missing = |claim: &str| InvalidTokenReason::MissingClaim(claim.to_owned());
     type Case<'a> = (ClaimMapping, Vec<(&'a str, Value)>, Result<&'a str, InvalidTokenReason>);
     let cases: Vec<Case<'_>> = vec![
         (claim("sub", ""), vec![], Ok("u-1")),
@@ -170,16 +162,12 @@ fn groups() {
         (
             claim("groups", ""),
             json!(["a", "system:masters"]),
-            invalid(InvalidTokenReason::ReservedName {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::ReservedName(IdentityField::Groups)),
         ),
         (
             claim("groups", ""),
             json!(["a\r\nX: y"]),
-            invalid(InvalidTokenReason::Name {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::Name(IdentityField::Groups)),
         ),
         (
             expression("claims.groups.map(g, 'p:' + g)"),
@@ -191,30 +179,22 @@ fn groups() {
         (
             expression("[1]"),
             json!([]),
-            invalid(InvalidTokenReason::Mapping {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::Mapping(IdentityField::Groups)),
         ),
         (
             expression("claims.groups"),
             json!(["system:masters"]),
-            invalid(InvalidTokenReason::ReservedName {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::ReservedName(IdentityField::Groups)),
         ),
         (
             expression("claims.groups.exists(g, g == 'root') ? ['system:masters'] : []"),
             json!(["root"]),
-            invalid(InvalidTokenReason::ReservedName {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::ReservedName(IdentityField::Groups)),
         ),
         (
             expression("claims.groups.filter(g, g != 'system:masters' || claims.hd == 'corp')"),
             json!(["system:masters"]),
-            invalid(InvalidTokenReason::ReservedName {
-                field: IdentityField::Groups,
-            }),
+            invalid(InvalidTokenReason::ReservedName(IdentityField::Groups)),
         ),
     ];
     for (groups, value, expected) in cases {
@@ -261,11 +241,7 @@ fn the_settings_list_which_reserved_names_may_come_out() {
         ),
     ] {
         let refused = apply(&allowing(allowed), &claims);
-        assert_eq!(
-            refused,
-            invalid(InvalidTokenReason::ReservedName { field }),
-            "{allowed:?}"
-        );
+        assert_eq!(refused, invalid(InvalidTokenReason::ReservedName(field)), "{allowed:?}");
     }
 }
 
@@ -287,19 +263,9 @@ fn uid_and_extra() {
     ];
     assert_eq!(mapped.extra, expected);
     let refused = apply(&issuer, &super::without(claims(), "hd"));
-    assert_eq!(
-        refused,
-        invalid(InvalidTokenReason::Mapping {
-            field: IdentityField::Extra
-        })
-    );
+    assert_eq!(refused, invalid(InvalidTokenReason::Mapping(IdentityField::Extra)));
     let refused = apply(&issuer, &with(claims(), &[("sub", json!(""))]));
-    assert_eq!(
-        refused,
-        invalid(InvalidTokenReason::MissingClaim {
-            claim: "sub".to_owned()
-        })
-    );
+    assert_eq!(refused, invalid(InvalidTokenReason::MissingClaim("sub".to_owned())));
 }
 
 #[test]
@@ -312,11 +278,7 @@ fn claim_rules() {
         expression: source.to_owned(),
         message: message.to_owned(),
     };
-    let refused = |message: &str| {
-        Some(Error::Invalid(InvalidTokenReason::ClaimRule {
-            message: message.to_owned(),
-        }))
-    };
+    let refused = |message: &str| Some(Error::Invalid(InvalidTokenReason::ClaimRule(message.to_owned())));
     let cases = [
         (required.clone(), claims(), None),
         (
@@ -352,11 +314,7 @@ fn claim_rules() {
 
 #[test]
 fn user_rules() {
-    let refused = |message: &str| {
-        Some(Error::Invalid(InvalidTokenReason::UserRule {
-            message: message.to_owned(),
-        }))
-    };
+    let refused = |message: &str| Some(Error::Invalid(InvalidTokenReason::UserRule(message.to_owned())));
     let cases = [
         ("!user.username.startsWith('root')", "no root", None),
         ("user.groups.exists(g, g == 'corp:dev')", "developers only", None),

@@ -49,14 +49,12 @@ async fn claims_are_read_as_argo_cd_reads_them() {
 async fn refusals() {
     let issuer = IssuerDouble::start().await;
     let authenticator = started(&issuer, "");
-    let reserved = |field| InvalidTokenReason::ReservedName { field };
+    let reserved = |field| InvalidTokenReason::ReservedName(field);
     let cases = [
         (vec![("aud", json!("other"))], InvalidTokenReason::Audience),
         (
             vec![("sub", json!(""))],
-            InvalidTokenReason::MissingClaim {
-                claim: "sub".to_owned(),
-            },
+            InvalidTokenReason::MissingClaim("sub".to_owned()),
         ),
         (vec![("sub", json!("system:admin"))], reserved(IdentityField::Username)),
         (vec![("sub", json!("proj:web:ci"))], reserved(IdentityField::Username)),
@@ -74,9 +72,7 @@ async fn refusals() {
         ),
         (
             vec![("groups", json!(["dev\n"]))],
-            InvalidTokenReason::Name {
-                field: IdentityField::Groups,
-            },
+            InvalidTokenReason::Name(IdentityField::Groups),
         ),
     ];
     for (changes, expected) in cases {
