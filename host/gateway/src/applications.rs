@@ -30,13 +30,12 @@ use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::sessions::EndSignal;
 use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
 use tollgate_policy::applications::Tracking;
-use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::forward::{Body, BufferedBody, LimitPermit};
 use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{KubernetesNote, OpenRecord, Stage};
 use tollgate_state::{Cluster, ObjectName};
@@ -94,9 +93,9 @@ impl ApplicationReauthorization {
             (project_lists, self.recheck_ownership(now, access))
         };
         let request = (&self.name, &self.attributes);
-        let permitted = reauthorize_application(&now.policies, &caller, request, check_object);
-        permitted.is_some_and(|(acting_identity, cluster)| {
-            acting_identity == self.acting_identity && cluster.server == self.cluster.server
+        let permit = reauthorize_application(&now.policies, &caller, request, check_object);
+        permit.is_some_and(|permit| {
+            *permit.acting_identity() == self.acting_identity && permit.cluster().server == self.cluster.server
         })
     }
 
@@ -269,13 +268,7 @@ impl RouteHandler for ApplicationPath<'_> {
         context: RequestContext<'_>,
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        let RequestContext {
-            gateway,
-            peer,
-            snapshot,
-            principal,
-            record,
-        } = context;
+        let (gateway, snapshot, principal) = (context.gateway, context.snapshot, context.principal);
         let (Some(front_state), Some(_)) = (&gateway.applications_state, &snapshot.policies.applications) else {
             return Err(Rejection::NotFound);
         };
@@ -284,7 +277,7 @@ impl RouteHandler for ApplicationPath<'_> {
             name: self.name.to_owned(),
         };
         let rest = if self.rest.is_empty() { "/" } else { self.rest };
-        record.note(|record| {
+        context.record.note(|record| {
             record.front = "applications";
             record.application = Some(name.clone());
         });
@@ -296,7 +289,7 @@ impl RouteHandler for ApplicationPath<'_> {
         // are removed.
         let format = BodyFormat::of(cleaned.fields());
         let attributes = Arc::new(Attributes::read(cleaned.method(), rest, self.query, cleaned.upgrade()));
-        record.note(|record| {
+        context.record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
                 attributes: Some(attributes.shortened()),
                 ..KubernetesNote::default()
@@ -304,46 +297,31 @@ impl RouteHandler for ApplicationPath<'_> {
         });
         let held = gateway.persons.acquire(principal.limit_key())?;
         let (permit, reauthorization, body) = front_state
-            .authorize_request((name, attributes), (format, body), (snapshot, principal, record))
+            .authorize_request(
+                (name, attributes),
+                (format, body),
+                (snapshot, principal, context.record),
+            )
             .await?;
-        let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
-        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let reauthorization = Reauthorization::Application(reauthorization);
-        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
-        let outgoing = OutgoingRequest {
-            front_state,
-            path: ApplicationPath { rest, ..*self },
-            cluster,
-            permit: &permit,
-        };
-        let ending = guard.ending();
-        let context = RequestContext {
-            gateway,
-            peer,
-            snapshot,
-            principal,
-            record,
-        };
+        let path = ApplicationPath { rest, ..*self };
         let request = (cleaned, body.without_trailers());
-        context.send(outgoing, request, (ending, (held, guard))).await
+        context
+            .send(front_state, path, (&permit, reauthorization), request, held)
+            .await
     }
 }
 
 impl RequestContext<'_> {
     /// Runs the stages impersonate, credential, headers and forward. In mode audit it determines
     /// in parallel why mode enforce would refuse the request.
-    async fn send<H: Send + Sync + 'static>(
+    async fn send(
         self,
-        outgoing: OutgoingRequest<'_>,
+        front_state: &ApplicationsFrontState,
+        path: ApplicationPath<'_>,
+        (permit, reauthorization): (&ApplicationPermit, ApplicationReauthorization),
         request: (CleanedRequest, Body),
-        (ending, held): (EndSignal, H),
+        held: LimitPermit,
     ) -> Result<Response<Body>, Rejection> {
-        let OutgoingRequest {
-            front_state,
-            path,
-            cluster,
-            permit,
-        } = outgoing;
         let Self {
             gateway,
             peer,
@@ -351,6 +329,10 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
+        let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
+        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
+        let reauthorization = Reauthorization::Application(reauthorization);
+        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
         let cluster_identity = front_state.cluster_identity(permit);
         record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
@@ -366,22 +348,18 @@ impl RequestContext<'_> {
             peer,
             decision: record.id(),
             expires_at: principal.expires_at(),
-            ending,
+            ending: guard.ending(),
         };
-        let audits = snapshot
-            .policies
-            .applications
-            .as_ref()
-            .is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
+        let held = (held, guard);
+        let front = snapshot.policies.applications.as_ref();
+        let audits = front.is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
         let answered = match audits {
             false => cluster_request.send(request, held, record).await,
             true => {
-                let enforce_deny_reason =
-                    audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), cluster);
-                let (answered, enforce_deny_reason) =
-                    tokio::join!(cluster_request.send(request, held, record), enforce_deny_reason);
-                if let Some(enforce_deny_reason) = enforce_deny_reason {
-                    gateway.would_refuse(permit, enforce_deny_reason, record);
+                let deny_reason = audit_mode::enforce_deny_reason(permit.indexed(), permit.attributes(), cluster);
+                let (answered, deny_reason) = tokio::join!(cluster_request.send(request, held, record), deny_reason);
+                if let Some(deny_reason) = deny_reason {
+                    gateway.would_refuse(permit, deny_reason, record);
                 }
                 answered
             }
@@ -409,11 +387,4 @@ impl Gateway {
         self.metrics.would_refuse.inc();
         record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), enforce_deny_reason)));
     }
-}
-
-struct OutgoingRequest<'a> {
-    front_state: &'a ApplicationsFrontState,
-    path: ApplicationPath<'a>,
-    cluster: &'a Arc<ClusterAccess>,
-    permit: &'a ApplicationPermit,
 }

@@ -290,15 +290,15 @@ impl ApplicationSetHandler<'_, '_> {
         let applications = match cached.projects {
             _ if !permit::is_templated(permit::project_text(&set)) => Vec::new(),
             Some(projects) => {
-                let in_project = projects
-                    .iter()
-                    .map(|project| application_of(name, (&name.name, project)));
-                in_project.collect()
+                let in_project = projects.iter();
+                in_project
+                    .map(|project| application_of(name, &name.name, project))
+                    .collect()
             }
             None => {
                 let owned = self.owned(name);
                 owned
-                    .map(|one| application_of(name, (&one.name.name, &one.project)))
+                    .map(|one| application_of(name, &one.name.name, &one.project))
                     .collect()
             }
         };
@@ -323,12 +323,11 @@ impl ApplicationSetHandler<'_, '_> {
         let StateSource::Kubernetes(settings) = &self.snapshot.policies.config.state else {
             return true;
         };
+        let is_control_plane = namespace == self.snapshot.policies.config.control_plane_namespace;
         match &settings.applications {
             ApplicationNamespaces::All => true,
-            ApplicationNamespaces::ControlPlane => namespace == self.snapshot.policies.config.control_plane_namespace,
-            ApplicationNamespaces::Listed(names) => {
-                namespace == self.snapshot.policies.config.control_plane_namespace || names.contains(namespace)
-            }
+            ApplicationNamespaces::ControlPlane => is_control_plane,
+            ApplicationNamespaces::Listed(names) => is_control_plane || names.contains(namespace),
         }
     }
 
@@ -347,11 +346,9 @@ impl ApplicationSetHandler<'_, '_> {
     /// Whether the caller may see the stored set. True if none is stored.
     fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Rejection> {
         let Some(stored) = &existing.set else { return Ok(true) };
-        let projects: Vec<&str> = existing
-            .owned(name)
-            .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
-            .collect();
-        Ok(self.authorizer()?.may_get(name, stored, projects.into_iter()))
+        let owned = existing.owned(name);
+        let projects = owned.filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str));
+        Ok(self.authorizer()?.may_get(name, stored, projects))
     }
 
     fn authorize_operation(
@@ -380,13 +377,11 @@ impl ApplicationSetHandler<'_, '_> {
                 plugin_kinds: &statics.plugin_kinds,
             },
         };
-        let mut checks = std::mem::take(&mut self.checks);
-        let set_permit = self
-            .authorizer()
-            .map(|authorizer| authorizer.authorize_operation(&set_request, &mut checks));
-        self.checks = checks;
+        let authorizer = permit::SetAuthorizer::new(&self.snapshot.policies, &self.caller);
+        let authorizer = authorizer.ok_or(Rejection::NotFound)?;
+        let set_permit = authorizer.authorize_operation(&set_request, &mut self.checks);
         self.record.finish_stage(Stage::Authorize);
-        Ok(set_permit?.map_err(Error::Denied)?)
+        Ok(set_permit.map_err(Error::Denied)?)
     }
 }
 
@@ -395,7 +390,7 @@ fn read(object: Value) -> Result<ApplicationSet, Rejection> {
 }
 
 /// The parts of a set's Application that decide permissions.
-fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
+fn application_of(set: &ObjectName, name: &str, project: &str) -> Value {
     json!({
         "metadata": {
             "name": name,

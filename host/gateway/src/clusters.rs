@@ -106,23 +106,15 @@ impl RequestContext<'_> {
         Ok(json(serde_json::json!({ "items": items }).to_string()))
     }
 
-    /// Returns a credential to a caller who is granted it.
     async fn hand_out(self, name: &str) -> Result<Response<Body>, Rejection> {
-        let permit = permit(
-            (name, ClusterOperation::Credential),
-            self.snapshot,
-            self.principal,
-            self.record,
-        )?;
-        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(self.principal, name, &permit));
-        let _guard = self
-            .gateway
-            .open
-            .register(reauthorization, (self.snapshot, self.record.id()))?;
-        let _held = self.gateway.persons.acquire(self.principal.limit_key())?;
+        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
+        let permit = permit((name, ClusterOperation::Credential), snapshot, principal, record)?;
+        let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, name, &permit));
+        let _guard = self.gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let _held = self.gateway.persons.acquire(principal.limit_key())?;
         let access = permit.access();
-        let lease = lease(access, self.record).await?;
-        record_credential(self.record, access, Some(&lease));
+        let lease = lease(access, record).await?;
+        record_credential(record, access, Some(&lease));
         let until = usable_until(access, &lease);
         let document =
             exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
@@ -135,13 +127,7 @@ impl RequestContext<'_> {
         (head, body): (request::Parts, Body),
         path: &ClusterPath<'_>,
     ) -> Result<Response<Body>, Rejection> {
-        let Self {
-            gateway,
-            peer,
-            snapshot,
-            principal,
-            record,
-        } = self;
+        let (snapshot, principal, record) = (self.snapshot, self.principal, self.record);
         // SECURITY: without these fields the request would act with the gateway's own permissions,
         // which are more than the caller asked for.
         if let Some(name) = client_impersonates(&head.headers) {
@@ -152,15 +138,15 @@ impl RequestContext<'_> {
         let operation = ClusterOperation::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, operation), snapshot, principal, record)?;
         let reauthorization = Reauthorization::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
-        let guard = gateway.open.register(reauthorization, (snapshot, record.id()))?;
-        let held = gateway.persons.acquire(principal.limit_key())?;
+        let guard = self.gateway.open.register(reauthorization, (snapshot, record.id()))?;
+        let held = self.gateway.persons.acquire(principal.limit_key())?;
         let cluster_request = ClusterRequest {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
             attributes: &attributes,
             identity: RequestIdentity::GatewayCredential,
-            peer,
+            peer: self.peer,
             decision: record.id(),
             expires_at: principal.expires_at(),
             ending: guard.ending(),

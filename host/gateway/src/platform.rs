@@ -19,7 +19,9 @@ use crate::front::{RequestContext, RouteHandler};
 use crate::pipeline::json;
 use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, buffer, read};
 use crate::platform::api::cookie::TransportSecurity;
-use crate::platform::api::query::{OwnerFilter, Parameters, Query, encode_cursor};
+use crate::platform::api::query::{
+    AGENT_PARAMETERS, AUDIT_PARAMETERS, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor,
+};
 use crate::platform::api::{AgentRef, Error};
 use crate::platform::permit::{PlatformPermission, check, check_each, may_allow_prefix, object};
 use crate::platform::route::PlatformRoute;
@@ -73,43 +75,32 @@ impl RouteHandler for PlatformRoute {
         context: RequestContext<'_>,
         request: (request::Parts, Body),
     ) -> Result<Response<Body>, Rejection> {
-        let RequestContext {
-            gateway,
-            peer: _,
-            snapshot,
-            principal,
-            record,
-        } = context;
+        let (gateway, principal) = (context.gateway, context.principal);
         let front_state = gateway.kubernetes_state.as_deref().ok_or(Rejection::NotFound)?;
         let _held = gateway.persons.acquire(principal.limit_key())?;
-        record.note(|record| record.front = "platform");
-        let handler = PlatformHandler::open(snapshot, front_state, principal)?;
-        handler.answer(self, request, record).await
+        context.record.note(|record| record.front = "platform");
+        let handler = PlatformHandler::open(context.snapshot, front_state, principal)?;
+        handler.answer(self, request, context.record).await
     }
 }
 
 impl<'a> PlatformHandler<'a> {
-    /// Makes a handler for an authenticated caller.
     pub(crate) fn open(
         snapshot: &'a Snapshot,
         front_state: &'a KubernetesFrontState,
         principal: &Arc<Principal>,
     ) -> Result<Self, Rejection> {
-        let front = snapshot.policies.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
-        let settings = snapshot
-            .policies
-            .config
-            .kubernetes
-            .as_ref()
-            .ok_or(Rejection::NotFound)?;
+        let policies = &snapshot.policies;
+        let front = policies.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let settings = policies.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
         Ok(Self {
             snapshot,
             agents: &front.agents,
             settings,
             front_state,
-            transport: TransportSecurity::of(snapshot.policies.config.tls.is_some(), settings),
+            transport: TransportSecurity::of(policies.config.tls.is_some(), settings),
             now: front_state.clock.now(),
-            caller: snapshot.policies.caller(principal),
+            caller: policies.caller(principal),
             user: find_user(principal, snapshot, (settings, &front.agents))?,
         })
     }
@@ -122,20 +113,12 @@ impl<'a> PlatformHandler<'a> {
     ) -> Result<Response<Body>, Rejection> {
         let raw = head.uri.query();
         let mut checks = Vec::new();
+        let list = |parameters| self.list_request(raw, parameters);
         let answered = match route {
-            PlatformRoute::Agents => self.list_agents(&Query::read(raw, Parameters::Agents)?, &mut checks),
-            PlatformRoute::Tokens => {
-                let list = self.list_request(Query::read(raw, Parameters::TokensOrSessions)?)?;
-                self.list_tokens(&list, &mut checks).await
-            }
-            PlatformRoute::Sessions => {
-                let list = self.list_request(Query::read(raw, Parameters::TokensOrSessions)?)?;
-                self.list_sessions(&list, &mut checks).await
-            }
-            PlatformRoute::Audit => {
-                let list = self.list_request(Query::read(raw, Parameters::Audit)?)?;
-                self.list_audit(&list, &mut checks).await
-            }
+            PlatformRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
+            PlatformRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
+            PlatformRoute::Sessions => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
+            PlatformRoute::Audit => self.list_audit(&list(AUDIT_PARAMETERS)?, &mut checks).await,
             PlatformRoute::CreateToken => {
                 let content = buffer(body, CONTENT_BYTES).await?;
                 let new_token: NewToken = read(&head.headers, &content)?;
@@ -215,7 +198,8 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    fn list_request(&self, query: Query) -> Result<ListRequest, Error> {
+    fn list_request(&self, raw: Option<&str>, parameters: &'static [&'static str]) -> Result<ListRequest, Error> {
+        let query = Query::read(raw, parameters)?;
         let (user, is_mine) = match &query.owner {
             OwnerFilter::Mine => (Some(self.require_user()?.id), true),
             OwnerFilter::All => (None, false),
@@ -280,12 +264,8 @@ impl<'a> PlatformHandler<'a> {
     /// row that is for all agents.
     fn could_see(&self, permission: PlatformPermission, agent: Option<AgentId>, list: &ListRequest) -> bool {
         let name = list.query.owner.user().unwrap_or_default();
-        may_allow_prefix(
-            &self.snapshot.policies,
-            &self.caller,
-            permission,
-            &self.object(agent, name),
-        )
+        let object = self.object(agent, name);
+        may_allow_prefix(&self.snapshot.policies, &self.caller, permission, &object)
     }
 
     fn visible<'r>(

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
-use crate::applicationsets::permit::ApplicationSetsPolicy;
 use crate::caller::{Caller, CallerCache};
 use crate::extensions::CallTarget;
 use crate::extensions::ExtensionEvaluationCache;
@@ -43,7 +42,7 @@ pub struct Policies {
     /// The Applications front, if it is open.
     pub applications: Option<ApplicationsFront>,
     /// Bundle of the ApplicationSet front, if it is open.
-    pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    pub application_sets: Option<Arc<Bundle>>,
     /// Cached callers with their roles.
     callers: CallerCache,
     /// Cached Applications and projects that calls of extensions name.
@@ -80,7 +79,7 @@ pub(crate) struct FrontPolicies {
     pub(crate) extensions: Arc<Bundle>,
     pub(crate) kubernetes: Option<KubernetesFront>,
     pub(crate) applications: Option<ApplicationsFront>,
-    pub(crate) application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    pub(crate) application_sets: Option<Arc<Bundle>>,
 }
 
 impl Policies {

@@ -49,11 +49,8 @@ impl RequestContext<'_> {
         let names = self.snapshot.policies.resources.projects.keys();
         let shown = visible(&self.snapshot.policies, &caller, names.clone().map(String::as_str));
         self.record.finish_stage(Stage::Authorize);
-        let shown: BTreeSet<&str> = names
-            .zip(shown)
-            .filter(|(_, shown)| *shown)
-            .map(|(name, _)| &**name)
-            .collect();
+        let shown = names.zip(shown).filter_map(|(name, shown)| shown.then_some(&**name));
+        let shown: BTreeSet<&str> = shown.collect();
         // A caller who may see no project causes no file access and no call.
         if shown.is_empty() {
             return Ok(list_of(WritableKind::AppProject, Vec::new()));

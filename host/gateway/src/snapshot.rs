@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::applications::permit::ApplicationsPolicy;
-use crate::applicationsets::permit::ApplicationSetsPolicy;
 use crate::extensions::registry::Registry;
 use crate::kubernetes::permit::KubernetesPolicy;
 use crate::policies::{ApplicationsFront, FrontPolicies, KubernetesFront, Policies};
@@ -86,7 +85,7 @@ struct Bundles {
     extensions: Arc<Bundle>,
     kubernetes: Option<Arc<KubernetesPolicy>>,
     applications: Option<Arc<ApplicationsPolicy>>,
-    application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    application_sets: Option<Arc<Bundle>>,
 }
 
 impl Snapshot {
@@ -506,7 +505,8 @@ impl Loader {
         let application_sets = match &self.config.application_sets {
             None => None,
             Some(_) => {
-                let loaded = ApplicationSetsPolicy::load(&folder.join("applicationsets"), &self.checker);
+                let folder = folder.join("applicationsets");
+                let loaded = Bundle::load(&folder, Front::ApplicationSets, &self.checker);
                 Some(Arc::new(take(loaded, findings)?))
             }
         };

@@ -190,8 +190,7 @@ pub(crate) fn access_application(
     Ok(access)
 }
 
-/// Authorizes again a request that was permitted before. Returns the acting identity and the
-/// cluster if it is permitted now.
+/// Authorizes again a request that was permitted before. `None` if it is not permitted now.
 ///
 /// - `check_object`: checks the project's lists, and whether the object belongs to the Application.
 pub(crate) fn reauthorize_application(
@@ -199,7 +198,7 @@ pub(crate) fn reauthorize_application(
     caller: &Arc<Caller>,
     request: (&ObjectName, &Arc<Attributes>),
     check_object: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
-) -> Option<(ActingIdentity, Arc<Cluster>)> {
+) -> Option<ApplicationPermit> {
     let front = policies.applications.as_ref()?;
     let evaluation = Evaluator::of(policies, front).evaluation(caller, request.0);
     let access = check_access(evaluation, caller, request.1).ok()?;
@@ -208,8 +207,7 @@ pub(crate) fn reauthorize_application(
         project_lists: &project_lists,
         ownership: &ownership,
     };
-    let permit = front.policy.decide(access, checks, &mut BTreeMap::new()).ok()?;
-    Some((permit.acting_identity().clone(), Arc::clone(permit.cluster())))
+    front.policy.decide(access, checks, &mut BTreeMap::new()).ok()
 }
 
 /// Authorizes one request by the policy bundle, and by the checks that the bundle cannot overrule:

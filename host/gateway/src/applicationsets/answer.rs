@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::applicationsets::permit::PlanReview;
+use crate::applicationsets::read::put;
 use tollgate_applicationset::Denial;
 use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
 use tollgate_state::write::batch::UndoFailure;
@@ -138,10 +139,7 @@ fn resource(change: &PlannedChange) -> Option<Value> {
     });
     let stored = change.before.as_ref();
     for (key, pointer) in [("status", "/status/sync/status"), ("health", "/status/health")] {
-        let value = stored.and_then(|stored| stored.pointer(pointer));
-        if let (Some(members), Some(value)) = (resource.as_object_mut(), value) {
-            members.insert(key.to_owned(), value.clone());
-        }
+        put(&mut resource, key, stored.and_then(|stored| stored.pointer(pointer)));
     }
     Some(resource)
 }

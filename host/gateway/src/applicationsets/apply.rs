@@ -133,20 +133,15 @@ pub(super) fn key(kind: WritableKind, name: &ObjectName) -> ObjectKey {
 /// here.
 async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<ApplyOutcome, Box<BatchError>> {
     let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    match plan.set.action {
-        Action::Create => {
-            add_creation_metadata(&mut plan.set, &now);
-            set_owner_references(&mut plan);
-        }
-        Action::Update => increment_generation(&mut plan.set),
-        Action::Delete | Action::Keep => {}
-    }
-    for change in &mut plan.changes {
+    for change in plan.changes.iter_mut().chain([&mut plan.set]) {
         match change.action {
             Action::Create => add_creation_metadata(change, &now),
             Action::Update => increment_generation(change),
             Action::Delete | Action::Keep => {}
         }
+    }
+    if plan.set.action == Action::Create {
+        set_owner_references(&mut plan);
     }
     let unchanged = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
     let is_written = !matches!(plan.set.action, Action::Keep | Action::Delete);
@@ -154,10 +149,7 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<App
     let set = write(WritableKind::ApplicationSet, plan.set, propagation);
     let writes = set.into_iter().chain(ordered(plan.changes)).collect();
     let stored = writer.batch(writes).await?;
-    Ok(ApplyOutcome {
-        set: unchanged.or_else(|| first(stored).filter(|_| is_written)),
-        ..ApplyOutcome::default()
-    })
+    Ok(stored_set(unchanged.or_else(|| first(stored).filter(|_| is_written))))
 }
 
 async fn in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
@@ -168,10 +160,7 @@ async fn in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<Bat
             let set = write(WritableKind::ApplicationSet, plan.set, Propagation::Background);
             let writes = set.into_iter().chain(ordered(plan.changes)).collect();
             let stored = writer.batch(writes).await?;
-            Ok(ApplyOutcome {
-                set: unchanged.or_else(|| first(stored)),
-                ..ApplyOutcome::default()
-            })
+            Ok(stored_set(unchanged.or_else(|| first(stored))))
         }
         Action::Delete => delete_in_cluster(writer, plan).await,
     }
@@ -185,10 +174,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<ApplyOutco
     plan.set.after.clone_from(&set);
     set_owner_references(&mut plan);
     let Err(mut failed) = writer.batch(ordered(plan.changes)).await else {
-        return Ok(ApplyOutcome {
-            set,
-            ..ApplyOutcome::default()
-        });
+        return Ok(stored_set(set));
     };
     let removal = Write::Delete {
         key: set_key.clone(),
@@ -228,6 +214,11 @@ async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, 
         }
     }
     Ok(outcome)
+}
+
+fn stored_set(set: Option<Value>) -> ApplyOutcome {
+    let left = Vec::new();
+    ApplyOutcome { set, left }
 }
 
 fn propagation(cascade: Cascade) -> Propagation {

@@ -18,7 +18,6 @@ use tollgate_applicationset::ApplicationSet;
 use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::{CheckRecord, Outcome, Stage};
-use tollgate_state::ObjectName;
 use tollgate_state::write::{self, WritableKind};
 
 /// Most attempts of an upsert when other writes come in between.
@@ -31,12 +30,7 @@ impl ApplicationSetHandler<'_, '_> {
     pub(super) async fn create(&mut self, query: &Query, set: Value) -> Result<Value, Rejection> {
         let sent = self.decode_sent(set)?;
         if query.dry_run {
-            let existing = self.existing_for_preview(&sent.name, &sent).await?;
-            let set = match &existing.set {
-                Some(stored) => read(upserted(stored, &sent.object))?,
-                None => sent,
-            };
-            return self.preview(set, existing, answer::dry_run).await;
+            return self.preview_upsert(sent, answer::dry_run).await;
         }
         let mut attempts = 0;
         loop {
@@ -101,7 +95,7 @@ impl ApplicationSetHandler<'_, '_> {
             .into());
         }
         if query.dry_run {
-            let existing = self.existing_for_preview(&target, &sent).await?;
+            let existing = self.existing_for_preview(&sent).await?;
             let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&target))?;
             let set = read(replaced(stored, &sent.object))?;
             check_version(&sent, stored)?;
@@ -123,12 +117,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
         let sent = self.decode_sent(set)?;
-        let existing = self.existing_for_preview(&sent.name, &sent).await?;
-        let set = match &existing.set {
-            Some(stored) => read(upserted(stored, &sent.object))?,
-            None => sent,
-        };
-        self.preview(set, existing, answer::generated).await
+        self.preview_upsert(sent, answer::generated).await
     }
 
     pub(super) async fn delete(&mut self, query: &Query) -> Result<Value, Rejection> {
@@ -160,17 +149,23 @@ impl ApplicationSetHandler<'_, '_> {
 
     /// Reads the stored objects, but leaves out a set that the caller may not see: a preview then
     /// looks as if the set did not exist.
-    async fn existing_for_preview(
-        &mut self,
-        name: &ObjectName,
-        sent: &ApplicationSet,
-    ) -> Result<StoredState, Rejection> {
-        let set_operation = (Operation::Preview, name, Some(sent));
+    async fn existing_for_preview(&mut self, sent: &ApplicationSet) -> Result<StoredState, Rejection> {
+        let set_operation = (Operation::Preview, &sent.name, Some(sent));
         let mut existing = self.read_existing(set_operation, ReadScope::Namespace).await?;
-        if !self.may_see(name, &existing)? {
+        if !self.may_see(&sent.name, &existing)? {
             existing.set = None;
         }
         Ok(existing)
+    }
+
+    /// Previews a set that is created, or stored over the one that the caller may see.
+    async fn preview_upsert(&mut self, sent: ApplicationSet, answer: fn(Preview) -> Value) -> Result<Value, Rejection> {
+        let existing = self.existing_for_preview(&sent).await?;
+        let set = match &existing.set {
+            Some(stored) => read(upserted(stored, &sent.object))?,
+            None => sent,
+        };
+        self.preview(set, existing, answer).await
     }
 
     /// Previews what a set would generate and change, in the form that `answer` builds.

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::Operation;
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::rejection::Rejection;
@@ -17,11 +16,7 @@ const EVENTS: u32 = 500;
 impl ApplicationSetHandler<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
     pub(super) async fn events(&mut self, query: &Query) -> Result<Value, Rejection> {
-        let name = self.object_name(query);
-        let existing = self
-            .read_existing((Operation::Get, &name, None), ReadScope::Projects)
-            .await?;
-        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let (name, existing) = self.read_visible(query, ReadScope::Projects).await?;
         let set = existing.set.ok_or_else(|| Error::not_found(&name))?;
         let cluster = match &self.writer {
             Writer::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),

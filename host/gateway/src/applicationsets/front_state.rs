@@ -112,17 +112,17 @@ impl ApplicationSetsFrontState {
                 ..LimitSpec::default()
             })
         };
+        let slots = |per_generation| {
+            let all = settings.concurrency.saturating_mul(per_generation);
+            Arc::new(Semaphore::new(all))
+        };
         Ok(Self {
             store: RepositoryStore::new(settings.git, &settings.git_cache, &settings.repositories)?,
-            running: Arc::new(Semaphore::new(settings.concurrency)),
-            started: Arc::new(Semaphore::new(
-                settings.concurrency.saturating_mul(STARTED_PER_GENERATION),
-            )),
+            running: slots(1),
+            started: slots(STARTED_PER_GENERATION),
             persons: per_person(MAX_GENERATIONS_PER_PERSON),
             readers: per_person(MAX_READERS_PER_PERSON),
-            bulk_reads: Arc::new(Semaphore::new(
-                settings.concurrency.saturating_mul(BULK_READS_PER_GENERATION),
-            )),
+            bulk_reads: slots(BULK_READS_PER_GENERATION),
             writes: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
             comparisons: ComparisonScheduler::default(),
             written: Mutex::default(),
@@ -254,7 +254,7 @@ impl GenerationContext<'_> {
         let resources = &self.snapshot.policies.resources;
         let clusters = ClusterInput::all(resources);
         let authorizer = self.authorizer.input_authorizer(set_permit);
-        let repositories = self.front_state.store.reader(resources, project(set));
+        let repositories = self.front_state.store.reader(resources, authorizer.project());
         let plugin_generators = WasmGenerators {
             plugins: &self.snapshot.plugins,
             secrets: &resources.secrets,
@@ -269,13 +269,6 @@ impl GenerationContext<'_> {
         };
         Ok(generate(set, &inputs, self.budget)?)
     }
-}
-
-/// The project whose repositories a set may use. `None` if it is a template.
-fn project(set: &ApplicationSet) -> &str {
-    let project = set.spec.template.pointer("/spec/project");
-    let project = project.and_then(Value::as_str).unwrap_or_default();
-    if project.contains("{{") { "" } else { project }
 }
 
 #[derive(Clone, Debug)]

@@ -105,8 +105,8 @@ pub(crate) struct MessageCodec(Schema);
 impl MessageCodec {
     pub(crate) fn try_new() -> Result<Self, SchemaError> {
         let schema = Schema::try_new()?;
-        for method in Method::ALL {
-            schema.method(method.path())?;
+        for (path, _) in Method::PATHS {
+            schema.method(path)?;
         }
         Ok(Self(schema))
     }
@@ -114,12 +114,13 @@ impl MessageCodec {
     /// - `content`: all of it, with its frame.
     pub(crate) fn decode(&self, call: &Call, content: &Bytes) -> Result<Value, Error> {
         let message = frame::one_message(call.transport, content)?;
-        let (request_id, _) = self.0.method(call.method.path())?;
+        let (request_id, _) = self.0.method(call.path)?;
         Ok(decode::decode(&self.0, request_id, &message)?)
     }
 
-    pub(crate) fn encode(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
-        let (_, response_id) = self.0.method(method.path())?;
+    /// - `path`: that of the method.
+    pub(crate) fn encode(&self, path: &str, answer: &Value) -> Result<EncodedMessage, Error> {
+        let (_, response_id) = self.0.method(path)?;
         let message = encode::encode(&self.0, response_id, answer)?;
         let allowed = frame::MAX_MESSAGE_BYTES;
         if message.bytes.len() > allowed {

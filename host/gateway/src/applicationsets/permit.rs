@@ -22,7 +22,7 @@ use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
 use tollgate_config::{ApplicationSetChecks, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::ApplicationSetFacts;
+use tollgate_policy::rego::{ApplicationSetFacts, Bundle};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{ObjectName, Resources};
 
@@ -36,15 +36,13 @@ mod operation;
 mod permissions;
 mod placement;
 mod plan;
-mod policy;
 #[cfg(test)]
 mod tests;
 
 pub use application::generated_errors;
 pub(crate) use error::{Error, RefusalList};
 pub(crate) use generator_inputs::CallerInputAuthorizer;
-pub(crate) use permissions::{is_templated, project_text};
-pub(crate) use policy::ApplicationSetsPolicy;
+pub(crate) use permissions::{annotated_projects, is_templated, project_text};
 
 /// Most permissions of one request that a record keeps.
 pub(crate) const MAX_RECORDED_CHECKS: usize = 100;
@@ -116,7 +114,7 @@ pub struct SetAuthorizer<'a> {
     rbac: &'a Rbac,
     resources: &'a Resources,
     settings: &'a ApplicationSets,
-    policy: &'a ApplicationSetsPolicy,
+    policy: &'a Bundle,
     control_plane_namespace: &'a str,
     caller: &'a Caller,
 }

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{Operation, is_templated, project_text};
+use crate::applicationsets::permit::{Operation, annotated_projects, is_templated, project_text};
 use crate::applicationsets::request::{Error, Query};
 use crate::applicationsets::watch::projects;
 use crate::applicationsets::{ApplicationSetHandler, ReadScope};
 use crate::projects::list_of;
 use crate::rejection::Rejection;
-use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
+use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::selector::Selector;
 use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::Stage;
@@ -56,12 +56,20 @@ impl ApplicationSetHandler<'_, '_> {
     }
 
     pub(super) async fn get(&mut self, query: &Query) -> Result<Value, Rejection> {
-        let name = self.object_name(query);
-        let existing = self
-            .read_existing((Operation::Get, &name, None), ReadScope::Projects)
-            .await?;
-        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let (name, existing) = self.read_visible(query, ReadScope::Projects).await?;
         existing.set.ok_or_else(|| Error::not_found(&name).into())
+    }
+
+    /// Reads a set, if the caller may see it. Whether it exists is left to check.
+    pub(super) async fn read_visible(
+        &mut self,
+        query: &Query,
+        scope: ReadScope,
+    ) -> Result<(ObjectName, StoredState), Rejection> {
+        let name = self.object_name(query);
+        let existing = self.read_existing((Operation::Get, &name, None), scope).await?;
+        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        Ok((name, existing))
     }
 
     /// Returns its Applications.
@@ -69,11 +77,7 @@ impl ApplicationSetHandler<'_, '_> {
     /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
     /// an Application yet, the Applications themselves name their owner.
     pub(super) async fn tree(&mut self, query: &Query) -> Result<Value, Rejection> {
-        let name = self.object_name(query);
-        let existing = self
-            .read_existing((Operation::Get, &name, None), ReadScope::Owned)
-            .await?;
-        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let (name, existing) = self.read_visible(query, ReadScope::Owned).await?;
         let set = existing.set.as_ref().ok_or_else(|| Error::not_found(&name))?;
         let parent = json!([{
             "group": "argoproj.io", "version": "v1alpha1", "kind": "ApplicationSet",
@@ -137,12 +141,11 @@ impl ApplicationSetHandler<'_, '_> {
             return Ok(true);
         }
         let authorizer = self.authorizer()?;
-        let none = BTreeSet::new();
         let sets = &self.snapshot.policies.resources.application_sets;
         let mut here = sets.iter().filter(|(name, _)| name.namespace == namespace);
         let sees = here.any(|(name, set)| {
-            let owned = projects.get(name).unwrap_or(&none);
-            authorizer.may_get(name, set, owned.iter().map(String::as_str))
+            let owned = projects.get(name).into_iter().flatten();
+            authorizer.may_get(name, set, owned.map(String::as_str))
         });
         Ok(sees || self.front_state.has_written(namespace))
     }
@@ -170,15 +173,9 @@ pub(crate) fn labels(set: &Value) -> BTreeMap<String, String> {
 /// - `owned`: projects of its Applications, where they are known.
 pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
     let project = project_text(set);
-    let written = set
-        .pointer("/metadata/annotations")
-        .and_then(|all| all.get(PROJECTS_ANNOTATION));
-    let written = written.and_then(Value::as_str).unwrap_or_default();
-    let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
-    projects.is_empty()
-        || projects.iter().any(|one| one == project)
-        || (is_templated(project)
-            && rendered.any(|one| !one.is_empty() && projects.iter().any(|requested| requested == one)))
+    let requested = |project: &str| projects.iter().any(|requested| requested == project);
+    let mut rendered = annotated_projects(set).chain(owned.iter().map(String::as_str));
+    projects.is_empty() || requested(project) || (is_templated(project) && rendered.any(requested))
 }
 
 /// The Applications the controller recorded in the set's status.
@@ -187,7 +184,7 @@ fn resources(set: &Value) -> &[Value] {
     listed.map(Vec::as_slice).unwrap_or_default()
 }
 
-fn put(node: &mut Value, key: &str, value: Option<&Value>) {
+pub(super) fn put(node: &mut Value, key: &str, value: Option<&Value>) {
     if let (Some(members), Some(value)) = (node.as_object_mut(), value) {
         members.insert(key.to_owned(), value.clone());
     }
@@ -199,7 +196,8 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{PROJECTS_ANNOTATION, is_in_projects, labels, name_of};
+    use super::{is_in_projects, labels, name_of};
+    use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 
     #[test]
     fn projects_are_those_of_the_template_or_of_the_applications() {

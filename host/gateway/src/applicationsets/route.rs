@@ -20,7 +20,6 @@ const NAME_BYTES: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApplicationSetRoute<'a> {
     pub(crate) kind: RequestKind,
-    /// Name of the set that the path names.
     pub(crate) name: Option<Cow<'a, str>>,
 }
 

@@ -15,7 +15,7 @@ use futures_util::stream::{self, BoxStream};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::applicationsets::permit::{self, ApplicationSetsPolicy, is_templated, project_text};
+use crate::applicationsets::permit::{self, is_templated, project_text};
 use crate::applicationsets::read::{is_in_projects, labels};
 use crate::applicationsets::request::{Error, EventType, Query, WatchEvent};
 use crate::applicationsets::{ApplicationSetHandler, ApplicationSetsFrontState};
@@ -25,6 +25,7 @@ use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
 use tollgate_identity::authenticate::Principal;
 use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::Bundle;
 use tollgate_state::{ObjectName, Resources};
 
 mod comparisons;
@@ -44,7 +45,7 @@ type Sets = BTreeMap<ObjectName, WatchedSet>;
 /// Everything but the set itself that decides whether a caller may see it.
 struct VisibilityInputs {
     rbac: Arc<Rbac>,
-    policy: Option<Arc<ApplicationSetsPolicy>>,
+    policy: Option<Arc<Bundle>>,
 }
 
 struct Watcher {
@@ -173,15 +174,8 @@ impl Watcher {
             };
             (name.clone(), watched_set)
         };
-        Some(
-            snapshot
-                .policies
-                .resources
-                .application_sets
-                .iter()
-                .map(evaluate)
-                .collect(),
-        )
+        let sets = snapshot.policies.resources.application_sets.iter();
+        Some(sets.map(evaluate).collect())
     }
 
     fn is_new_enough(&self, set: &Value) -> bool {

@@ -117,11 +117,9 @@ pub(crate) fn visible<'a>(policies: &Policies, clusters: &'a Clusters, caller: &
     let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
     let texts = objects.iter().map(String::as_str);
     let verdicts = policies.rbac.decide_each(&caller.roles, "clusters", "get", texts);
-    let seen = all
-        .into_iter()
-        .zip(verdicts)
-        .filter(|(_, verdict)| verdict.is_allowed());
-    seen.map(|(access, _)| access).collect()
+    let seen = all.into_iter().zip(verdicts);
+    seen.filter_map(|(access, verdict)| verdict.is_allowed().then_some(access))
+        .collect()
 }
 
 fn judge(

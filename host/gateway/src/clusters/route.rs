@@ -27,7 +27,6 @@ pub(crate) enum ClusterRoute<'a> {
     },
 }
 
-/// The pieces of a path into a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterPath<'a> {
     /// Name or server, decoded.

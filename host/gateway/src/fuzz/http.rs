@@ -98,11 +98,11 @@ fn query_seeds() -> Vec<Vec<u8>> {
 }
 
 fn queries(data: &[u8]) {
-    use api::query::{Parameters, Query};
+    use api::query::{AGENT_PARAMETERS, AUDIT_PARAMETERS, Query, ROW_PARAMETERS};
     use request::{Query as SetQuery, RequestKind};
     let Some(raw) = text(data) else { return };
-    for parameters in [Parameters::Agents, Parameters::TokensOrSessions, Parameters::Audit] {
-        drop(Query::read(Some(raw), parameters));
+    for names in [AGENT_PARAMETERS, ROW_PARAMETERS, AUDIT_PARAMETERS] {
+        drop(Query::read(Some(raw), names));
     }
     for kind in [
         RequestKind::List,
@@ -196,17 +196,18 @@ fn grpc(data: &[u8]) {
     let Some(([method, transport], content)) = data.split_first_chunk::<2>() else {
         return;
     };
-    let method = GrpcMethod::ALL
+    let method = GrpcMethod::PATHS
         .into_iter()
-        .nth(usize::from(*method) % GrpcMethod::ALL.len());
+        .nth(usize::from(*method) % GrpcMethod::PATHS.len());
     let transport = match transport % 3 {
         0 => Transport::Grpc,
         1 => Transport::Web,
         _ => Transport::WebText,
     };
-    let Some(method) = method else { return };
+    let Some((path, method)) = method else { return };
     let call = Call {
         method,
+        path,
         transport,
         deadline: None,
     };

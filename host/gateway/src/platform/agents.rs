@@ -20,54 +20,34 @@ const ADMINISTERS: [PlatformPermission; 3] = [
 ];
 
 impl PlatformHandler<'_> {
-    /// Lists the agents shared with the caller or with somebody else, or all that the caller
-    /// administers.
+    /// Lists the agents shared with the caller, or also all that the caller administers. Of the
+    /// agents shared with somebody else, lists those the caller administers for that person.
     pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
-        let (person, is_mine) = match &query.owner {
-            OwnerFilter::Mine => (Some(self.require_user()?), true),
-            OwnerFilter::All => (self.require_user().ok(), false),
-            OwnerFilter::User(name) if self.require_user().is_ok_and(|me| me.username == *name) => {
-                (self.require_user().ok(), true)
-            }
-            OwnerFilter::User(name) => return self.list_agents_of(name, checks),
+        let me = self.user.as_ref();
+        let owner = match &query.owner {
+            OwnerFilter::User(name) if me.is_some_and(|me| me.username == *name) => &OwnerFilter::Mine,
+            owner => owner,
         };
-        let shared = |id| person.and_then(|user| self.agents.share(id, user.id));
-        let administered = self.administered(None);
-        let views: Vec<AgentView> = self
-            .agents
-            .agents()
-            .zip(administered)
-            .filter_map(|(agent, administered)| {
-                let share = shared(agent.id);
-                let seen = share.is_some() || (administered && !is_mine);
-                seen.then(|| AgentView::of(agent, share.as_ref(), url))
-            })
-            .collect();
-        if views.is_empty() && !is_mine {
-            self.require(PlatformPermission::GetTokens, object(None, None), checks)?;
-        }
-        Ok(items(&views))
-    }
-
-    /// Of the agents shared with somebody else, lists those the caller administers for that
-    /// person.
-    fn list_agents_of(&self, name: &str, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
-        let url = self.settings.public_url.as_ref();
-        let user = self.agents.user_named(name);
-        let administered = self.administered(Some(name));
-        let views: Vec<AgentView> = self
-            .agents
-            .agents()
-            .zip(administered)
-            .filter(|(_, administered)| *administered)
-            .filter_map(|(agent, _)| {
-                let share = self.agents.share(agent.id, user?.user.id)?;
-                Some(AgentView::of(agent, Some(&share), url))
-            })
-            .collect();
-        if views.is_empty() {
-            self.require(PlatformPermission::GetTokens, object(None, Some(name)), checks)?;
+        let user = match owner {
+            OwnerFilter::Mine => Some(self.require_user()?),
+            OwnerFilter::All => me,
+            OwnerFilter::User(name) => self.agents.user_named(name).map(|found| &found.user),
+        };
+        let administered = self.administered(owner.user());
+        let agents = self.agents.agents().zip(administered);
+        let views = agents.filter_map(|(agent, administered)| {
+            let share = user.and_then(|user| self.agents.share(agent.id, user.id));
+            let is_shown = match owner {
+                OwnerFilter::Mine => share.is_some(),
+                OwnerFilter::All => share.is_some() || administered,
+                OwnerFilter::User(_) => share.is_some() && administered,
+            };
+            is_shown.then(|| AgentView::of(agent, share.as_ref(), url))
+        });
+        let views: Vec<AgentView> = views.collect();
+        if views.is_empty() && *owner != OwnerFilter::Mine {
+            self.require(PlatformPermission::GetTokens, object(None, owner.user()), checks)?;
         }
         Ok(items(&views))
     }

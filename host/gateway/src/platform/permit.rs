@@ -11,7 +11,6 @@ use crate::extensions::facts::Lookup;
 use crate::policies::Policies;
 use tollgate_proxy::record::CheckRecord;
 
-/// A permission on other people's tokens, sessions or audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlatformPermission {
     GetTokens,

@@ -44,12 +44,10 @@ pub(crate) enum Error {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Update {
-    /// The AppProject.
     project: Value,
 }
 
 impl Update {
-    /// The version the change is based on.
     pub(crate) fn base_version(&self) -> Result<ResourceVersion, Error> {
         resource_version(&self.project).ok_or(Error::NoVersion)
     }

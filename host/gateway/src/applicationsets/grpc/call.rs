@@ -73,38 +73,25 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Version,
-        Self::UserInfo,
-        Self::Get,
-        Self::List,
-        Self::Create,
-        Self::Generate,
-        Self::Delete,
-        Self::ResourceTree,
-        Self::Events,
-        Self::Watch,
+    /// The methods that are served, by their paths.
+    pub(crate) const PATHS: [(&'static str, Self); 10] = [
+        ("/version.VersionService/Version", Self::Version),
+        ("/session.SessionService/GetUserInfo", Self::UserInfo),
+        ("/applicationset.ApplicationSetService/Get", Self::Get),
+        ("/applicationset.ApplicationSetService/List", Self::List),
+        ("/applicationset.ApplicationSetService/Create", Self::Create),
+        ("/applicationset.ApplicationSetService/Generate", Self::Generate),
+        ("/applicationset.ApplicationSetService/Delete", Self::Delete),
+        ("/applicationset.ApplicationSetService/ResourceTree", Self::ResourceTree),
+        ("/applicationset.ApplicationSetService/ListResourceEvents", Self::Events),
+        ("/applicationset.ApplicationSetService/Watch", Self::Watch),
     ];
-
-    pub(crate) fn path(self) -> &'static str {
-        match self {
-            Self::Version => "/version.VersionService/Version",
-            Self::UserInfo => "/session.SessionService/GetUserInfo",
-            Self::Get => "/applicationset.ApplicationSetService/Get",
-            Self::List => "/applicationset.ApplicationSetService/List",
-            Self::Create => "/applicationset.ApplicationSetService/Create",
-            Self::Generate => "/applicationset.ApplicationSetService/Generate",
-            Self::Delete => "/applicationset.ApplicationSetService/Delete",
-            Self::ResourceTree => "/applicationset.ApplicationSetService/ResourceTree",
-            Self::Events => "/applicationset.ApplicationSetService/ListResourceEvents",
-            Self::Watch => "/applicationset.ApplicationSetService/Watch",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) method: Method,
+    pub(crate) path: &'static str,
     pub(crate) transport: Transport,
     pub(crate) deadline: Option<Instant>,
 }
@@ -116,8 +103,8 @@ impl Call {
             return Err(Error::Http1);
         }
         let path = head.uri.path();
-        let method = Method::ALL.into_iter().find(|method| method.path() == path);
-        let method = method.ok_or_else(|| Error::NoMethod {
+        let served = Method::PATHS.into_iter().find(|(served, _)| *served == path);
+        let (path, method) = served.ok_or_else(|| Error::NoMethod {
             path: path.trim_start_matches('/').to_owned(),
         })?;
         let given = head.headers.get(TIMEOUT).map(timeout).transpose()?;
@@ -127,6 +114,7 @@ impl Call {
         };
         Ok(Self {
             method,
+            path,
             transport,
             deadline: bound.map(|bound| Instant::now() + bound),
         })

@@ -80,9 +80,8 @@ impl Decoder<'_> {
 
     fn object(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let mut object = ObjectBuilder::new(message);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (number, payload) = wire::next(&mut rest).ok_or_else(|| malformed(message))?;
+        for field in wire::fields(bytes) {
+            let (number, payload) = field.ok_or_else(|| malformed(message))?;
             let Some(field) = message.fields.get(&number) else {
                 if payload.is_zero() {
                     continue;
@@ -143,12 +142,12 @@ impl Decoder<'_> {
         field: &FieldSchema,
         payload: Payload<'_>,
     ) -> Result<(String, DecodedValue), Error> {
-        let Payload::Bytes(mut rest) = payload else {
+        let Payload::Bytes(entry) = payload else {
             return Err(mistyped(message, field));
         };
         let (mut name, mut value) = (None, None);
-        while !rest.is_empty() {
-            match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+        for part in wire::fields(entry) {
+            match part.ok_or_else(|| malformed(message))? {
                 (1, Payload::Bytes(bytes)) if name.is_none() => name = Some(text(message, field, bytes)?),
                 (2, payload) if value.is_none() => value = Some(self.value(message, field, payload)?),
                 _ => return Err(mistyped(message, field)),
@@ -182,7 +181,13 @@ impl Decoder<'_> {
     }
 
     fn raw(&mut self, message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
-        let text = bytes_of(message, bytes)?;
+        let mut text = None;
+        for field in wire::fields(bytes) {
+            match field.ok_or_else(|| malformed(message))? {
+                (1, Payload::Bytes(bytes)) if text.is_none() => text = Some(bytes),
+                _ => return Err(malformed(message)),
+            }
+        }
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Ok(DecodedValue::new(Value::Null, true));
         };
@@ -286,10 +291,9 @@ fn time(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
     if bytes.is_empty() {
         return Ok(DecodedValue::new(Value::Null, true));
     }
-    let mut rest = bytes;
     let (mut seconds, mut nanoseconds) = (0, 0);
-    while !rest.is_empty() {
-        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+    for field in wire::fields(bytes) {
+        match field.ok_or_else(|| malformed(message))? {
             (1, Payload::Varint(value)) => seconds = value.cast_signed(),
             (2, Payload::Varint(value)) => nanoseconds = int32(value).ok_or_else(|| malformed(message))?,
             _ => return Err(malformed(message)),
@@ -305,10 +309,9 @@ fn time(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
 }
 
 fn int_or_string(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, Error> {
-    let mut rest = bytes;
     let (mut is_text, mut number, mut text) = (false, 0, "");
-    while !rest.is_empty() {
-        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+    for field in wire::fields(bytes) {
+        match field.ok_or_else(|| malformed(message))? {
             (1, Payload::Varint(kind @ (0 | 1))) => is_text = kind == 1,
             (2, Payload::Varint(value)) => number = int32(value).ok_or_else(|| malformed(message))?,
             (3, Payload::Bytes(bytes)) => text = std::str::from_utf8(bytes).map_err(|_| malformed(message))?,
@@ -319,19 +322,6 @@ fn int_or_string(message: &MessageSchema, bytes: &[u8]) -> Result<DecodedValue, 
         true => DecodedValue::new(text.into(), false),
         false => DecodedValue::new(number.into(), number == 0),
     })
-}
-
-/// The only field of a message, which holds bytes.
-fn bytes_of<'a>(message: &MessageSchema, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
-    let mut rest = bytes;
-    let mut found = None;
-    while !rest.is_empty() {
-        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
-            (1, Payload::Bytes(bytes)) if found.is_none() => found = Some(bytes),
-            _ => return Err(malformed(message)),
-        }
-    }
-    Ok(found)
 }
 
 /// Negative numbers have ten bytes on the wire, like 64-bit ones.

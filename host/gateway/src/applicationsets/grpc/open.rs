@@ -36,7 +36,7 @@ impl Gateway {
         if call.method == Method::Version {
             let content = body.buffer_all(grpc::UNAUTHENTICATED_CONTENT_BYTES).await?;
             self.grpc.decode(&call, &content)?;
-            let message = self.grpc.encode(call.method, &grpc::version())?;
+            let message = self.grpc.encode(call.path, &grpc::version())?;
             return Ok(Opened::Answered(grpc::unary(transport, &message, record.id())));
         }
         grpc::token_as_bearer(&mut head.headers)?;
@@ -75,15 +75,14 @@ impl RequestContext<'_> {
         };
         let response = match answer {
             ApiResponse::Document(document) => {
-                let message = codec.encode(call.method, &document)?;
+                let message = codec.encode(call.path, &document)?;
                 grpc::unary(call.transport, &message, decision)
             }
             ApiResponse::Events(events) => {
                 let codec = Arc::clone(codec);
                 // Making JSON of text and JSON does not fail.
-                let write = move |event: &WatchEvent| {
-                    codec.encode(call.method, &serde_json::to_value(event).unwrap_or_default())
-                };
+                let write =
+                    move |event: &WatchEvent| codec.encode(call.path, &serde_json::to_value(event).unwrap_or_default());
                 grpc::stream(call, events, write, (principal.expires_at(), decision))
             }
         };

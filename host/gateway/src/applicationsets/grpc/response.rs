@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Response};
@@ -41,10 +41,7 @@ pub(crate) fn unary(transport: Transport, message: &EncodedMessage, decision: Uu
         }
         Transport::Web | Transport::WebText => {
             let trailers = frame::trailers(transport, &trailers_text(None));
-            let mut content = BytesMut::with_capacity(data.len() + trailers.len());
-            content.extend_from_slice(&data);
-            content.extend_from_slice(&trailers);
-            Body::from(content.freeze())
+            Body::from(Bytes::from([data, trailers].concat()))
         }
     };
     let mut response = head(transport, body);

@@ -14,6 +14,18 @@ pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 
 const OPTIONS: &str = "tollgate";
 
+/// By their numbers in `json.proto`.
+const ZEROS: [Zero; 3] = [Zero::Dropped, Zero::Kept, Zero::Written];
+
+/// By their numbers in `json.proto`.
+const SHAPES: [Shape; 5] = [
+    Shape::Object,
+    Shape::Raw,
+    Shape::Time,
+    Shape::MicroTime,
+    Shape::IntOrString,
+];
+
 /// Why the descriptors cannot be used. They are compiled in, so each is an error in the program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -158,14 +170,8 @@ impl Options {
         let unsupported = || Error::Unsupported {
             field: message.full_name().to_owned(),
         };
-        let shape = match number(&message.options(), &self.shape) {
-            None | Some(0) => Shape::Object,
-            Some(1) => Shape::Raw,
-            Some(2) => Shape::Time,
-            Some(3) => Shape::MicroTime,
-            Some(4) => Shape::IntOrString,
-            Some(_) => return Err(unsupported()),
-        };
+        let shape = SHAPES.get(number(&message.options(), &self.shape));
+        let shape = *shape.ok_or_else(unsupported)?;
         let fields = message.fields().filter(|_| shape == Shape::Object);
         let fields = fields.map(|field| Ok((field.number(), self.field(&field, names)?)));
         let metadata = message.get_field_by_name("metadata");
@@ -211,12 +217,7 @@ impl Options {
             return Err(unsupported());
         }
         let options = field.options();
-        let zero = match number(&options, &self.zero) {
-            None | Some(0) => Zero::Dropped,
-            Some(1) => Zero::Kept,
-            Some(2) => Zero::Written,
-            Some(_) => return Err(unsupported()),
-        };
+        let zero = ZEROS.get(number(&options, &self.zero));
         let is_inline = options.get_extension(&self.inline).as_bool() == Some(true);
         let inline = match (is_inline, kind, cardinality) {
             (false, _, _) => None,
@@ -228,14 +229,16 @@ impl Options {
             name: field.json_name().to_owned(),
             kind,
             cardinality,
-            zero,
+            zero: *zero.ok_or_else(unsupported)?,
             inline,
         })
     }
 }
 
-fn number(options: &DynamicMessage, extension: &ExtensionDescriptor) -> Option<i32> {
-    options.get_extension(extension).as_enum_number()
+/// The number of an option's value. 0 if the option is not set.
+fn number(options: &DynamicMessage, extension: &ExtensionDescriptor) -> usize {
+    let number = options.get_extension(extension).as_enum_number();
+    usize::try_from(number.unwrap_or_default()).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

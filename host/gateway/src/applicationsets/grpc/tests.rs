@@ -147,14 +147,16 @@ fn methods_are_those_of_the_services() {
         .map(|method| {
             let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let (input, output) = (method.input(), method.output());
-            assert_eq!(method.is_server_streaming(), path == Method::Watch.path());
+            let served = Method::PATHS.into_iter().find(|(served, _)| *served == path);
+            let (_, served) = served.expect("a method that is served");
+            assert_eq!(method.is_server_streaming(), served == Method::Watch);
             let ids = (schema().id(input.full_name()), schema().id(output.full_name()));
             let ids = (ids.0.expect("a message"), ids.1.expect("a message"));
             assert_eq!(schema().method(&path).expect("a method"), ids);
             path
         })
         .collect();
-    let served = Method::ALL.map(|method| method.path().to_owned());
+    let served = Method::PATHS.map(|(path, _)| path.to_owned());
     assert_eq!(described, BTreeSet::from(served));
 }
 
@@ -325,7 +327,9 @@ fn values_are_bounded() {
 
 #[test]
 fn the_version_says_whose_it_is() {
-    let message = codec().encode(Method::Version, &version()).expect("a message");
+    let message = codec()
+        .encode("/version.VersionService/Version", &version())
+        .expect("a message");
     assert_eq!(message.omitted_fields, Vec::<String>::new());
     let descriptor = pool().get_message_by_name("version.VersionMessage").expect("a message");
     let read = DynamicMessage::decode(descriptor, message.bytes).expect("a message");
@@ -335,9 +339,10 @@ fn the_version_says_whose_it_is() {
 
 proptest! {
     #[test]
-    fn garbage_is_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..Method::ALL.len()) {
+    fn garbage_is_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..Method::PATHS.len()) {
         let codec = codec();
-        let call = Call { method: Method::ALL[of], transport: Transport::Grpc, deadline: None };
+        let (path, method) = Method::PATHS[of];
+        let call = Call { method, path, transport: Transport::Grpc, deadline: None };
         let _ = codec.decode(&call, &Bytes::from(bytes.clone()));
         let _ = codec.decode(&call, &frame::data(Transport::Grpc, &bytes));
         let text = Call { transport: Transport::WebText, ..call };

@@ -16,8 +16,13 @@ pub(super) enum Payload<'a> {
     Bytes(&'a [u8]),
 }
 
+/// The fields of a message. `None` for one that is malformed; nothing after it can be read.
+pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u32, Payload<'_>)>> {
+    std::iter::from_fn(move || (!rest.is_empty()).then(|| next(&mut rest)))
+}
+
 /// Takes the next field off `rest`. `None` if it is malformed.
-pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
+fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
     let (number, kind) = decode_key(rest).ok()?;
     let payload = match kind {
         WireType::Varint => Payload::Varint(decode_varint(rest).ok()?),
@@ -46,14 +51,8 @@ impl Payload<'_> {
             (Self::Varint(value) | Self::Fixed(value), _) => value == 0,
             (Self::Bytes([]), _) => true,
             (Self::Bytes(_), None) => false,
-            (Self::Bytes(mut rest), Some(depth)) => {
-                while !rest.is_empty() {
-                    let zero = next(&mut rest).is_some_and(|(_, payload)| payload.is_zero_within(depth));
-                    if !zero {
-                        return false;
-                    }
-                }
-                true
+            (Self::Bytes(message), Some(depth)) => {
+                fields(message).all(|field| field.is_some_and(|(_, payload)| payload.is_zero_within(depth)))
             }
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::error::Error;
 use crate::applicationsets::permit::finding::record_check;
+use crate::applicationsets::permit::operation::not_visible;
 use crate::applicationsets::permit::permissions::{is_templated, project_text};
 use crate::applicationsets::permit::{Operation, SetAuthorizer, SetPermit, SetRequest};
 use tollgate_proxy::record::CheckRecord;
@@ -20,25 +21,25 @@ impl SetAuthorizer<'_> {
         request: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<SetPermit, Error> {
-        match request.operation {
+        let set = match request.operation {
             Operation::Get => {
                 self.namespace(&request.name.namespace)?;
                 let stored = stored(request)?;
                 self.require("get", project_text(stored), request, checks)?;
-                Ok(self.permit_as_argocd(request, stored))
+                stored
             }
             // Argo CD does not check whether the namespace is permitted.
             Operation::Delete => {
                 let stored = stored(request)?;
                 self.require("delete", project_text(stored), request, checks)?;
-                Ok(self.permit_as_argocd(request, stored))
+                stored
             }
             Operation::Preview => {
                 self.namespace(&request.name.namespace)?;
                 let sent = sent(request)?;
                 reject_template(sent)?;
                 self.check_create(sent, request, checks)?;
-                Ok(self.permit_as_argocd(request, sent))
+                sent
             }
             Operation::Create | Operation::CreateUnchanged | Operation::Upsert => {
                 let sent = sent(request)?;
@@ -50,7 +51,7 @@ impl SetAuthorizer<'_> {
                     (Operation::Upsert, Some(stored)) => self.check_update((sent, stored), request, checks)?,
                     (_, Some(_) | None) => {}
                 }
-                Ok(self.permit_as_argocd(request, sent))
+                sent
             }
             // Argo CD has no such operation. It is authorized as an upsert, without the permission
             // to create.
@@ -60,9 +61,10 @@ impl SetAuthorizer<'_> {
                 self.namespace(&request.name.namespace)?;
                 self.check_update((sent, stored), request, checks)?;
                 self.check_project_exists(sent)?;
-                Ok(self.permit_as_argocd(request, sent))
+                sent
             }
-        }
+        };
+        Ok(self.permit_as_argocd(request, set))
     }
 
     fn check_create(&self, sent: &Value, request: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
@@ -137,16 +139,12 @@ impl SetAuthorizer<'_> {
 }
 
 fn stored<'a>(request: &SetRequest<'a>) -> Result<&'a Value, Error> {
-    request.stored.ok_or_else(|| Error::NotVisible {
-        name: request.name.clone(),
-    })
+    request.stored.ok_or_else(|| not_visible(request))
 }
 
 fn sent<'a>(request: &SetRequest<'a>) -> Result<&'a Value, Error> {
     let sent = request.sent.map(|sent| &sent.object);
-    sent.ok_or_else(|| Error::NotVisible {
-        name: request.name.clone(),
-    })
+    sent.ok_or_else(|| not_visible(request))
 }
 
 fn reject_template(sent: &Value) -> Result<(), Error> {

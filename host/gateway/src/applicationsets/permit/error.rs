@@ -55,12 +55,8 @@ impl RefusalList {
 
 impl fmt::Display for RefusalList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, refusal) in self.refusals.iter().enumerate() {
-            if number > 0 {
-                f.write_str("; ")?;
-            }
-            write!(f, "{refusal}")?;
-        }
+        let texts: Vec<String> = self.refusals.iter().map(ToString::to_string).collect();
+        f.write_str(&texts.join("; "))?;
         match self.more {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),

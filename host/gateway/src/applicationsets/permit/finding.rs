@@ -91,13 +91,19 @@ pub(super) fn record_check(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -
 }
 
 impl SetAuthorizer<'_> {
+    /// Why the bundle `policies/applicationsets` denies. `None` if it allows.
+    pub(super) fn policy_denial(&self, input: &ApplicationSetInput<'_>) -> Result<Option<String>, Error> {
+        let decision = self.policy.decide(input.to_value()).map_err(Error::Policy)?;
+        Ok((!decision.allow).then_some(decision.reason))
+    }
+
     /// Adds the policy's denial to the findings, unless it repeats one.
     pub(super) fn add_policy_denial(
         &self,
         input: &ApplicationSetInput<'_>,
         findings: &mut Vec<Finding>,
     ) -> Result<(), Error> {
-        let denied = self.policy.deny_reason(input).map_err(Error::Policy)?;
+        let denied = self.policy_denial(input)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|finding| finding.reason != *reason)) {
             findings.push(Finding::of_policy(reason));
         }

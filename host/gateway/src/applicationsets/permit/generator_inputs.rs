@@ -37,7 +37,6 @@ enum InputKey {
 #[derive(Debug)]
 pub struct CallerInputAuthorizer<'a> {
     authorizer: SetAuthorizer<'a>,
-    /// The project of the set's template. Empty if it is a template itself.
     project: &'a str,
     facts: &'a ApplicationSetFacts,
     plugin_access: Result<(), Denial>,
@@ -58,6 +57,11 @@ impl<'a> CallerInputAuthorizer<'a> {
             plugin_access,
             answers: Mutex::default(),
         }
+    }
+
+    /// The project whose repositories the set may use. Empty if it is a template.
+    pub(crate) fn project(&self) -> &'a str {
+        self.project
     }
 
     fn memoize(&self, key: InputKey, judge: impl FnOnce() -> Result<(), Denial>) -> Result<(), Denial> {

@@ -283,7 +283,7 @@ impl SetAuthorizer<'_> {
     }
 }
 
-fn not_visible(request: &SetRequest<'_>) -> Error {
+pub(super) fn not_visible(request: &SetRequest<'_>) -> Error {
     Error::NotVisible {
         name: request.name.clone(),
     }

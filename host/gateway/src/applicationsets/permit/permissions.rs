@@ -49,6 +49,14 @@ pub(super) fn or_default(project: &str) -> &str {
     if project.is_empty() { "default" } else { project }
 }
 
+/// The projects that the gateway wrote to a set's annotation.
+pub(crate) fn annotated_projects(set: &Value) -> impl Iterator<Item = &str> {
+    let annotations = set.pointer("/metadata/annotations");
+    let listed = annotations.and_then(|annotations| annotations.get(PROJECTS_ANNOTATION)?.as_str());
+    let listed = listed.unwrap_or_default().split(',').map(str::trim);
+    listed.filter(|project| !project.is_empty())
+}
+
 /// The projects in which a stored set needs permissions.
 ///
 /// - `owned`: projects of the Applications it owns.
@@ -57,13 +65,7 @@ pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'
     if !is_templated(text) {
         return BTreeSet::from([or_default(text).to_owned()]);
     }
-    let annotations = stored.pointer("/metadata/annotations");
-    let listed = annotations
-        .and_then(|annotations| annotations.get(PROJECTS_ANNOTATION))
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let listed = listed.split(',').map(str::trim).filter(|project| !project.is_empty());
-    let mut projects: BTreeSet<String> = listed.map(str::to_owned).collect();
+    let mut projects: BTreeSet<String> = annotated_projects(stored).map(str::to_owned).collect();
     projects.extend(owned.map(|project| or_default(project).to_owned()));
     if projects.is_empty() {
         projects.insert(text.to_owned());
@@ -175,7 +177,7 @@ impl SetAuthorizer<'_> {
             checks: &facts_of,
             refused: findings.first().map(|(_, finding)| finding.reason()),
         };
-        let denied = self.policy.deny_reason(&input).map_err(Error::Policy)?;
+        let denied = self.policy_denial(&input)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|(_, finding)| finding.reason() != reason)) {
             let about = lookups.first().map_or("", |(_, lookup)| lookup.fact().object);
             findings.push((DeniedResource::Set(about.to_owned()), Finding::of_policy(reason)));

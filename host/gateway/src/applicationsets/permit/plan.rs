@@ -64,11 +64,8 @@ impl SetAuthorizer<'_> {
             ApplicationSetChecks::Argocd => return Err(Error::PlanMismatch),
         }
         let change_checks = self.change_checks(permit, plan);
-        let projects: BTreeSet<String> = change_checks
-            .iter()
-            .filter_map(ChangeCheck::project)
-            .map(str::to_owned)
-            .collect();
+        let projects = change_checks.iter().filter_map(ChangeCheck::project);
+        let projects: BTreeSet<String> = projects.map(str::to_owned).collect();
         if is_templated(&permit.project) {
             self.judge_rendered_projects((permit, &projects), checks, &mut outcome)?;
         }
@@ -78,13 +75,10 @@ impl SetAuthorizer<'_> {
         for problem in &plan.problems {
             self.problem(permit, problem, &mut outcome.refused);
         }
+        let stored = plan.set.before.as_ref();
         let mut context = PlanContext {
             placement: PlacementChecker::new(self.resources, &permit.name.namespace),
-            owner: plan
-                .set
-                .before
-                .as_ref()
-                .map(|stored| Owner::of(&permit.name.name, stored)),
+            owner: stored.map(|stored| Owner::of(&permit.name.name, stored)),
             rules: FxHashMap::default(),
             yes: CheckedFact::new(None),
         };
@@ -128,11 +122,9 @@ impl SetAuthorizer<'_> {
         let required = required_permissions(permit.operation, &projects, &permit.stored_projects);
         // The permissions on the stored set alone were checked before.
         let required: Vec<RequiredPermission> = required.into_iter().filter(|required| !required.stored).collect();
-        let mut refused = RefusalList::default();
         let set = (&permit.name, &permit.facts, false);
         self.judge_set(set, &required, checks, &mut outcome.set)?;
-        self.judge_set(set, &required, &mut Vec::new(), &mut refused)?;
-        outcome.refused = refused;
+        outcome.refused.clone_from(&outcome.set);
         Ok(())
     }
 
@@ -167,11 +159,8 @@ impl SetAuthorizer<'_> {
             }
         }
         let rbac_checks: Vec<RbacCheck<'_>> = change_check.checks(&context.rules);
-        let missing: Vec<Finding> = rbac_checks
-            .iter()
-            .filter(|check| !check.verdict.allow)
-            .map(|check| Finding::missing(*check))
-            .collect();
+        let denied = || rbac_checks.iter().filter(|check| !check.verdict.allow);
+        let missing: Vec<Finding> = denied().map(|check| Finding::missing(*check)).collect();
         let wrong = change_check.wrong(permit);
         let owned = self.ownership((permit, change_check), context.owner.as_ref());
         let verdict = match &change_check.application {
@@ -194,20 +183,11 @@ impl SetAuthorizer<'_> {
             checks: &rbac_checks,
             refused: reason.as_deref(),
         };
-        for check in rbac_checks.iter().filter(|check| !check.verdict.allow) {
+        for check in denied() {
             record_check(checks, || recorded(check));
         }
-        let findings = listed(missing, (wrong, owned), verdict);
-        self.put(change_check, (&input, findings), refused)
-    }
-
-    fn put(
-        &self,
-        change_check: &ChangeCheck<'_>,
-        (input, mut findings): (&ApplicationSetInput<'_>, Vec<Finding>),
-        refused: &mut RefusalList,
-    ) -> Result<(), Error> {
-        self.add_policy_denial(input, &mut findings)?;
+        let mut findings = listed(missing, (wrong, owned), verdict);
+        self.add_policy_denial(&input, &mut findings)?;
         for finding in findings {
             finding.put(DeniedResource::Application(change_check.about().to_owned()), refused);
         }

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApplicationSetsPolicy, ApprovedPlan, Error, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
+    ApprovedPlan, Error, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_applicationset::plan::{Cascade, Owner, Plan, StoredState};
@@ -34,7 +34,7 @@ const REPOSITORY: &str = "https://git.example.org/guestbook";
 struct World {
     resources: Resources,
     rbac: Rbac,
-    policy: Arc<ApplicationSetsPolicy>,
+    policy: Arc<Bundle>,
     settings: ApplicationSets,
     callers: CallerCache,
 }
@@ -44,10 +44,10 @@ fn folder() -> PathBuf {
 }
 
 /// Compiled once for all tests.
-fn shipped() -> Arc<ApplicationSetsPolicy> {
-    static SHIPPED: LazyLock<Arc<ApplicationSetsPolicy>> = LazyLock::new(|| {
+fn shipped() -> Arc<Bundle> {
+    static SHIPPED: LazyLock<Arc<Bundle>> = LazyLock::new(|| {
         let source = BundleSource::read(&folder(), Front::ApplicationSets).value.unwrap();
-        Arc::new(ApplicationSetsPolicy(Bundle::unchecked(&source).unwrap()))
+        Arc::new(Bundle::unchecked(&source).unwrap())
     });
     Arc::clone(&SHIPPED)
 }

@@ -23,8 +23,6 @@ pub(crate) enum Error {
     Content(api::Error),
     #[error("the content has a type other than `application/json` and `application/yaml`")]
     ContentType,
-    #[error("the query {why}")]
-    Query { why: String },
     #[error(transparent)]
     Selector(selector::Error),
     #[error(transparent)]
@@ -68,7 +66,6 @@ impl Error {
         match self {
             Self::Content(error) => error.answer(),
             Self::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad_content_type"),
-            Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
             Self::Selector(_) => (StatusCode::BAD_REQUEST, "bad_selector"),
             Self::Decode(_) | Self::Kind { .. } | Self::Name { .. } | Self::Renamed { .. } => {
                 (StatusCode::BAD_REQUEST, "applicationset_invalid")

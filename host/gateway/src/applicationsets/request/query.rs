@@ -5,7 +5,9 @@
 
 use serde::Deserialize;
 
-use crate::applicationsets::request::{Error, RequestKind};
+use crate::applicationsets::request::RequestKind;
+use crate::platform::api::Error;
+use crate::platform::api::query::{for_each_parameter, wrong};
 use tollgate_applicationset::plan::Cascade;
 
 /// The parameters of a request, from a query or the message of a call. A parameter that the
@@ -59,30 +61,14 @@ fn parameters(kind: RequestKind) -> &'static [&'static str] {
 
 impl Query {
     pub(crate) fn read(raw: Option<&str>, kind: RequestKind) -> Result<Self, Error> {
-        let known_names = parameters(kind);
         let mut query = Self::default();
-        let mut seen: Vec<&'static str> = Vec::new();
-        for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+        let pairs = url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes());
+        let pairs = pairs.map(|(name, value)| match &*name {
             // For a watch, Argo CD spells the namespace parameter differently.
-            let name = if name == "appSetNamespace" {
-                "appsetNamespace".into()
-            } else {
-                name
-            };
-            let known = known_names.iter().find(|known| **known == name);
-            let Some(known) = known else {
-                let why = match known_names {
-                    [] => "has parameters, and none are known here".to_owned(),
-                    names => format!("has a parameter other than `{}`", names.join("`, `")),
-                };
-                return Err(Error::Query { why });
-            };
-            if seen.contains(known) && *known != "projects" {
-                return Err(wrong(format!("has `{known}` twice")));
-            }
-            seen.push(known);
-            query.set(known, &value)?;
-        }
+            "appSetNamespace" => ("appsetNamespace".into(), value),
+            _ => (name, value),
+        });
+        for_each_parameter(pairs, parameters(kind), |name, value| query.set(name, &value))?;
         Ok(query)
     }
 
@@ -98,8 +84,7 @@ impl Query {
             "cascade" => self.cascade = Some(cascade(value)?),
             "deletions" => {
                 let number = value.parse();
-                let number = number.map_err(|_| wrong("has `deletions` that is no whole number".to_owned()))?;
-                self.deletions = Some(number);
+                self.deletions = Some(number.map_err(|_| wrong("has `deletions` that is no whole number"))?);
             }
             // `fields`
             _ => {}
@@ -121,14 +106,8 @@ fn cascade(value: &str) -> Result<Cascade, Error> {
     match value {
         "true" | "background" => Ok(Cascade::Background),
         "false" | "orphan" => Ok(Cascade::Orphan),
-        _ => Err(wrong(
-            "has `cascade` that is neither `background` nor `orphan`".to_owned(),
-        )),
+        _ => Err(wrong("has `cascade` that is neither `background` nor `orphan`")),
     }
-}
-
-fn wrong(why: String) -> Error {
-    Error::Query { why }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Security: unknown parameters are refused, because ignoring one could show more than the caller
 //! meant.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
@@ -47,49 +49,28 @@ pub(crate) struct Query {
     pub(crate) cursor: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parameters {
-    /// Of agents: `user` alone.
-    Agents,
-    TokensOrSessions,
-    Audit,
-}
-
-impl Parameters {
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Agents => &["user"],
-            Self::TokensOrSessions => &["user", "agent", "limit", "continue"],
-            Self::Audit => &["user", "agent", "action", "before", "limit"],
-        }
-    }
-}
+pub(crate) const AGENT_PARAMETERS: &[&str] = &["user"];
+/// Parameters of the lists of tokens and of sessions.
+pub(crate) const ROW_PARAMETERS: &[&str] = &["user", "agent", "limit", "continue"];
+pub(crate) const AUDIT_PARAMETERS: &[&str] = &["user", "agent", "action", "before", "limit"];
 
 impl Query {
     /// Decodes a query. `user=*` stands for everybody.
-    pub(crate) fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+    ///
+    /// - `names`: the known parameters.
+    pub(crate) fn read(raw: Option<&str>, names: &'static [&'static str]) -> Result<Self, Error> {
         let mut query = Self::default();
-        let mut seen: Vec<&'static str> = Vec::new();
-        for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
-            let known = parameters.names().iter().find(|known| **known == name);
-            let Some(known) = known else {
-                let known = parameters.names().join("`, `");
-                return Err(wrong(format!("has a parameter other than `{known}`")));
-            };
-            if seen.contains(known) {
-                return Err(wrong(format!("has `{known}` twice")));
-            }
-            seen.push(known);
+        let pairs = url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes());
+        for_each_parameter(pairs, names, |name, value| {
             // The longest cursor has the id of a session in it.
-            let max_bytes = if *known == "continue" { 512 } else { 255 };
-            if value.is_empty() || value.len() > max_bytes {
-                return Err(wrong(format!(
-                    "has a `{known}` of {} bytes, allowed are 1 to {max_bytes}",
-                    value.len()
-                )));
+            let max_bytes = if name == "continue" { 512 } else { 255 };
+            let bytes = value.len();
+            if bytes == 0 || bytes > max_bytes {
+                let why = format!("has a `{name}` of {bytes} bytes, allowed are 1 to {max_bytes}");
+                return Err(wrong(why));
             }
-            query.set(known, value.into_owned())?;
-        }
+            query.set(name, value.into_owned())
+        })?;
         Ok(query)
     }
 
@@ -137,11 +118,36 @@ impl Query {
     }
 }
 
+/// Calls `set` for each parameter of a query, up to the first error.
+///
+/// - `names`: the known parameters. Each may occur once, `projects` any number of times.
+pub(crate) fn for_each_parameter<'a>(
+    pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+    names: &'static [&'static str],
+    mut set: impl FnMut(&'static str, Cow<'a, str>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut seen: Vec<&'static str> = Vec::new();
+    for (name, value) in pairs {
+        let Some(known) = names.iter().find(|known| **known == name) else {
+            return Err(wrong(match names {
+                [] => "has parameters, and none are known here".to_owned(),
+                names => format!("has a parameter other than `{}`", names.join("`, `")),
+            }));
+        };
+        if seen.contains(known) && *known != "projects" {
+            return Err(wrong(format!("has `{known}` twice")));
+        }
+        seen.push(known);
+        set(known, value)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn encode_cursor(position: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 
-fn wrong(why: impl Into<String>) -> Error {
+pub(crate) fn wrong(why: impl Into<String>) -> Error {
     Error::Query { why: why.into() }
 }
 
@@ -149,7 +155,7 @@ fn wrong(why: impl Into<String>) -> Error {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Error, OwnerFilter, Parameters, Query, encode_cursor};
+    use super::{AGENT_PARAMETERS, AUDIT_PARAMETERS, Error, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor};
 
     #[test]
     fn what_is_asked_for_is_read() {
@@ -163,9 +169,9 @@ mod tests {
             limit: Some(1_000),
             cursor: None,
         };
-        assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
-        assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
-        let all = Query::read(Some("user=*"), Parameters::TokensOrSessions).unwrap();
+        assert_eq!(Query::read(Some(&raw), AUDIT_PARAMETERS).unwrap(), expected);
+        assert_eq!(Query::read(None, AGENT_PARAMETERS).unwrap(), Query::default());
+        let all = Query::read(Some("user=*"), ROW_PARAMETERS).unwrap();
         assert_eq!(
             (all.owner.clone(), all.event_limit(), all.row_limit()),
             (OwnerFilter::All, 100, 1_000)
@@ -175,7 +181,7 @@ mod tests {
     #[test]
     fn cursors_are_read_as_they_are_written() {
         let after = |text: &str| {
-            let query = Query::read(Some(&format!("continue={text}")), Parameters::TokensOrSessions)?;
+            let query = Query::read(Some(&format!("continue={text}")), ROW_PARAMETERS)?;
             query.decode_cursor(|(name, _): &(String, i64)| name.len() <= 256)
         };
         let longest = ("x".repeat(256), i64::MAX);
@@ -202,27 +208,27 @@ mod tests {
         for (raw, parameters, part) in [
             (
                 "users=bob",
-                Parameters::TokensOrSessions,
+                ROW_PARAMETERS,
                 "other than `user`, `agent`, `limit`, `continue`",
             ),
             (
                 "before=5",
-                Parameters::TokensOrSessions,
+                ROW_PARAMETERS,
                 "other than `user`, `agent`, `limit`, `continue`",
             ),
             (
                 "continue=5",
-                Parameters::Audit,
+                AUDIT_PARAMETERS,
                 "other than `user`, `agent`, `action`, `before`, `limit`",
             ),
-            ("limit=1001", Parameters::TokensOrSessions, "1 to 1000"),
-            ("agent=a", Parameters::Agents, "other than `user`"),
-            ("user=a&user=b", Parameters::TokensOrSessions, "`user` twice"),
-            ("user=", Parameters::TokensOrSessions, "of 0 bytes"),
-            ("limit=0", Parameters::Audit, "1 to 1000"),
-            ("limit=1001", Parameters::Audit, "1 to 1000"),
-            ("limit=-1", Parameters::Audit, "1 to 1000"),
-            ("before=7", Parameters::Audit, "not an event's id"),
+            ("limit=1001", ROW_PARAMETERS, "1 to 1000"),
+            ("agent=a", AGENT_PARAMETERS, "other than `user`"),
+            ("user=a&user=b", ROW_PARAMETERS, "`user` twice"),
+            ("user=", ROW_PARAMETERS, "of 0 bytes"),
+            ("limit=0", AUDIT_PARAMETERS, "1 to 1000"),
+            ("limit=1001", AUDIT_PARAMETERS, "1 to 1000"),
+            ("limit=-1", AUDIT_PARAMETERS, "1 to 1000"),
+            ("before=7", AUDIT_PARAMETERS, "not an event's id"),
         ] {
             let error = Query::read(Some(raw), parameters).unwrap_err();
             assert!(

@@ -127,7 +127,7 @@ fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
 ///
 /// # Errors
 /// [`Error::Differs`] names the first key that differs, in order of names; [`Error::Shape`].
-pub fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
+pub(crate) fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let sent = sent.as_object().ok_or_else(|| shape("project", "an object"))?;
     let metadata = sent.get("metadata").and_then(Value::as_object);
     let metadata = metadata.ok_or_else(|| shape("project.metadata", "an object"))?;
@@ -199,10 +199,7 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
 }
 
 /// The entries in the form that the gateway validates. Each has its key as its position.
-///
-/// # Errors
-/// [`Error::Shape`], naming the entry by its number from 0.
-pub fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
+fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
     let listed = object.get("spec").and_then(|spec| spec.get(ENTRIES));
     let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let read = |(number, entry): (usize, &Value)| {

@@ -22,10 +22,11 @@ fn body(events: BoxStream<'static, Value>, transport: Transport, deadline: Optio
     let codec = MessageCodec::try_new().expect("descriptors");
     let call = Call {
         method: Method::Watch,
+        path: "/applicationset.ApplicationSetService/Watch",
         transport,
         deadline,
     };
-    let write = move |event: &Value| codec.encode(Method::Watch, event);
+    let write = move |event: &Value| codec.encode(call.path, event);
     response::stream(call, events, write, (None, uuid::Uuid::nil())).into_body()
 }
 

@@ -139,10 +139,8 @@ impl ChangeCheck<'_> {
     }
 
     pub(super) fn objects(&self, action: &'static str) -> impl Iterator<Item = &str> {
-        let permissions = self
-            .permissions
-            .iter()
-            .filter(move |permission| permission.action == action);
+        let permissions = self.permissions.iter();
+        let permissions = permissions.filter(move |permission| permission.action == action);
         permissions.map(|permission| self.object(permission))
     }
 
@@ -178,20 +176,15 @@ fn permission_check(action: &'static str, is_new: bool) -> PermissionCheck {
 }
 
 fn permission_checks(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<PermissionCheck> {
-    let [create, update, delete] = ACTIONS;
     let mut permissions = match (old, is_deletion) {
-        (Some(_), true) => vec![permission_check(delete, false)],
-        (Some(_), false) => vec![
-            permission_check(create, false),
-            permission_check(update, false),
-            permission_check(delete, false),
-        ],
-        (None, _) => vec![permission_check(create, true)],
+        (Some(_), true) => vec![permission_check("delete", false)],
+        (Some(_), false) => Vec::from(ACTIONS.map(|action| permission_check(action, false))),
+        (None, _) => vec![permission_check("create", true)],
     };
     if let (Some(old), Some(new)) = (old, new)
         && old != new
     {
-        permissions.extend([permission_check(create, true), permission_check(update, true)]);
+        permissions.extend([permission_check("create", true), permission_check("update", true)]);
     }
     permissions
 }

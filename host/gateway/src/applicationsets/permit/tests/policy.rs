@@ -11,12 +11,12 @@ use tollgate_policy::rego::{
     CheckedFact, PlacementChecks, RbacCheck, RbacVerdict,
 };
 
-pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
+pub(super) fn bundle(text: &str) -> Arc<Bundle> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.rego"), text).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), "cases: []\n").unwrap();
     let source = BundleSource::read(folder.path(), Front::ApplicationSets).value.unwrap();
-    Arc::new(ApplicationSetsPolicy(Bundle::unchecked(&source).unwrap()))
+    Arc::new(Bundle::unchecked(&source).unwrap())
 }
 
 pub(super) fn with_policy(rows: &str, rego: &str) -> World {
@@ -193,8 +193,8 @@ fn the_input_fits_the_schema() {
             let json = serde_json::to_value(input.to_value()).unwrap();
             let wrong: Vec<String> = schema.iter_errors(&json).map(|error| error.to_string()).collect();
             assert!(wrong.is_empty(), "{wrong:?}: {json}");
-            let denied = world.policy.deny_reason(&input).unwrap();
-            assert_eq!(denied.is_none(), passes && refused.is_none(), "{json}: {denied:?}");
+            let decided = world.policy.decide(input.to_value()).unwrap();
+            assert_eq!(decided.allow, passes && refused.is_none(), "{json}: {decided:?}");
         }
     }
 }
