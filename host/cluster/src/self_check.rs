@@ -121,11 +121,7 @@ pub fn spawn(
         helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
     }
     if config.applications.is_some() {
-        let results = applications::ResultSinks {
-            metrics: Arc::clone(metrics),
-            reports: checks.applications.clone(),
-            extras: checks.extras.clone(),
-        };
+        let results = (Arc::clone(metrics), checks.clone());
         helpers.spawn(applications::run(Arc::clone(current), forbidden, results));
     }
     checks

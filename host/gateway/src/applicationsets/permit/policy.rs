@@ -9,7 +9,7 @@ use tollgate_policy::rego::{self, ApplicationSetInput, Bundle, Checker, Front};
 
 /// Bundle of the ApplicationSet front, compiled, tested and ready.
 #[derive(Debug)]
-pub struct ApplicationSetsPolicy(pub(super) Bundle);
+pub(crate) struct ApplicationSetsPolicy(pub(super) Bundle);
 
 impl ApplicationSetsPolicy {
     /// Reads, checks, tests and compiles `policies/applicationsets`.
