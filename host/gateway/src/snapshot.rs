@@ -45,15 +45,12 @@ pub struct Snapshot {
     pub policies: Policies,
     /// Verifies callers.
     pub authenticator: Arc<Authenticator>,
-    /// Extensions and their backends.
-    pub extensions: Arc<Registry>,
-    /// Loaded plugins.
-    pub plugins: Arc<tollgate_plugin::PluginSet>,
-    /// Clusters, and the credentials to enter each.
-    pub clusters: Arc<Clusters>,
+    pub(crate) extensions: Arc<Registry>,
+    pub(crate) plugins: Arc<tollgate_plugin::PluginSet>,
+    pub(crate) clusters: Arc<Clusters>,
     /// The snapshot of a refused load. A request passes only if this snapshot permits it in the
     /// same way.
-    pub narrowed_by: Option<Arc<Self>>,
+    pub(crate) narrowed_by: Option<Arc<Self>>,
 }
 
 /// Loads configuration and makes snapshots of it.
@@ -134,12 +131,12 @@ impl Loader {
     }
 
     /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].
-    pub fn source(&self) -> &Arc<dyn Source> {
+    pub(crate) fn source(&self) -> &Arc<dyn Source> {
         &self.state.source
     }
 
     /// Returns the folders to watch. A change in one requires a reload of its part.
-    pub fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
+    pub(crate) fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
         let policies = (ConfigPart::Policies, self.config.policies_directory.clone());
         let plugins = self.config.plugins.directory.clone();
         let plugins = plugins.map(|folder| (ConfigPart::Plugins, folder));
@@ -169,15 +166,12 @@ impl Loader {
                 id_tokens,
                 policy,
             });
-        let applications = match bundles.applications {
+        let applications = match &bundles.applications {
             None => None,
-            Some(policy) => {
-                let front = self.applications((&state.resources, &policy), None, &mut findings);
-                if front.is_none() {
-                    return Loaded::refused(findings);
-                }
-                front
-            }
+            Some(policy) => match self.applications((&state.resources, policy), None, &mut findings) {
+                None => return Loaded::refused(findings),
+                front => front,
+            },
         };
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());
@@ -435,7 +429,7 @@ impl Loader {
 
     /// Logs findings that are new and sets the metric that says whether the files on
     /// disk are in force.
-    pub fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
+    pub(crate) fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
         let texts: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match reported.iter_mut().find(|(of, _)| *of == part) {
