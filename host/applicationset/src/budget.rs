@@ -140,8 +140,6 @@ impl GenerationBudget {
         spend(&self.bytes, count, self.limits.bytes).map_err(Exceeded::Bytes)
     }
 
-    /// # Errors
-    /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
     pub(crate) fn check_deadline(&self) -> Result<(), Exceeded> {
         let allowed = self.limits.time;
         if self.cancelled.load(Ordering::Relaxed) {

@@ -13,9 +13,6 @@ use super::yaml::Error;
 /// Parses a text that is one JSON value.
 ///
 /// - `charge`: charges bytes before they are allocated.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
     // The error of `charge`, which does not fit into the parser's own error type.
     let mut limit = None;

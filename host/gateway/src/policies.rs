@@ -77,21 +77,15 @@ impl Policies {
         (resources, rbac): (Arc<Resources>, Arc<Rbac>),
         fronts: FrontPolicies,
     ) -> Self {
-        let FrontPolicies {
-            extensions,
-            kubernetes,
-            applications,
-            application_sets,
-        } = fronts;
         Self {
             config: Arc::clone(config),
             resources,
             rbac,
-            extensions_digest: Arc::from(extensions.digest()),
-            extensions,
-            kubernetes,
-            applications,
-            application_sets,
+            extensions_digest: Arc::from(fronts.extensions.digest()),
+            extensions: fronts.extensions,
+            kubernetes: fronts.kubernetes,
+            applications: fronts.applications,
+            application_sets: fronts.application_sets,
             callers: CallerCache::default(),
             call_targets: moka::sync::Cache::builder()
                 .weigher(|_, target: &Arc<CallTarget>| target.list_entries)

@@ -109,9 +109,6 @@ pub(crate) struct ExtensionPath<'a> {
 }
 
 /// Splits an extension's path. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error`] of [`check_path`] and [`Error::ExtensionName`].
 pub(crate) fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
     let path = uri.path();
     let Some(tail) = EXTENSION_PREFIXES.iter().find_map(|prefix| {

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a change applies whole or not at all; if it fails, the last good snapshot stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,7 +65,7 @@ pub struct Loader {
     credentials: Arc<CredentialCache>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.
-    reported: Mutex<Vec<(ConfigPart, BTreeSet<String>)>>,
+    reported: Mutex<HashMap<ConfigPart, BTreeSet<String>>>,
 }
 
 /// The pointer to the snapshot in force, which requests read. Clones share it.
@@ -432,13 +432,7 @@ impl Loader {
     pub(crate) fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
         let texts: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match reported.iter_mut().find(|(of, _)| *of == part) {
-            Some((_, before)) => std::mem::replace(before, texts),
-            None => {
-                reported.push((part, texts));
-                BTreeSet::new()
-            }
-        };
+        let before = reported.insert(part, texts).unwrap_or_default();
         drop(reported);
         for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
             if finding.is_error() {
@@ -452,24 +446,13 @@ impl Loader {
     }
 
     fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
-        let OtherParts {
-            fronts,
-            plugins,
-            clusters,
-        } = parts;
-        let StateParts {
-            resources,
-            rbac,
-            authenticator,
-            extensions,
-        } = state;
         Snapshot {
             generation,
-            policies: Policies::new(&self.config, (resources, rbac), fronts),
-            authenticator,
-            extensions,
-            plugins,
-            clusters,
+            policies: Policies::new(&self.config, (state.resources, state.rbac), parts.fronts),
+            authenticator: state.authenticator,
+            extensions: state.extensions,
+            plugins: parts.plugins,
+            clusters: parts.clusters,
             narrowed_by: None,
         }
     }

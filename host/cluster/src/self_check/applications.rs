@@ -19,7 +19,7 @@ use super::extras::{ClusterExtraGrants, ForbiddenExtra, GrantedAccounts};
 use super::grants::ImpersonationKind;
 use super::review::CheckError;
 use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
-use super::{CheckResults, Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL};
+use super::{CheckResults, Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL, is_same_connection};
 use crate::access::after;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
@@ -146,8 +146,9 @@ impl AccountChecker {
     fn replace_plan(&mut self, plan: AccountPlan) {
         let before = std::mem::replace(&mut self.plan, plan);
         let clusters = &self.plan.clusters;
+        // A changed credential takes effect with the next round at the latest.
         let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
-            (Some(before), Some(now)) => before.has_same_connection(now),
+            (Some(before), Some(now)) => is_same_connection(before.access.as_ref(), now.access.as_ref()),
             (_, _) => false,
         };
         self.surveys.retain(|server, _| is_same(server));
@@ -164,35 +165,31 @@ impl AccountChecker {
     }
 
     fn publish(&mut self) {
-        let Self {
-            metrics,
-            results,
-            plan,
-            surveys,
-            logged,
-            ..
-        } = self;
-        results.applications.store(Arc::new(AccountsReport::of(plan, surveys)));
+        let report = AccountsReport::of(&self.plan, &self.surveys);
+        self.results.applications.store(Arc::new(report));
         let no_survey = SurveyResult::default();
-        let counts = plan.clusters.iter().map(|(server, cluster)| {
-            let result = surveys.get(server).unwrap_or(&no_survey);
+        let counts = self.plan.clusters.iter().map(|(server, cluster)| {
+            let result = self.surveys.get(server).unwrap_or(&no_survey);
             let counts = [
                 Counts::of_impersonation(cluster, result),
                 Counts::of_existence(cluster, result),
-                Counts::of_extra(&plan.keys, result),
+                Counts::of_extra(&self.plan.keys, result),
             ];
             (&*cluster.label, counts.map(Counts::to_array))
         });
-        metrics.application_grants.set(counts);
-        let grants = surveys.iter().map(|(server, result)| (server.clone(), granted(result)));
-        results.extras.set(grants);
-        for (server, cluster) in &plan.clusters {
-            let Some(result) = surveys.get(server) else { continue };
+        self.metrics.application_grants.set(counts);
+        let grants = self.surveys.iter();
+        let grants = grants.map(|(server, result)| (server.clone(), granted(result)));
+        self.results.extras.set(grants);
+        for (server, cluster) in &self.plan.clusters {
+            let Some(result) = self.surveys.get(server) else {
+                continue;
+            };
             // An incomplete answer would be logged again with each round.
             if result.problem.is_some() || cluster.unasked(result) == 0 {
                 let warnings = ClusterWarnings::of(cluster, result);
-                warnings.log_changes(cluster, logged.get(server));
-                logged.insert(server.clone(), warnings);
+                warnings.log_changes(cluster, self.logged.get(server));
+                self.logged.insert(server.clone(), warnings);
             }
         }
     }

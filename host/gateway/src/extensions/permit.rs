@@ -68,9 +68,6 @@ pub enum Error {
 
 /// Authorizes `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go
 /// into `record`.
-///
-/// # Errors
-/// [`Error`]; each one means the request does not pass.
 pub(crate) fn authorize(
     policies: &Policies,
     caller: &Arc<Caller>,
@@ -90,9 +87,6 @@ pub(crate) fn authorize(
 }
 
 /// Authorizes again a call that another snapshot permitted, without a record.
-///
-/// # Errors
-/// As [`authorize`].
 pub(crate) fn reauthorize(
     (policies, extensions): (&Policies, &Registry),
     caller: &Arc<Caller>,

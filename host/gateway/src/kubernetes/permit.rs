@@ -110,9 +110,6 @@ impl KubernetesPolicy {
     ///
     /// Takes some microseconds. The identity follows from the access alone, and is computed once
     /// and cached with the policy.
-    ///
-    /// # Errors
-    /// [`Error`]; each one means the request does not pass.
     pub(crate) fn authorize(
         &self,
         access: &Arc<AccessGrant>,

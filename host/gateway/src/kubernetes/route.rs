@@ -24,9 +24,6 @@ pub(crate) fn is_kubernetes(path: &str) -> bool {
 }
 
 /// Splits such a path. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error`] of [`check_path`].
 pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
     let path = uri.path();
     // The slash before the rest stays with it.
