@@ -13,37 +13,17 @@ use tollgate_config::GenerationLimits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
     /// Too many Applications.
-    #[error("the set generates {observed} applications or more, at most {allowed} are allowed")]
-    Applications {
-        /// Number so far.
-        observed: u64,
-        /// Allowed.
-        allowed: u64,
-    },
+    #[error("the set generates {} applications or more, at most {} are allowed", .0.observed, .0.allowed)]
+    Applications(Excess),
     /// Too many sets of parameters.
-    #[error("the generators make {observed} sets of parameters or more, at most {allowed} are allowed")]
-    Parameters {
-        /// Number so far.
-        observed: u64,
-        /// Allowed.
-        allowed: u64,
-    },
+    #[error("the generators make {} sets of parameters or more, at most {} are allowed", .0.observed, .0.allowed)]
+    Parameters(Excess),
     /// Too many generators.
-    #[error("the set has {observed} generators or more, at most {allowed} are allowed")]
-    Generators {
-        /// Number so far.
-        observed: u64,
-        /// Allowed.
-        allowed: u64,
-    },
+    #[error("the set has {} generators or more, at most {} are allowed", .0.observed, .0.allowed)]
+    Generators(Excess),
     /// Too much memory.
-    #[error("the set takes {observed} bytes of memory or more, at most {allowed} are allowed")]
-    Bytes {
-        /// Bytes so far.
-        observed: u64,
-        /// Allowed.
-        allowed: u64,
-    },
+    #[error("the set takes {} bytes of memory or more, at most {} are allowed", .0.observed, .0.allowed)]
+    Bytes(Excess),
     /// Too slow.
     #[error("generating takes longer than {allowed:?}")]
     Time {
@@ -53,6 +33,15 @@ pub enum Exceeded {
     /// The caller no longer waits for the result.
     #[error("nobody waits for what is generated any more")]
     Cancelled,
+}
+
+/// How much was observed when work stopped, and how much is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// Number so far.
+    pub observed: u64,
+    /// Allowed.
+    pub allowed: u64,
 }
 
 /// A slot that work on a set occupies while it runs.
@@ -133,30 +122,24 @@ impl GenerationBudget {
     }
 
     pub(crate) fn charge_applications(&self, count: u64) -> Result<(), Exceeded> {
-        let allowed = self.limits.applications;
-        spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
+        spend(&self.applications, count, self.limits.applications).map_err(Exceeded::Applications)?;
         self.check_deadline()
     }
 
     pub(crate) fn charge_parameters(&self, count: u64) -> Result<(), Exceeded> {
-        let allowed = self.limits.parameters;
-        spend(&self.parameters, count, allowed).map_err(|observed| Exceeded::Parameters { observed, allowed })?;
+        spend(&self.parameters, count, self.limits.parameters).map_err(Exceeded::Parameters)?;
         self.check_deadline()
     }
 
     pub(crate) fn charge_generators(&self, count: u64) -> Result<(), Exceeded> {
-        let allowed = self.limits.generators;
-        spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
+        spend(&self.generators, count, self.limits.generators).map_err(Exceeded::Generators)?;
         self.check_deadline()
     }
 
     pub(crate) fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
-        let allowed = self.limits.bytes;
-        spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
+        spend(&self.bytes, count, self.limits.bytes).map_err(Exceeded::Bytes)
     }
 
-    /// # Errors
-    /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
     pub(crate) fn check_deadline(&self) -> Result<(), Exceeded> {
         let allowed = self.limits.time;
         if self.cancelled.load(Ordering::Relaxed) {
@@ -169,10 +152,12 @@ impl GenerationBudget {
     }
 }
 
-fn spend(spent: &AtomicU64, count: u64, allowed: u64) -> Result<(), u64> {
+fn spend(spent: &AtomicU64, count: u64, allowed: u64) -> Result<(), Excess> {
     let before = spent.fetch_add(count, Ordering::Relaxed);
-    let observed = before.saturating_add(count);
-    if observed > allowed { Err(observed) } else { Ok(()) }
+    match before.saturating_add(count) {
+        observed if observed > allowed => Err(Excess { observed, allowed }),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -183,7 +168,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Exceeded, GenerationBudget, WorkSlot};
+    use super::{Exceeded, Excess, GenerationBudget, WorkSlot};
     use tollgate_config::GenerationLimits;
 
     #[test]
@@ -196,22 +181,16 @@ mod tests {
             ..GenerationLimits::default()
         };
         let budget = GenerationBudget::new(limits);
-        let (observed, allowed) = (3, 2);
+        let excess = Excess {
+            observed: 3,
+            allowed: 2,
+        };
         assert_eq!(budget.charge_applications(2), Ok(()));
-        assert_eq!(
-            budget.charge_applications(1),
-            Err(Exceeded::Applications { observed, allowed })
-        );
-        assert_eq!(
-            budget.charge_parameters(3),
-            Err(Exceeded::Parameters { observed, allowed })
-        );
-        assert_eq!(
-            budget.charge_generators(3),
-            Err(Exceeded::Generators { observed, allowed })
-        );
+        assert_eq!(budget.charge_applications(1), Err(Exceeded::Applications(excess)));
+        assert_eq!(budget.charge_parameters(3), Err(Exceeded::Parameters(excess)));
+        assert_eq!(budget.charge_generators(3), Err(Exceeded::Generators(excess)));
         assert_eq!(budget.charge_bytes(2), Ok(()));
-        assert_eq!(budget.charge_bytes(1), Err(Exceeded::Bytes { observed, allowed }));
+        assert_eq!(budget.charge_bytes(1), Err(Exceeded::Bytes(excess)));
     }
 
     /// Counts how often it is released; `is_free` says whether it can be reacquired.

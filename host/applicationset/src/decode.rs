@@ -60,10 +60,10 @@ pub enum Error {
 }
 
 fn listed(names: &[String]) -> String {
-    if names.is_empty() {
-        return String::new();
+    match names {
+        [] => String::new(),
+        names => format!(": {}", names.join(", ")),
     }
-    format!(": {}", names.join(", "))
 }
 
 impl ApplicationSet {
@@ -128,6 +128,15 @@ fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
     })
 }
 
+fn wrong_value(path: String, observed: &str, allowed: &'static str) -> Error {
+    let observed = observed.to_owned();
+    Error::Value {
+        path,
+        observed,
+        allowed,
+    }
+}
+
 /// Options have no effect without Go templates.
 fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
     let options = texts(spec, "goTemplateOptions", "spec")?;
@@ -135,18 +144,13 @@ fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
         return Ok(TemplateEngine::FastTemplate);
     }
     let mut missing_key = MissingKey::default();
+    let allowed = "`missingkey=default`, `missingkey=invalid`, `missingkey=zero`, `missingkey=error`";
     for (index, option) in options.into_iter().enumerate() {
         missing_key = match option {
             "missingkey=default" | "missingkey=invalid" => MissingKey::Default,
             "missingkey=zero" => MissingKey::Zero,
             "missingkey=error" => MissingKey::Error,
-            other => {
-                return Err(Error::Value {
-                    path: format!("spec.goTemplateOptions[{index}]"),
-                    observed: other.to_owned(),
-                    allowed: "`missingkey=default`, `missingkey=invalid`, `missingkey=zero`, `missingkey=error`",
-                });
-            }
+            other => return Err(wrong_value(format!("spec.goTemplateOptions[{index}]"), other, allowed)),
         };
     }
     Ok(TemplateEngine::GoTemplate { missing_key })
@@ -161,11 +165,8 @@ fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
         "create-update" => ApplicationsSync::CreateUpdate,
         "create-delete" => ApplicationsSync::CreateDelete,
         other => {
-            return Err(Error::Value {
-                path: format!("{path}.applicationsSync"),
-                observed: other.to_owned(),
-                allowed: "`sync`, `create-only`, `create-update`, `create-delete`",
-            });
+            let allowed = "`sync`, `create-only`, `create-update`, `create-delete`";
+            return Err(wrong_value(format!("{path}.applicationsSync"), other, allowed));
         }
     };
     Ok(SyncPolicy {

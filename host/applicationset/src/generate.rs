@@ -19,7 +19,9 @@ use serde_json::Value;
 
 use super::decode::fields::{child_path, member};
 use super::inputs::InputError;
-use super::{ApplicationSet, Denial, Exceeded, Inputs, Params, Spec, decode, heap_size, selector, template};
+use super::{
+    ApplicationSet, Denial, Exceeded, GenerationBudget, Inputs, Params, Spec, decode, heap_size, selector, template,
+};
 
 mod clusters;
 mod flatten;
@@ -37,7 +39,6 @@ mod values;
 
 pub use static_inputs::{ClusterSelection, StaticInputs, static_inputs};
 
-use super::GenerationBudget;
 use generator_run::GeneratorRun;
 
 /// Why a set generates nothing.

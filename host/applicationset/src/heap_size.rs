@@ -20,7 +20,6 @@ const LEAF_MEMBERS: u64 = 11;
 /// Bytes of each further member in the next nodes, which are not full.
 const MEMBER: u64 = 100;
 
-/// Heap size of a value, in bytes.
 pub(super) fn of(value: &Value) -> u64 {
     let mut bytes = 0_u64;
     let mut open = vec![value];
@@ -43,7 +42,6 @@ pub(super) fn of(value: &Value) -> u64 {
     bytes
 }
 
-/// Heap size of a mapping with these members, in bytes.
 pub(super) fn of_members(members: &Map<String, Value>) -> u64 {
     map_overhead(members.len()).saturating_add(inside(members))
 }

@@ -13,17 +13,12 @@ use super::yaml::Error;
 /// Parses a text that is one JSON value.
 ///
 /// - `charge`: charges bytes before they are allocated.
-///
-/// # Errors
-/// [`Error`].
 pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
+    // The error of `charge`, which does not fit into the parser's own error type.
     let mut limit = None;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let mut seed = Seed {
-        charge,
-        limit: &mut limit,
-    };
-    let read = seed.again().deserialize(&mut reader);
+    let mut has_room = |bytes| charge(bytes).map_err(|error| limit = Some(error)).is_ok();
+    let read = Seed(&mut has_room).deserialize(&mut reader);
     match (read.and_then(|value| reader.end().map(|()| value)), limit) {
         (_, Some(limit)) => Err(Error::Limit(limit)),
         (Ok(value), None) => Ok(value),
@@ -31,29 +26,19 @@ pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) 
     }
 }
 
-struct Seed<'s, E> {
-    charge: &'s mut dyn FnMut(u64) -> Result<(), E>,
-    /// The error of `charge`, which does not fit into the parser's own error type.
-    limit: &'s mut Option<E>,
-}
+/// Charges bytes, and says whether the budget has room for them.
+struct Seed<'s>(&'s mut dyn FnMut(u64) -> bool);
 
-impl<E> Seed<'_, E> {
-    fn again(&mut self) -> Seed<'_, E> {
-        Seed {
-            charge: self.charge,
-            limit: self.limit,
+impl Seed<'_> {
+    fn charge<D: serde::de::Error>(&mut self, bytes: u64) -> Result<(), D> {
+        match (self.0)(bytes) {
+            true => Ok(()),
+            false => Err(D::custom("it is too large")),
         }
     }
-
-    fn charge<D: serde::de::Error>(&mut self, bytes: u64) -> Result<(), D> {
-        (self.charge)(bytes).map_err(|limit| {
-            *self.limit = Some(limit);
-            D::custom("it is too large")
-        })
-    }
 }
 
-impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(mut self, reader: D) -> Result<Value, D::Error> {
@@ -62,7 +47,7 @@ impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
     }
 }
 
-impl<'de, E> Visitor<'de> for Seed<'_, E> {
+impl<'de> Visitor<'de> for Seed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,9 +79,9 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
         Ok(Value::String(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self.again())? {
+        while let Some(item) = items.next_element_seed(Seed(self.0))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -107,7 +92,7 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
         while let Some(key) = entries.next_key::<String>()? {
             let bytes = heap_size::map_growth(members.len()).saturating_add(heap_size::text(&key));
             self.charge(bytes)?;
-            let value = entries.next_value_seed(self.again())?;
+            let value = entries.next_value_seed(Seed(self.0))?;
             members.insert(key, value);
         }
         Ok(Value::Object(members))

@@ -88,10 +88,7 @@ impl Error {
 
 /// Applies the patch `text` to an Application's `metadata` and `spec`. A patch that is blank or
 /// `null` changes nothing.
-///
-/// # Errors
-/// [`Error`].
-pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
+pub(crate) fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     let patch = read(text, budget)?;
     keys::check_patch(&patch)?;
     let mut patch = match patch {
@@ -143,11 +140,10 @@ pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
 
 /// Checks that a list is short enough to compare its entries with each other.
 fn check_list_length(items: &[Value]) -> Result<(), Error> {
-    let (observed, allowed) = (items.len(), MAX_LIST_ITEMS);
-    if observed > allowed {
-        return Err(Error::Long { observed, allowed });
+    match (items.len(), MAX_LIST_ITEMS) {
+        (observed, allowed) if observed > allowed => Err(Error::Long { observed, allowed }),
+        (_, _) => Ok(()),
     }
-    Ok(())
 }
 
 fn restore_project(patched: &mut Value, project: Option<Value>) {
@@ -237,10 +233,9 @@ fn merge_field(original: &mut Map<String, Value>, key: &str, value: Value, types
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
-        Value::Object(fields) => {
-            let fields = fields
-                .into_iter()
-                .filter(|(key, value)| !value.is_null() && !directive(key));
+        Value::Object(mut fields) => {
+            fields.retain(|key, value| !value.is_null() && !directive(key));
+            let fields = fields.into_iter();
             let fields = fields.filter_map(|(key, value)| Some((key, without_directives(value)?)));
             Some(Value::Object(fields.collect()))
         }
@@ -251,11 +246,11 @@ fn without_directives(value: Value) -> Option<Value> {
 
 /// A list that replaces another one; directives in it have no effect.
 fn plain_list(items: Vec<Value>) -> Vec<Value> {
-    let plain = items.into_iter().map(|item| match item {
-        Value::Object(fields) => Value::Object(fields.into_iter().filter(|(key, _)| !directive(key)).collect()),
-        other => other,
-    });
-    plain.collect()
+    let mut plain = items;
+    for fields in plain.iter_mut().filter_map(Value::as_object_mut) {
+        fields.retain(|key, _| !directive(key));
+    }
+    plain
 }
 
 fn directive(key: &str) -> bool {
@@ -320,14 +315,14 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
         _ => return Err(wrong()),
     };
     match original.get_mut(list) {
-        None | Some(Value::Null) => Ok(()),
+        None | Some(Value::Null) => {}
         Some(Value::Array(known)) => {
             check_list_length(items)?;
             known.retain(|item| !items.contains(item));
-            Ok(())
         }
-        Some(_) => Err(wrong()),
+        Some(_) => return Err(wrong()),
     }
+    Ok(())
 }
 
 /// `$setElementOrder/finalizers`; no other list has an order to set.

@@ -108,12 +108,6 @@ impl PlannedChange {
             Action::Delete => None,
         }
     }
-
-    /// The change as a unified diff of YAML, without fields that only the store sets; empty if
-    /// nothing changes. Passwords in URLs are masked.
-    pub fn diff(&self) -> String {
-        diff::unified(self)
-    }
 }
 
 /// Why a plan cannot be carried out.

@@ -26,22 +26,16 @@ const MAX_PREFIX_BYTES: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The string of `?selector=` is invalid; the message is Argo CD's.
-    #[error("error parsing the selector: {what}")]
-    Text {
-        /// What was found and what was expected.
-        what: String,
-    },
+    #[error("error parsing the selector: {0}")]
+    Text(String),
     /// `matchLabels` or `matchExpressions` is invalid.
-    #[error("error parsing label selector: {what}")]
-    Object {
-        /// What is wrong.
-        what: String,
-    },
+    #[error("error parsing label selector: {0}")]
+    Object(String),
 }
 
 /// Which values a selector may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AllowedValues {
+pub(crate) enum AllowedValues {
     /// Valid values of labels.
     Labels,
     /// Any value, because the selector is compared with parameters, such as URLs.
@@ -76,21 +70,17 @@ impl Selector {
     /// # Errors
     /// [`Error::Text`]. Source: Kubernetes, `labels.Parse`.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let requirements = parse::requirements(text).map_err(|what| Error::Text { what })?;
+        let requirements = parse::requirements(text).map_err(Error::Text)?;
         Ok(Self { requirements })
     }
 
     /// Decodes `{matchLabels, matchExpressions}`; an empty selector matches everything.
-    ///
-    /// # Errors
-    /// [`Error::Object`].
-    pub fn read(object: &Value, values: AllowedValues) -> Result<Self, Error> {
-        let requirements = from_object(object, values).map_err(|what| Error::Object { what })?;
+    pub(crate) fn read(object: &Value, values: AllowedValues) -> Result<Self, Error> {
+        let requirements = from_object(object, values).map_err(Error::Object)?;
         Ok(Self { requirements })
     }
 
-    /// Whether it has no requirements.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
@@ -100,7 +90,7 @@ impl Selector {
     }
 
     /// Whether it matches the values that `label` returns by key.
-    pub fn matches_with<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
+    pub(crate) fn matches_with<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
         let met = |requirement: &Requirement| requirement.operator.is_met(label(&requirement.key).as_deref());
         self.requirements.iter().all(met)
     }
@@ -141,17 +131,16 @@ fn from_object(object: &Value, values: AllowedValues) -> Result<Vec<Requirement>
 }
 
 fn expression(operator: &str, given: Vec<String>) -> Result<LabelOperator, String> {
-    let label_operator = match operator {
-        "In" => LabelOperator::In(given),
-        "NotIn" => LabelOperator::NotIn(given),
+    match operator {
+        "In" => Ok(LabelOperator::In(given)),
+        "NotIn" => Ok(LabelOperator::NotIn(given)),
         "Exists" | "DoesNotExist" if !given.is_empty() => {
-            return Err("values set must be empty for exists and does not exist".to_owned());
+            Err("values set must be empty for exists and does not exist".to_owned())
         }
-        "Exists" => LabelOperator::Exists,
-        "DoesNotExist" => LabelOperator::DoesNotExist,
-        _ => return Err(format!("\"{operator}\" is not a valid label selector operator")),
-    };
-    Ok(label_operator)
+        "Exists" => Ok(LabelOperator::Exists),
+        "DoesNotExist" => Ok(LabelOperator::DoesNotExist),
+        _ => Err(format!("\"{operator}\" is not a valid label selector operator")),
+    }
 }
 
 /// A requirement with a checked key and values.

@@ -26,15 +26,14 @@ const APPLICATION_ANNOTATIONS: [&str; 4] = [
     LAST_APPLIED,
 ];
 
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The annotation in which kubectl keeps what it applied.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// A set's annotations without the transient ones.
 pub(super) fn without_transient(mut annotations: Map<String, Value>) -> Map<String, Value> {
     annotations.retain(|key, _| !APPLICATION_SET_ANNOTATIONS.contains(&key.as_str()));
     annotations
 }
 
-/// Only the transient annotations of a set.
 pub(super) fn only_transient(mut annotations: Map<String, Value>) -> Map<String, Value> {
     annotations.retain(|key, _| APPLICATION_SET_ANNOTATIONS.contains(&key.as_str()));
     annotations

@@ -97,7 +97,6 @@ pub fn read<E>(
     }
 }
 
-/// A complete value.
 #[derive(Clone)]
 struct ParsedNode {
     value: Value,

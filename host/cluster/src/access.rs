@@ -278,25 +278,26 @@ impl ClusterAccess {
         let (server, tls) = endpoint(cluster, config, factory.ambient);
         let connection = connection_key(&server, &tls, &config.auth);
         let unchanged = before.filter(|before| before.connection == connection);
-        let (backend, credential_source) = match unchanged.and_then(|unchanged| unchanged.backend.clone()) {
-            Some(backend) => (Some(backend), None),
-            None => match ClusterBackend::build(&server, &tls) {
-                Ok(backend) => (Some(Arc::new(backend)), None),
-                Err(error) => (None, Some(unusable_source("config.cluster", &with_causes(&error)))),
-            },
-        };
-        let plain = unusable_source("config.cluster", "no credential is sent to a server without https");
-        let is_plain_text = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
+        let unusable = |why: &str| unusable_source("config.cluster", why);
         let sends_credential = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
-        let credential_source = credential_source.or((is_plain_text && sends_credential).then_some(plain));
+        let backend = match unchanged.and_then(|unchanged| unchanged.backend.clone()) {
+            Some(backend) => Ok(backend),
+            None => ClusterBackend::build(&server, &tls).map(Arc::new),
+        };
+        let (backend, credential_source) = match backend {
+            Err(error) => (None, unusable(&with_causes(&error))),
+            Ok(backend) if backend.is_plain_text() && sends_credential => {
+                (None, unusable("no credential is sent to a server without https"))
+            }
+            Ok(backend) => (Some(backend), unusable_source("host.unfinished", "not loaded yet")),
+        };
         Self {
             cluster: Arc::new(cluster.clone()),
             config: Arc::clone(config),
             label,
             provider: Arc::from(config.auth.as_str()),
-            backend: backend.filter(|_| credential_source.is_none()),
-            credential_source: credential_source
-                .unwrap_or_else(|| unusable_source("host.unfinished", "not loaded yet")),
+            backend,
+            credential_source,
             connection,
         }
     }

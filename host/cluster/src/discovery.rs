@@ -27,8 +27,7 @@ mod cluster_discovery;
 #[cfg(test)]
 mod tests;
 
-pub use answer::EndpointError;
-
+use answer::EndpointError;
 use cluster_discovery::{ClusterDiscovery, GroupVersionResource};
 
 /// Each cluster counts as this many additional kinds, so at most 10,000 clusters are cached.

@@ -17,9 +17,8 @@ use tollgate_core::diagnostic::with_causes;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::headers;
 use tollgate_proxy::server::Peer;
-use tollgate_proxy::target;
+use tollgate_proxy::{headers, target};
 
 pub mod review;
 
@@ -38,12 +37,9 @@ pub enum Error {
     /// It answered with another status than 200 or 201.
     #[error("it answered {0}")]
     Status(StatusCode),
-    /// The response is longer than allowed.
-    #[error("it answered more than {allowed} bytes")]
-    TooLong {
-        /// Bytes allowed.
-        allowed: usize,
-    },
+    /// The response is longer than this many bytes.
+    #[error("it answered more than {0} bytes")]
+    TooLong(usize),
     /// The response broke off.
     #[error("its answer broke off")]
     Truncated,
@@ -130,9 +126,7 @@ impl<'a> ClusterClient<'a> {
         }
         match Limited::new(body, query.max_response_bytes).collect().await {
             Ok(content) => Ok(content.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong {
-                allowed: query.max_response_bytes,
-            }),
+            Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong(query.max_response_bytes)),
             Err(_) => Err(Error::Truncated),
         }
     }

@@ -50,11 +50,8 @@ const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// What was found about an agent, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentReport {
-    id: AgentId,
-    name: String,
-    /// Name or server of its cluster, as in the agent's object.
-    cluster: String,
-    configuration: ConfigurationStatus,
+    #[serde(flatten)]
+    agent: PlannedAgent,
     impersonation: ImpersonationStatus,
 }
 
@@ -121,11 +118,7 @@ pub fn spawn(
         helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
     }
     if config.applications.is_some() {
-        let results = applications::ResultSinks {
-            metrics: Arc::clone(metrics),
-            reports: checks.applications.clone(),
-            extras: checks.extras.clone(),
-        };
+        let results = (Arc::clone(metrics), checks.clone());
         helpers.spawn(applications::run(Arc::clone(current), forbidden, results));
     }
     checks
@@ -168,14 +161,15 @@ pub struct AgentPlan {
     clusters: BTreeMap<Arc<str>, ClusterGrants>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct PlannedAgent {
     id: AgentId,
     name: String,
-    /// The cluster, as in the agent's object.
+    /// Name or server of its cluster, as in the agent's object.
     cluster: String,
     configuration: ConfigurationStatus,
     /// Key in [`AgentPlan::clusters`]. `None` if nobody is impersonated.
+    #[serde(skip)]
     label: Option<Arc<str>>,
 }
 
@@ -261,10 +255,7 @@ impl AgentPlan {
 
     fn reports(&self, verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>) -> Vec<AgentReport> {
         let report = |agent: &PlannedAgent| AgentReport {
-            id: agent.id,
-            name: agent.name.clone(),
-            cluster: agent.cluster.clone(),
-            configuration: agent.configuration,
+            agent: agent.clone(),
             impersonation: match agent
                 .label
                 .as_ref()

@@ -32,7 +32,7 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 const KEPT_BYTES: usize = 256;
 
 /// Attributes of one request, in the words of SubjectAccessReview.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attributes {
     /// The verb that RBAC is asked about: `get`, `list`, `watch`, `create`, `update`, `patch`,

@@ -96,7 +96,7 @@ impl Role {
 }
 
 /// A Kubernetes identity: `user.Info`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Never empty.
     pub username: String,

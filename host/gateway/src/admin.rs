@@ -34,7 +34,6 @@ use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Handler, Peer};
 
-/// The data the admin listener shows.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminState {
     pub(crate) current: CurrentSnapshot,
@@ -91,7 +90,6 @@ struct DecisionsQuery {
     outcome: Option<String>,
 }
 
-/// Most records in one response.
 const MAX_RECORDS: usize = 1_000;
 
 #[derive(Debug)]

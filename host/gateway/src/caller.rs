@@ -17,20 +17,20 @@ const CACHE_CAPACITY_KIB: u64 = 50_000;
 /// A principal with the values the stages derive from it.
 #[derive(Debug)]
 pub struct Caller {
-    /// The principal.
-    pub principal: Arc<Principal>,
+    pub(crate) principal: Arc<Principal>,
     /// Roles, for RBAC.
-    pub roles: Arc<rbac::RbacIdentity>,
+    pub(crate) roles: Arc<rbac::RbacIdentity>,
     /// The principal as policies see it.
-    pub policy: rego::PrincipalFacts,
+    pub(crate) policy: rego::PrincipalFacts,
     /// The header values that identify the caller, or why they cannot be sent.
-    pub identity: Result<headers::IdentityHeaders, headers::Error>,
-    size_kib: u32,
+    pub(crate) identity: Result<headers::IdentityHeaders, headers::Error>,
+    /// Approximate size in KiB.
+    pub(crate) size_kib: u32,
 }
 
 /// A cache of callers by principal. Each snapshot has its own, because roles change with it.
 #[derive(Clone, Debug)]
-pub struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
+pub(crate) struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
 impl Default for CallerCache {
     fn default() -> Self {
@@ -46,8 +46,7 @@ impl Default for CallerCache {
 }
 
 impl CallerCache {
-    /// Returns the caller of `principal`.
-    pub fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
+    pub(crate) fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
         // INVARIANT: an entry keeps its principal alive, so no other principal
         // can have the same address while the entry exists.
         let address = Arc::as_ptr(principal) as usize;
@@ -85,14 +84,9 @@ impl Caller {
             principal: Arc::clone(principal),
         }
     }
-
-    /// Approximate size in KiB.
-    pub(crate) fn size_kib(&self) -> u32 {
-        self.size_kib
-    }
 }
 
-/// Approximate size in KiB: that of the claims, and as much again for what is derived from them.
+/// The size of the claims, and as much again for what is derived from them.
 fn estimate_size_kib(principal: &Principal) -> u32 {
     let claims = serde_json::to_string(principal.claims()).map_or(usize::MAX, |text| text.len());
     u32::try_from(claims.saturating_mul(2) / 1_024)

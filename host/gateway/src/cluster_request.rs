@@ -31,7 +31,6 @@ use tollgate_proxy::target;
 /// 60 s and sends the head of a watch at once.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The identity that a request has in the cluster.
 pub(crate) enum RequestIdentity<'a> {
     /// The gateway's own, without impersonation.
     GatewayCredential,
@@ -56,9 +55,7 @@ pub(crate) struct ClusterRequest<'a> {
     pub(crate) ending: EndSignal,
 }
 
-/// The outcome of a request.
 pub(crate) enum SendOutcome {
-    /// The cluster's response to the request.
     ClusterResponse(Response<Body>),
     /// A 401 of the cluster to the gateway's credential. It says nothing about the caller's
     /// credential.
@@ -200,7 +197,9 @@ pub(crate) fn record_credential(record: &mut OpenRecord, access: &ClusterAccess,
 
 fn note_credential(record: &mut OpenRecord, change: impl FnOnce(&mut CredentialNote)) {
     record.note(|record| {
-        record.credential.as_mut().map(change);
+        if let Some(credential) = &mut record.credential {
+            change(credential);
+        }
     });
 }
 

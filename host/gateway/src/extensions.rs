@@ -24,15 +24,15 @@ use tollgate_proxy::target;
 pub mod call;
 mod evaluation;
 pub(crate) mod facts;
-pub mod permit;
+pub(crate) mod permit;
 mod reauthorization;
 pub mod registry;
 
-pub use evaluation::ExtensionEvaluationCache;
-pub use facts::CallTarget;
+pub(crate) use evaluation::ExtensionEvaluationCache;
+pub(crate) use facts::CallTarget;
+pub use permit::ExtensionPermit;
 
 use call::Call;
-use permit::ExtensionPermit;
 pub(crate) use reauthorization::ExtensionReauthorization;
 
 impl RouteHandler for ExtensionPath<'_> {
@@ -54,7 +54,7 @@ impl RouteHandler for ExtensionPath<'_> {
         let permit = permit::authorize(&snapshot.policies, &caller, call, record);
         record.finish_stage(Stage::Authorize);
         let permit = Arc::new(permit?);
-        let reauthorization = Reauthorization::Extension(ExtensionReauthorization::new(&permit));
+        let reauthorization = Reauthorization::Extension(ExtensionReauthorization(Arc::clone(&permit)));
         let guard = Arc::new(gateway.open.register(reauthorization, (snapshot, record.id()))?);
 
         let permits = (

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, ORIGIN};
 use http::{HeaderValue, Method, Response, request};
 
-use crate::applicationsets::grpc;
-use crate::applicationsets::grpc::Transport;
+use crate::applicationsets::grpc::{self, Transport};
 use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;

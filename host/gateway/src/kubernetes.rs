@@ -3,14 +3,12 @@
 //! Security: a request reaches a cluster only with access to its agent, a permit of the policy and
 //! an entry in the audit log. Identity headers of the client are never passed on.
 
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::{Response, request};
 
 use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{RequestContext, RouteHandler};
-use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
 use crate::open_exchanges::{PtrEqArc, Reauthorization, Withdrawn};
 use crate::pipeline::Gateway;
@@ -35,41 +33,35 @@ use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{OpenRecord, Stage};
 use tollgate_proxy::server::Peer;
 
-pub mod origin;
-pub mod permit;
-pub mod route;
-pub mod status;
+pub(crate) mod origin;
+pub(crate) mod permit;
+pub(crate) mod route;
+pub(crate) mod status;
+
+pub use permit::KubernetesPermit;
 
 /// State of the Kubernetes front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct KubernetesFrontState {
     /// Tokens, sessions, audit.
     pub store: Arc<Store>,
-    /// Open sessions.
-    pub sessions: Arc<SessionRegistry>,
-    /// The audit log.
-    pub audit: Arc<Audit>,
+    pub(crate) sessions: Arc<SessionRegistry>,
+    pub(crate) audit: Arc<Audit>,
     /// Decides who may use which agent.
-    pub authorizer: Authorizer,
+    pub(crate) authorizer: Authorizer,
     /// The endpoint that answers other gateways whether somebody may use an agent. `None` if the
     /// settings have no secret.
-    pub endpoint: Option<PlatformEndpoint>,
-    /// The current time.
-    pub clock: Clock,
+    pub(crate) endpoint: Option<PlatformEndpoint>,
+    pub(crate) clock: Clock,
 }
 
 impl KubernetesFrontState {
     /// Binds tokens of earlier versions to the agents of this snapshot.
-    ///
-    /// # Errors
-    /// The store failed.
-    pub async fn bind_tokens(&self, snapshot: &Snapshot) -> Result<(), store::Error> {
-        let Some(front) = &snapshot.policies.kubernetes else {
+    pub(crate) async fn bind_tokens(&self, snapshot: &Snapshot) -> Result<(), store::Error> {
+        let front = snapshot.policies.kubernetes.as_ref();
+        let Some(front) = front.filter(|_| self.authorizer.is_embedded()) else {
             return Ok(());
         };
-        if !self.authorizer.is_embedded() {
-            return Ok(());
-        }
         let (bound, orphaned) = self.store.bind_tokens(&front.agents.identities()).await?;
         if bound > 0 || orphaned > 0 {
             tracing::info!(
@@ -108,9 +100,9 @@ impl KubernetesFrontState {
 }
 
 /// A permitted request, to be authorized again after a change.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KubernetesReauthorization {
-    front_state: Arc<KubernetesFrontState>,
+    front_state: PtrEqArc<KubernetesFrontState>,
     access: PtrEqArc<AccessGrant>,
     attributes: Arc<Attributes>,
     impersonation: Arc<Impersonation>,
@@ -124,7 +116,7 @@ impl KubernetesReauthorization {
         let Some(front) = &now.policies.kubernetes else {
             return false;
         };
-        let Some(access) = self.front_state.authorizer.reauthorize(&front.agents, &self.access.0) else {
+        let Some(access) = self.front_state.0.authorizer.reauthorize(&front.agents, &self.access.0) else {
             return false;
         };
         let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
@@ -133,24 +125,6 @@ impl KubernetesReauthorization {
         let permit = front.policy.authorize(&access, &self.attributes);
         let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
         is_same && cluster.is_reached_by(self.connection)
-    }
-}
-
-impl PartialEq for KubernetesReauthorization {
-    fn eq(&self, other: &Self) -> bool {
-        self.access == other.access
-            && self.attributes == other.attributes
-            && self.impersonation == other.impersonation
-            && self.connection == other.connection
-    }
-}
-
-impl Eq for KubernetesReauthorization {}
-
-impl Hash for KubernetesReauthorization {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.access.hash(state);
-        self.attributes.path.hash(state);
     }
 }
 
@@ -204,7 +178,6 @@ impl AuditContext {
     }
 }
 
-/// A permitted request.
 struct PermittedRequest {
     permit: KubernetesPermit,
     cleaned: CleanedRequest,
@@ -399,7 +372,7 @@ impl<'a> KubernetesRequest<'a> {
             .register(&**access, entering)
             .map_err(Rejection::Ended)?;
         let reauthorization = Reauthorization::Kubernetes(KubernetesReauthorization {
-            front_state: Arc::clone(self.front_state),
+            front_state: PtrEqArc(Arc::clone(self.front_state)),
             access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),

@@ -5,13 +5,13 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`route`] | finds the front of a path |
+//! | `route` | finds the front of a path |
 //! | [`extensions`], [`clusters`], [`kubernetes`], [`applications`], [`applicationsets`], [`projects`], `platform` | one front each: routing, authorization, permits and responses |
 //! | `pipeline` | runs the stages of a request in order |
 //! | [`caller`] | derives from a principal what decisions read |
 //! | `open_exchanges` | reauthorizes open exchanges after every reload |
 //! | `rejection` | maps errors to responses |
-//! | [`policies`] | holds what requests are decided by |
+//! | `policies` | holds what requests are decided by |
 //! | [`snapshot`] | holds all configuration, made of settings, objects, policies and plugins |
 //! | [`running`] | starts and stops everything |
 //! | `admin` | shows the state of the process |
@@ -30,9 +30,9 @@ pub mod kubernetes;
 mod open_exchanges;
 mod pipeline;
 mod platform;
-pub mod policies;
+mod policies;
 pub mod projects;
 mod rejection;
-pub mod route;
+mod route;
 pub mod running;
 pub mod snapshot;

@@ -40,7 +40,6 @@ pub(crate) enum Reauthorization {
     Cluster(ClusterReauthorization),
     /// A request through an agent.
     Kubernetes(KubernetesReauthorization),
-    /// A request that acts for an Application.
     Application(ApplicationReauthorization),
     /// A watch of ApplicationSets. Every authenticated caller may watch, because each event is
     /// authorized by itself.

@@ -28,8 +28,7 @@ use tollgate_identity::sessions::EndReason;
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, Body, Limiter};
 use tollgate_proxy::metrics::Metrics;
-use tollgate_proxy::record::Stage;
-use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, trace_id};
+use tollgate_proxy::record::{OpenRecord, Outcome, Recorder, Stage, trace_id};
 use tollgate_proxy::server::{Handler, Peer, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
@@ -303,7 +302,6 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
-/// The safety of a request, as its front defines it.
 fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
     match route {
         Route::Extension(route) => route.safety(method),

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
 use crate::caller::{Caller, CallerCache};
-use crate::extensions::CallTarget;
-use crate::extensions::ExtensionEvaluationCache;
 use crate::extensions::call::ExtensionAttributes;
+use crate::extensions::{CallTarget, ExtensionEvaluationCache};
 use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
 use tollgate_identity::access::Agents;
@@ -27,50 +26,38 @@ const TARGET_CACHE_CAPACITY: u64 = 200_000;
 /// Security: it holds no credential, no connection and no plugin.
 #[derive(Debug)]
 pub struct Policies {
-    /// Settings of the process.
-    pub config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// Kubernetes objects.
     pub resources: Arc<Resources>,
-    /// Argo CD's policy, compiled.
-    pub rbac: Arc<Rbac>,
-    /// Bundle of the extension front.
-    pub extensions: Arc<Bundle>,
-    /// Its digest, for records.
-    pub extensions_digest: Arc<str>,
-    /// The Kubernetes front, if it is open.
-    pub kubernetes: Option<KubernetesFront>,
-    /// The Applications front, if it is open.
-    pub applications: Option<ApplicationsFront>,
-    /// Bundle of the ApplicationSet front, if it is open.
-    pub application_sets: Option<Arc<Bundle>>,
-    /// Cached callers with their roles.
+    pub(crate) rbac: Arc<Rbac>,
+    pub(crate) extensions: Arc<Bundle>,
+    /// The digest of `extensions`, for records.
+    pub(crate) extensions_digest: Arc<str>,
+    // Each is `None` while its front is closed.
+    pub(crate) kubernetes: Option<KubernetesFront>,
+    pub(crate) applications: Option<ApplicationsFront>,
+    pub(crate) application_sets: Option<Arc<Bundle>>,
     callers: CallerCache,
-    /// Cached Applications and projects that calls of extensions name.
-    pub call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
-    /// Cached evaluations of callers and the calls they make.
-    pub extension_evaluations: ExtensionEvaluationCache,
-    /// Cached evaluations of callers and the Applications they name.
-    pub application_evaluations: ApplicationEvaluationCache,
+    pub(crate) call_targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
+    pub(crate) extension_evaluations: ExtensionEvaluationCache,
+    pub(crate) application_evaluations: ApplicationEvaluationCache,
 }
 
 /// The configuration by which the Applications front decides.
 #[derive(Clone, Debug)]
-pub struct ApplicationsFront {
+pub(crate) struct ApplicationsFront {
     /// Every Application with the objects that govern it.
-    pub index: Arc<ApplicationIndex>,
-    /// Bundle and rules of impersonation.
-    pub policy: Arc<ApplicationsPolicy>,
+    pub(crate) index: Arc<ApplicationIndex>,
+    pub(crate) policy: Arc<ApplicationsPolicy>,
 }
 
 /// The configuration by which the Kubernetes front decides.
 #[derive(Clone, Debug)]
-pub struct KubernetesFront {
+pub(crate) struct KubernetesFront {
     /// Agents, people, and who may use which agent.
-    pub agents: Arc<Agents>,
-    /// Verifies ID tokens of the configured issuers.
-    pub id_tokens: Arc<IdTokenVerifier>,
-    /// Bundle and identity mapping.
-    pub policy: Arc<KubernetesPolicy>,
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) id_tokens: Arc<IdTokenVerifier>,
+    pub(crate) policy: Arc<KubernetesPolicy>,
 }
 
 /// The bundles and fronts of [`Policies`], which change apart from its objects.
@@ -89,24 +76,18 @@ impl Policies {
         (resources, rbac): (Arc<Resources>, Arc<Rbac>),
         fronts: FrontPolicies,
     ) -> Self {
-        let FrontPolicies {
-            extensions,
-            kubernetes,
-            applications,
-            application_sets,
-        } = fronts;
         Self {
             config: Arc::clone(config),
             resources,
             rbac,
-            extensions_digest: Arc::from(extensions.digest()),
-            extensions,
-            kubernetes,
-            applications,
-            application_sets,
+            extensions_digest: Arc::from(fronts.extensions.digest()),
+            extensions: fronts.extensions,
+            kubernetes: fronts.kubernetes,
+            applications: fronts.applications,
+            application_sets: fronts.application_sets,
             callers: CallerCache::default(),
             call_targets: moka::sync::Cache::builder()
-                .weigher(|_, target: &Arc<CallTarget>| target.list_entries())
+                .weigher(|_, target: &Arc<CallTarget>| target.list_entries)
                 .max_capacity(TARGET_CACHE_CAPACITY)
                 .build(),
             extension_evaluations: ExtensionEvaluationCache::default(),

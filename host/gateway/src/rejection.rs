@@ -16,10 +16,8 @@ mod kubernetes;
 
 use crate::applicationsets::answer::refusal_members;
 use crate::applicationsets::grpc;
-use crate::applicationsets::request;
-use crate::applicationsets::request::Code;
-use crate::extensions::call;
-use crate::extensions::permit;
+use crate::applicationsets::request::{self, Code};
+use crate::extensions::{call, permit};
 use crate::kubernetes::route::KUBERNETES_PREFIX;
 use crate::kubernetes::status;
 use crate::open_exchanges;

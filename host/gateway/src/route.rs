@@ -28,7 +28,6 @@ const DECISIONS: &str = "/api/v1/decisions/";
 /// Where backends find the keys of assertions. Source: RFC 8615.
 const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
 
-/// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
     Extension(ExtensionPath<'a>),
@@ -47,7 +46,6 @@ pub(crate) enum Route<'a> {
     ApplicationSet(ApplicationSetRoute<'a>),
     /// A request of another gateway that asks whether a person may use an agent.
     AuthorizeProxyUser,
-    /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions. Nothing else can be read without authentication.
     AssertionKeys,
@@ -99,22 +97,19 @@ pub(crate) fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> R
     })
 }
 
-/// The raw pieces of a path under an extension's prefix.
+/// A path under an extension's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExtensionPath<'a> {
+pub(crate) struct ExtensionPath<'a> {
     /// Name of the extension: `[A-Za-z0-9_-]+`, at most 253 bytes.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// What follows the name: empty, or from `/` on, encoded as the client sent it.
-    pub rest: &'a str,
+    pub(crate) rest: &'a str,
     /// What follows `?`, as the client sent it.
-    pub query: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
 }
 
 /// Splits an extension's path. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error`] of [`check_path`] and [`Error::ExtensionName`].
-pub fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
+pub(crate) fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
     let path = uri.path();
     let Some(tail) = EXTENSION_PREFIXES.iter().find_map(|prefix| {
         let tail = path.strip_prefix(prefix)?;

@@ -79,19 +79,14 @@ impl RunningGateway {
     /// As [`RunningGateway::start`].
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::default());
-        let recorder = Recorder::start(
-            config.decisions.capacity,
-            config.decisions.file.as_deref(),
-            Arc::clone(&metrics),
-        )?;
-        let credentials = Arc::new(CredentialCache::new(
-            cache::Settings {
-                renew_after: config.renew_after,
-                ..cache::Settings::default()
-            },
-            Arc::new(cache::clock::SystemClock::start()),
-            Handle::current(),
-        ));
+        let decisions = &config.decisions;
+        let recorder = Recorder::start(decisions.capacity, decisions.file.as_deref(), Arc::clone(&metrics))?;
+        let cache_settings = cache::Settings {
+            renew_after: config.renew_after,
+            ..cache::Settings::default()
+        };
+        let cache_clock = Arc::new(cache::clock::SystemClock::start());
+        let credentials = Arc::new(CredentialCache::new(cache_settings, cache_clock, Handle::current()));
         let loader = Arc::new(Loader::new(
             Arc::clone(&config),
             checker,
@@ -193,33 +188,23 @@ impl RunningGateway {
     /// # Errors
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
-        let Self {
-            stop,
-            server,
-            recorder,
-            credentials,
-            services,
-            sets,
-            helpers,
-            ..
-        } = self;
-        stop.disarm().cancel();
-        let served = server.await;
-        drop(helpers);
+        self.stop.disarm().cancel();
+        let served = self.server.await;
+        drop(self.helpers);
         // Changes that were started are completed even if their callers disconnected.
-        if let Some(sets) = sets
+        if let Some(sets) = self.sets
             && timeout(FLUSH, sets.finish()).await.is_err()
         {
             tracing::error!("not every write of an ApplicationSet ended in time");
         }
-        if let Some(services) = services {
+        if let Some(services) = self.services {
             flush(&services).await;
         }
         // Revokes the credentials that can be revoked.
-        if !credentials.shutdown().await {
+        if !self.credentials.shutdown().await {
             tracing::warn!("not every credential of a cluster could be revoked in time");
         }
-        if timeout(FLUSH, recorder.flush()).await.is_err() {
+        if timeout(FLUSH, self.recorder.flush()).await.is_err() {
             tracing::error!("the last decision lines could not be written in time");
         }
         Ok(served?)
@@ -252,23 +237,14 @@ async fn services(
     let url = store_url(&config.store.url).map_err(anyhow::Error::msg)?;
     let store = Arc::new(Store::open(&url).await?);
     let grace = config.store.grace_period;
-    let sessions = SessionRegistry::start(
-        Arc::clone(&store),
-        (clock.clone(), grace),
-        Arc::clone(&metrics.identity),
-    )
-    .await?;
+    let identity_metrics = || Arc::clone(&metrics.identity);
+    let sessions = SessionRegistry::start(Arc::clone(&store), (clock.clone(), grace), identity_metrics()).await?;
     let periods = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
         grace,
     };
-    let audit = Audit::start(
-        Arc::clone(&store),
-        clock.clone(),
-        periods,
-        Arc::clone(&metrics.identity),
-    );
+    let audit = Audit::start(Arc::clone(&store), clock.clone(), periods, identity_metrics());
     audit.record_closed_streams(&sessions);
     let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
@@ -300,7 +276,7 @@ async fn reload_on(
     findings: LoadFindings,
 ) {
     while let Some(part) = changes.recv().await {
-        reload(&loader, &current, part, &findings).await;
+        findings.set(part, reload(&loader, &current, part).await);
         open_exchanges.changed();
     }
 }
@@ -327,22 +303,15 @@ async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiv
 }
 
 async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok::<_, std::io::Error>((listener, address))
-    };
-    bound
-        .await
-        .map_err(|error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}"))
+    let failed = |error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}");
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<CurrentSnapshot> {
-    let loaded = tokio::task::spawn_blocking({
-        let loader = Arc::clone(loader);
-        move || loader.first()
-    })
-    .await?;
+    let blocking = Arc::clone(loader);
+    let loaded = tokio::task::spawn_blocking(move || blocking.first()).await?;
     loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
@@ -354,16 +323,13 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
     Ok(Arc::new(ArcSwap::from_pointee(snapshot)))
 }
 
-async fn reload(loader: &Arc<Loader>, current: &CurrentSnapshot, part: ConfigPart, findings: &LoadFindings) {
-    let loading = tokio::task::spawn_blocking({
-        let (loader, current) = (Arc::clone(loader), Arc::clone(current));
-        move || loader.reload(&current, part)
-    });
-    let found = loading.await.unwrap_or_else(|error| {
+async fn reload(loader: &Arc<Loader>, current: &CurrentSnapshot, part: ConfigPart) -> Vec<Diagnostic> {
+    let (blocking, current) = (Arc::clone(loader), Arc::clone(current));
+    let loading = tokio::task::spawn_blocking(move || blocking.reload(&current, part));
+    loading.await.unwrap_or_else(|error| {
         let text = format!("loading failed, the last good configuration stays: {error}");
         let found = vec![Diagnostic::error(None, text)];
         loader.report(part, &found);
         found
-    });
-    findings.set(part, found);
+    })
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a change applies whole or not at all; if it fails, the last good snapshot stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,15 +44,12 @@ pub struct Snapshot {
     pub policies: Policies,
     /// Verifies callers.
     pub authenticator: Arc<Authenticator>,
-    /// Extensions and their backends.
-    pub extensions: Arc<Registry>,
-    /// Loaded plugins.
-    pub plugins: Arc<tollgate_plugin::PluginSet>,
-    /// Clusters, and the credentials to enter each.
-    pub clusters: Arc<Clusters>,
+    pub(crate) extensions: Arc<Registry>,
+    pub(crate) plugins: Arc<tollgate_plugin::PluginSet>,
+    pub(crate) clusters: Arc<Clusters>,
     /// The snapshot of a refused load. A request passes only if this snapshot permits it in the
     /// same way.
-    pub narrowed_by: Option<Arc<Self>>,
+    pub(crate) narrowed_by: Option<Arc<Self>>,
 }
 
 /// Loads configuration and makes snapshots of it.
@@ -67,7 +64,7 @@ pub struct Loader {
     credentials: Arc<CredentialCache>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.
-    reported: Mutex<Vec<(ConfigPart, BTreeSet<String>)>>,
+    reported: Mutex<HashMap<ConfigPart, BTreeSet<String>>>,
 }
 
 /// The pointer to the snapshot in force, which requests read. Clones share it.
@@ -133,12 +130,12 @@ impl Loader {
     }
 
     /// The source of the objects. A change there requires a reload of [`ConfigPart::State`].
-    pub fn source(&self) -> &Arc<dyn Source> {
+    pub(crate) fn source(&self) -> &Arc<dyn Source> {
         &self.state.source
     }
 
     /// Returns the folders to watch. A change in one requires a reload of its part.
-    pub fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
+    pub(crate) fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
         let policies = (ConfigPart::Policies, self.config.policies_directory.clone());
         let plugins = self.config.plugins.directory.clone();
         let plugins = plugins.map(|folder| (ConfigPart::Plugins, folder));
@@ -168,15 +165,12 @@ impl Loader {
                 id_tokens,
                 policy,
             });
-        let applications = match bundles.applications {
+        let applications = match &bundles.applications {
             None => None,
-            Some(policy) => {
-                let front = self.applications((&state.resources, &policy), None, &mut findings);
-                if front.is_none() {
-                    return Loaded::refused(findings);
-                }
-                front
-            }
+            Some(policy) => match self.applications((&state.resources, policy), None, &mut findings) {
+                None => return Loaded::refused(findings),
+                front => front,
+            },
         };
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());
@@ -434,16 +428,10 @@ impl Loader {
 
     /// Logs findings that are new and sets the metric that says whether the files on
     /// disk are in force.
-    pub fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
+    pub(crate) fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
         let texts: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match reported.iter_mut().find(|(of, _)| *of == part) {
-            Some((_, before)) => std::mem::replace(before, texts),
-            None => {
-                reported.push((part, texts));
-                BTreeSet::new()
-            }
-        };
+        let before = reported.insert(part, texts).unwrap_or_default();
         drop(reported);
         for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
             if finding.is_error() {
@@ -457,24 +445,13 @@ impl Loader {
     }
 
     fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
-        let OtherParts {
-            fronts,
-            plugins,
-            clusters,
-        } = parts;
-        let StateParts {
-            resources,
-            rbac,
-            authenticator,
-            extensions,
-        } = state;
         Snapshot {
             generation,
-            policies: Policies::new(&self.config, (resources, rbac), fronts),
-            authenticator,
-            extensions,
-            plugins,
-            clusters,
+            policies: Policies::new(&self.config, (state.resources, state.rbac), parts.fronts),
+            authenticator: state.authenticator,
+            extensions: state.extensions,
+            plugins: parts.plugins,
+            clusters: parts.clusters,
             narrowed_by: None,
         }
     }

@@ -31,7 +31,7 @@ pub use mapping::{ImpersonationMapping, PossibleNames};
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The identity to impersonate, or deliberately none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Impersonation {
     /// The cluster's credential acts in its own name.
     Nobody,

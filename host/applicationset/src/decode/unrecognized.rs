@@ -8,10 +8,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::transient_annotations::LAST_APPLIED;
 use crate::{ApplicationSet, Generator, GeneratorKind};
-
-/// The annotation in which kubectl keeps what it applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Indices of entries without any known generator. An entry with only a selector is not one of
 /// them: Argo CD knows it, and it generates nothing.

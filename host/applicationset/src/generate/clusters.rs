@@ -15,6 +15,7 @@ use super::values::CompiledValues;
 use super::{Error, git};
 use crate::decode::settings::ClusterSettings;
 use crate::selector::{self, Selector};
+use crate::transient_annotations::LAST_APPLIED;
 use crate::{ClusterInput, Params, TemplateEngine, heap_size};
 
 /// Annotations of Secrets that are internal state of Argo CD or kubectl and not parameters.
@@ -23,7 +24,7 @@ const HIDDEN: [&str; 5] = [
     "argocd.argoproj.io/hydrate",
     "argocd.argoproj.io/tracking-id",
     "argocd.argoproj.io/installation-id",
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED,
 ];
 
 /// Label and value of every cluster Secret.
@@ -98,8 +99,8 @@ fn one(engine: TemplateEngine, cluster: &ClusterInput) -> Params {
         return params;
     };
     let annotations = || {
-        let hidden = |key: &str| HIDDEN.contains(&key);
-        secret.annotations.iter().filter(move |(key, _)| !hidden(key))
+        let all = secret.annotations.iter();
+        all.filter(|(key, _)| !HIDDEN.contains(&key.as_str()))
     };
     match engine {
         TemplateEngine::GoTemplate { .. } => {

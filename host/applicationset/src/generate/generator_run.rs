@@ -9,9 +9,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::flatten;
 use super::type_ambiguity::{self, TypeAmbiguity};
-use super::{Error, clusters, git, invalid, list, matrix, merge, plugin_generator, template_error};
+use super::{Error, clusters, flatten, git, invalid, list, matrix, merge, plugin_generator, template_error};
 use crate::decode::entry::{GeneratorEntry, NestingLevel};
 use crate::decode::fields::child_path;
 use crate::inputs::InputError;

@@ -16,7 +16,6 @@ use tollgate_core::diagnostic::one_line;
 /// Maximum length of a parameter in an error, in bytes.
 const SHOWN_BYTES: usize = 240;
 
-/// Runs a matrix generator whose children are at `level`.
 pub(super) fn parameters(
     run: &GeneratorRun<'_>,
     settings: &Value,

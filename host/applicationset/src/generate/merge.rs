@@ -16,7 +16,6 @@ use crate::decode::entry::NestingLevel;
 use crate::decode::settings::CombinationSettings;
 use crate::{Params, TemplateEngine, heap_size};
 
-/// Runs a merge generator whose children are at `level`.
 pub(super) fn parameters(
     run: &GeneratorRun<'_>,
     settings: &Value,

@@ -31,30 +31,30 @@ const SHOWN: [(&str, Option<&[&str]>); 5] = [
     ("spec", None),
 ];
 
-pub(super) fn unified(change: &PlannedChange) -> String {
-    let name = format!("{}/{}", change.name.namespace, change.name.name);
-    let (before, after) = match change.action {
-        Action::Keep => return String::new(),
-        Action::Create => (None, change.after.as_ref()),
-        Action::Update => (change.before.as_ref(), change.after.as_ref()),
-        Action::Delete => (change.before.as_ref(), None),
-    };
-    let side = |object: Option<&Value>| match object {
-        Some(object) => (name.as_str(), shown(object)),
-        None => ("/dev/null", String::new()),
-    };
-    let ((before_name, before), (after_name, after)) = (side(before), side(after));
-    let diff = TextDiff::configure()
-        .algorithm(Algorithm::Myers)
-        .diff_lines(before.as_str(), after.as_str());
-    diff.unified_diff()
-        .context_radius(CONTEXT)
-        .header(before_name, after_name)
-        .to_string()
-}
-
-fn shown(object: &Value) -> String {
-    write::yaml_parts(object, &SHOWN, masked)
+impl PlannedChange {
+    /// The change as a unified diff of YAML, without fields that only the store sets; empty if
+    /// nothing changes. Passwords in URLs are masked.
+    pub fn diff(&self) -> String {
+        let name = format!("{}/{}", self.name.namespace, self.name.name);
+        let (before, after) = match self.action {
+            Action::Keep => return String::new(),
+            Action::Create => (None, self.after.as_ref()),
+            Action::Update => (self.before.as_ref(), self.after.as_ref()),
+            Action::Delete => (self.before.as_ref(), None),
+        };
+        let side = |object: Option<&Value>| match object {
+            Some(object) => (name.as_str(), write::yaml_parts(object, &SHOWN, masked)),
+            None => ("/dev/null", String::new()),
+        };
+        let ((before_name, before), (after_name, after)) = (side(before), side(after));
+        let diff = TextDiff::configure()
+            .algorithm(Algorithm::Myers)
+            .diff_lines(before.as_str(), after.as_str());
+        diff.unified_diff()
+            .context_radius(CONTEXT)
+            .header(before_name, after_name)
+            .to_string()
+    }
 }
 
 /// SECURITY: some write a repository's login as `https://user:password@host`.

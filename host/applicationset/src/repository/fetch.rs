@@ -151,7 +151,6 @@ pub(super) fn references(
     }
 }
 
-/// A connection to a repository, after the greeting.
 struct RemoteConnection {
     transport: Transport<GitHttpClient>,
     context: Rc<FetchContext>,

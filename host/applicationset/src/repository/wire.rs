@@ -42,7 +42,6 @@ const MAX_REDIRECTS: usize = 3;
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// A client for one repository and one fetch.
 pub(super) struct GitHttpClient {
     sender: Rc<RequestSender>,
     base: Option<String>,

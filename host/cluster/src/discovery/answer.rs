@@ -20,28 +20,17 @@ use super::{Limits, ResourceKind, ResourceScope};
 use crate::access::ClusterAccess;
 use crate::query::{self, ClusterClient, ClusterQuery};
 
-const JSON: &str = "application/json";
-
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// Why an endpoint of a cluster could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// The request failed.
     #[error(transparent)]
     Request(#[from] query::Error),
-    /// The cluster answered something else than a list of resources.
     #[error("it answered something else than a list of resources")]
     Answer,
-    /// The cluster serves more resources than are cached.
     #[error("it serves {observed} resources, at most {allowed} are remembered")]
-    TooMany {
-        /// Resources in the response.
-        observed: usize,
-        /// Resources allowed.
-        allowed: usize,
-    },
-    /// The cluster took too long.
+    TooMany { observed: usize, allowed: usize },
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
 }
@@ -158,7 +147,7 @@ pub(super) async fn fetch(
             path: &path,
             accept: match endpoint {
                 DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => ACCEPT_AGGREGATED_DISCOVERY_V2,
-                DiscoveryEndpoint::Version { .. } => JSON,
+                DiscoveryEndpoint::Version { .. } => "application/json",
             },
             content: None,
             max_response_bytes: limits.bytes,

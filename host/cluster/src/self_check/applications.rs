@@ -1,6 +1,6 @@
 //! Checks whether clusters let the gateway impersonate the service accounts of Applications. It
 //! logs one warning for what is missing, and publishes an [`AccountsReport`] for operators and
-//! [`ExtraGrants`] for requests. Requests report a 403, after which the cluster is rechecked. It
+//! [`ExtraGrants`](super::extras::ExtraGrants) for requests. Requests report a 403, after which the cluster is rechecked. It
 //! refuses nothing: a gateway whose clusters do not answer starts and serves.
 //!
 //! Invariant: clusters are asked only while Applications act as accounts, and no request waits
@@ -10,17 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster_reviewer::ClusterReviewer;
-use super::extras::{ClusterExtraGrants, ExtraGrants, ForbiddenExtra, GrantedAccounts};
+use super::extras::{ClusterExtraGrants, ForbiddenExtra, GrantedAccounts};
 use super::grants::ImpersonationKind;
 use super::review::CheckError;
 use super::rights::{AccessCheck, AccessReviewer, AccountRight, AccountScope};
-use super::{Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL};
+use super::{CheckResults, Configuration, MAX_CONCURRENT_CLUSTERS, POLL_INTERVAL, RETRY_INTERVAL, is_same_connection};
 use crate::access::after;
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 use tollgate_proxy::metrics::Metrics;
@@ -43,19 +42,19 @@ const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
 /// Least time between two rechecks of one cluster.
 const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-pub(super) struct ResultSinks {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) reports: Arc<ArcSwap<AccountsReport>>,
-    pub(super) extras: ExtraGrants,
-}
-
 pub(super) async fn run(
     current: Arc<dyn Configuration>,
     mut forbidden: mpsc::Receiver<ForbiddenExtra>,
-    results: ResultSinks,
+    (metrics, results): (Arc<Metrics>, CheckResults),
 ) {
-    let mut checker = AccountChecker::new(results);
+    let mut checker = AccountChecker {
+        metrics,
+        results,
+        plan: AccountPlan::default(),
+        surveys: BTreeMap::new(),
+        logged: BTreeMap::new(),
+        rechecked_at: BTreeMap::new(),
+    };
     let (mut last_generation, mut due) = (0, Instant::now());
     loop {
         let generation = current.generation();
@@ -80,7 +79,8 @@ pub(super) async fn run(
 
 #[derive(Debug)]
 struct AccountChecker {
-    results: ResultSinks,
+    metrics: Arc<Metrics>,
+    results: CheckResults,
     plan: AccountPlan,
     /// The result of each cluster, by server.
     surveys: BTreeMap<String, SurveyResult>,
@@ -91,16 +91,6 @@ struct AccountChecker {
 }
 
 impl AccountChecker {
-    fn new(results: ResultSinks) -> Self {
-        Self {
-            results,
-            plan: AccountPlan::default(),
-            surveys: BTreeMap::new(),
-            logged: BTreeMap::new(),
-            rechecked_at: BTreeMap::new(),
-        }
-    }
-
     /// Asks about the accounts that are due, publishes the results, and returns the delay until the
     /// next round.
     async fn round(&mut self, plan: AccountPlan) -> Duration {
@@ -156,8 +146,9 @@ impl AccountChecker {
     fn replace_plan(&mut self, plan: AccountPlan) {
         let before = std::mem::replace(&mut self.plan, plan);
         let clusters = &self.plan.clusters;
+        // A changed credential takes effect with the next round at the latest.
         let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
-            (Some(before), Some(now)) => before.has_same_connection(now),
+            (Some(before), Some(now)) => is_same_connection(before.access.as_ref(), now.access.as_ref()),
             (_, _) => false,
         };
         self.surveys.retain(|server, _| is_same(server));
@@ -174,34 +165,31 @@ impl AccountChecker {
     }
 
     fn publish(&mut self) {
-        let Self {
-            results,
-            plan,
-            surveys,
-            logged,
-            ..
-        } = self;
-        results.reports.store(Arc::new(AccountsReport::of(plan, surveys)));
+        let report = AccountsReport::of(&self.plan, &self.surveys);
+        self.results.applications.store(Arc::new(report));
         let no_survey = SurveyResult::default();
-        let counts = plan.clusters.iter().map(|(server, cluster)| {
-            let result = surveys.get(server).unwrap_or(&no_survey);
+        let counts = self.plan.clusters.iter().map(|(server, cluster)| {
+            let result = self.surveys.get(server).unwrap_or(&no_survey);
             let counts = [
                 Counts::of_impersonation(cluster, result),
                 Counts::of_existence(cluster, result),
-                Counts::of_extra(&plan.keys, result),
+                Counts::of_extra(&self.plan.keys, result),
             ];
             (&*cluster.label, counts.map(Counts::to_array))
         });
-        results.metrics.set_application_grants(counts);
-        let grants = surveys.iter().map(|(server, result)| (server.clone(), granted(result)));
-        results.extras.set(grants);
-        for (server, cluster) in &plan.clusters {
-            let Some(result) = surveys.get(server) else { continue };
+        self.metrics.set_application_grants(counts);
+        let grants = self.surveys.iter();
+        let grants = grants.map(|(server, result)| (server.clone(), granted(result)));
+        self.results.extras.set(grants);
+        for (server, cluster) in &self.plan.clusters {
+            let Some(result) = self.surveys.get(server) else {
+                continue;
+            };
             // An incomplete answer would be logged again with each round.
             if result.problem.is_some() || cluster.unasked(result) == 0 {
                 let warnings = ClusterWarnings::of(cluster, result);
-                warnings.log_changes(cluster, logged.get(server));
-                logged.insert(server.clone(), warnings);
+                warnings.log_changes(cluster, self.logged.get(server));
+                self.logged.insert(server.clone(), warnings);
             }
         }
     }

@@ -45,7 +45,7 @@ impl AccessReviewer for ClusterReviewer<'_> {
             max_response_bytes: MAX_REVIEW_BYTES,
         };
         match self.send(query).await {
-            Ok(_) | Err(CheckError::Request(query::Error::TooLong { .. })) => Ok(true),
+            Ok(_) | Err(CheckError::Request(query::Error::TooLong(_))) => Ok(true),
             Err(CheckError::Request(query::Error::Status(StatusCode::NOT_FOUND))) => Ok(false),
             Err(problem) => Err(problem),
         }

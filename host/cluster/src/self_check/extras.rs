@@ -44,9 +44,7 @@ pub struct ClusterExtraGrants {
 /// The accounts that may be impersonated with `extra`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantedAccounts {
-    /// All accounts of the cluster.
     All,
-    /// Only these accounts.
     These(BTreeSet<ServiceAccountName>),
 }
 
@@ -111,12 +109,10 @@ impl ExtraGrants {
         self.by_server.store(Arc::new(grants.collect()));
     }
 
-    /// The grants of one cluster.
     pub(super) fn of(&self, server: &str) -> Option<Arc<ClusterExtraGrants>> {
         self.by_server.load().get(server.trim_end_matches('/')).map(Arc::clone)
     }
 
-    /// Removes the grants of a cluster.
     pub(super) fn forget(&self, server: &str) {
         let mut by_server = ByServer::clone(&self.by_server.load());
         by_server.remove(server.trim_end_matches('/'));

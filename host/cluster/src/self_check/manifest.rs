@@ -11,11 +11,8 @@ pub use tollgate_policy::impersonate::service_account::ServiceAccountName as Ser
 
 pub mod applications;
 
-/// API group of roles.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-/// Name of the role for classic impersonation, and of its binding.
 const CLASSIC_ROLE: &str = "tollgate-impersonate";
-/// Name of the role for constrained impersonation, and of its binding.
 const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
 
 /// The subject that the roles are bound to.

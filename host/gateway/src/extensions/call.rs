@@ -12,25 +12,22 @@ use tollgate_state::ObjectName;
 use tollgate_state::extensions::Scope;
 
 /// Header that names the application of a call: `<namespace>:<name>`.
-pub const APPLICATION_HEADER: &str = "argocd-application-name";
-/// Header that names the project of a call.
-pub const PROJECT_HEADER: &str = "argocd-project-name";
+const APPLICATION_HEADER: &str = "argocd-application-name";
+const PROJECT_HEADER: &str = "argocd-project-name";
 
 /// One call of an extension, as it was sent.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The extension and the object of the call, as authorization sees them.
-    pub attributes: ExtensionAttributes,
+    pub(crate) attributes: ExtensionAttributes,
     /// The extension, if it is registered.
-    pub extension: Option<Arc<Extension>>,
+    pub(crate) extension: Option<Arc<Extension>>,
     /// `namespace:name` of the application that the caller names.
-    pub application: Option<String>,
-    /// Request method.
-    pub method: Method,
+    pub(crate) application: Option<String>,
+    pub(crate) method: Method,
     /// Raw path below the extension, starting with `/`.
-    pub rest: String,
+    pub(crate) rest: String,
     /// Raw query, without `?`.
-    pub query: Option<String>,
+    pub(crate) query: Option<String>,
 }
 
 /// The attributes that authorize a call: its extension and its object.
@@ -189,11 +186,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result
 }
 
 impl Call {
-    /// Reads a routed request head.
-    ///
-    /// # Errors
-    /// As [`read`].
-    pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
+    pub(crate) fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
         let (attributes, extension) = read(path.name, registry, &head.headers)?;
         let application = attributes.object.application();
         Ok(Self {

@@ -26,7 +26,7 @@ const OBLIGATION_BYTES: usize = 1_024;
 
 /// Evaluations by caller and attributes of the call. There is one cache for each snapshot.
 #[derive(Debug)]
-pub struct ExtensionEvaluationCache {
+pub(crate) struct ExtensionEvaluationCache {
     cache: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
     /// Hashes with a random key, so that callers cannot provoke collisions with others.
     hasher: RandomState,
@@ -35,7 +35,7 @@ pub struct ExtensionEvaluationCache {
 /// A caller, the attributes of a call, and what follows from the two.
 #[derive(Debug)]
 pub(crate) struct ExtensionEvaluation {
-    caller: Arc<Caller>,
+    pub(crate) caller: Arc<Caller>,
     attributes: ExtensionAttributes,
     /// Present only if the policy reads it.
     method: Option<Method>,
@@ -60,7 +60,6 @@ impl Default for ExtensionEvaluationCache {
 }
 
 impl ExtensionEvaluationCache {
-    /// Returns the evaluation of `caller` and the attributes of `call`.
     pub(crate) fn get_or_evaluate(
         &self,
         policies: &Policies,
@@ -99,12 +98,7 @@ impl ExtensionEvaluationCache {
 impl ExtensionEvaluation {
     /// Memory that it holds and keeps alive, approximately, in KiB.
     fn size_kib(&self) -> u32 {
-        self.facts.size_kib().saturating_add(self.caller.size_kib())
-    }
-
-    /// The caller.
-    pub(crate) fn caller(&self) -> &Arc<Caller> {
-        &self.caller
+        self.facts.size_kib.saturating_add(self.caller.size_kib)
     }
 
     /// The policy's decision about `call`, whose attributes this evaluation is for.
@@ -114,10 +108,8 @@ impl ExtensionEvaluation {
     /// is stuck denies, whatever it decided before.
     pub(crate) fn decide(&self, policies: &Policies, call: &Call) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
-            policies
-                .extensions
-                .decide(self.facts.input(&self.caller, call))
-                .map(Arc::new)
+            let input = self.facts.input(&self.caller, call);
+            policies.extensions.decide(input).map(Arc::new)
         };
         if policies.extensions.dependencies().request == RequestParts::All {
             return decide();

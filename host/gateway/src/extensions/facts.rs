@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::extensions::call::{Call, CallObject, ExtensionAttributes};
 use crate::policies::Policies;
 use tollgate_config::Compatibility;
-use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, Verdict, VerdictReason, object_name};
+use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, VerdictReason, object_name};
 use tollgate_policy::rego::{
     ExtensionFacts, ExtensionInput, ExtensionRequest, ExtensionVerdicts, MAX_CANDIDATES, RbacCheck, RbacFacts, RbacRow,
     RbacVerdict,
@@ -23,17 +23,13 @@ use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, des
 /// A permission and RBAC's verdict.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    resource: &'static str,
-    action: &'static str,
-    object: String,
-    verdict: Verdict,
-    /// `file:line: text` of the row that decided.
-    rule: Option<String>,
+    check: CheckRecord,
+    why: VerdictReason,
 }
 
 /// The objects that a call names, as far as they exist. Built once per snapshot.
 #[derive(Debug)]
-pub struct CallTarget {
+pub(crate) struct CallTarget {
     /// `spec.destination` of the application.
     pub(crate) literal: Option<Destination>,
     /// The application's cluster, when its destination names exactly one.
@@ -41,7 +37,9 @@ pub struct CallTarget {
     prepared: ExtensionFacts,
     /// The same as headers for backends, or why headers cannot express it.
     pub(crate) headers: Result<headers::ResourceHeaders, headers::Error>,
-    list_entries: u32,
+    /// Number of list entries that it holds. The lists of a project may be long, and the entry of
+    /// each requested application, existing or not, holds a copy.
+    pub(crate) list_entries: u32,
 }
 
 /// Everything looked up about one caller and the attributes of a call. It is valid as long as the
@@ -53,7 +51,7 @@ pub(crate) struct Facts {
     pub(crate) target: Arc<CallTarget>,
     /// The lookups as policies see them.
     verdicts: RbacFacts,
-    size_kib: u32,
+    pub(crate) size_kib: u32,
 }
 
 impl Facts {
@@ -76,7 +74,7 @@ impl Facts {
             false => Vec::new(),
         };
         let verdict = |resource| {
-            let read = read.as_ref().filter(|read| read.resource == resource);
+            let read = read.as_ref().filter(|read| read.check.resource == resource);
             read.map(Lookup::verdict)
         };
         let verdicts = RbacFacts::new(&ExtensionVerdicts {
@@ -100,7 +98,6 @@ impl Facts {
         }
     }
 
-    /// The policy's input.
     pub(crate) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
@@ -114,11 +111,6 @@ impl Facts {
             rbac: &self.verdicts,
         }
         .to_value()
-    }
-
-    /// Memory it holds, approximately, in KiB.
-    pub(crate) fn size_kib(&self) -> u32 {
-        self.size_kib
     }
 }
 
@@ -163,32 +155,35 @@ impl Lookup {
         };
         let verdict = rbac.decide(&caller.roles, request);
         let rule = verdict.rule.and_then(|id| rbac.rule(id));
-        let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
-        Self {
+        let check = CheckRecord {
             resource,
             action,
+            allowed: verdict.outcome == Outcome::Allow,
+            rule: rule.map(|rule| format!("{}: {}", rule.location, rule.text)),
             object,
-            verdict,
-            rule,
+        };
+        Self {
+            check,
+            why: verdict.why,
         }
     }
 
     fn request(&self) -> RbacRequest<'_> {
         RbacRequest {
-            resource: self.resource,
-            action: self.action,
-            object: &self.object,
+            resource: self.check.resource,
+            action: self.check.action,
+            object: &self.check.object,
         }
     }
 
     pub(crate) fn is_allowed(&self) -> bool {
-        self.verdict.outcome == Outcome::Allow
+        self.check.allowed
     }
 
     /// Whether a row denies it, or a row that had to be evaluated is invalid. That no row allows
     /// it is not enough.
     pub(crate) fn is_denied_by_row(&self) -> bool {
-        match self.verdict.why {
+        match self.why {
             VerdictReason::DeniedByRule | VerdictReason::EvaluationError => true,
             VerdictReason::Allowed | VerdictReason::NoRule => false,
         }
@@ -196,30 +191,24 @@ impl Lookup {
 
     pub(crate) fn verdict(&self) -> RbacVerdict<'_> {
         RbacVerdict {
-            allow: self.is_allowed(),
-            rule: self.rule.as_deref(),
-            why: why(self.verdict.why),
+            allow: self.check.allowed,
+            rule: self.check.rule.as_deref(),
+            why: why(self.why),
         }
     }
 
     /// The lookup in the form the ApplicationSet policy sees.
     pub(crate) fn fact(&self) -> RbacCheck<'_> {
         RbacCheck {
-            resource: self.resource,
-            action: self.action,
-            object: &self.object,
+            resource: self.check.resource,
+            action: self.check.action,
+            object: &self.check.object,
             verdict: self.verdict(),
         }
     }
 
     pub(crate) fn into_check(self) -> CheckRecord {
-        CheckRecord {
-            resource: self.resource,
-            action: self.action,
-            allowed: self.is_allowed(),
-            object: self.object,
-            rule: self.rule,
-        }
+        self.check
     }
 }
 
@@ -234,12 +223,6 @@ pub(crate) fn why(why: VerdictReason) -> &'static str {
 }
 
 impl CallTarget {
-    /// Number of list entries that it holds. The lists of a project may be long, and the entry of
-    /// each requested application, existing or not, holds a copy.
-    pub(crate) fn list_entries(&self) -> u32 {
-        self.list_entries
-    }
-
     fn of(policies: &Policies, call: &Call) -> Self {
         let attributes = &call.attributes;
         let extension = call.extension.as_ref();

@@ -19,12 +19,12 @@ use tollgate_state::Cluster;
 
 /// Proof that the policy allowed one call.
 ///
-/// Its fields are private and only [`authorize`] makes it, so a request cannot reach its backend
+/// Its fields are private and only `authorize` makes it, so a request cannot reach its backend
 /// without this stage:
 ///
 /// ```compile_fail,E0451
 /// fn forge(call: tollgate_gateway::extensions::call::Call) {
-///     let _ = tollgate_gateway::extensions::permit::ExtensionPermit { call, ..unreachable!() };
+///     let _ = tollgate_gateway::extensions::ExtensionPermit { call, ..unreachable!() };
 /// }
 /// ```
 #[derive(Debug)]
@@ -41,57 +41,34 @@ pub struct ExtensionPermit {
 pub enum Error {
     /// The policy denied the call, with its reason for the caller.
     #[error("{reason}")]
-    Denied {
-        /// The policy's words.
-        reason: String,
-    },
+    Denied { reason: String },
     /// The caller may use an extension of this name, but there is none.
     #[error("extension `{name}` is not registered")]
-    UnknownExtension {
-        /// Name in the path.
-        name: Arc<str>,
-    },
+    UnknownExtension { name: Arc<str> },
     /// No service of the extension is for the application's cluster.
     #[error("extension `{name}` has no backend for the application's cluster")]
-    NoBackend {
-        /// The extension.
-        name: Arc<str>,
-    },
+    NoBackend { name: Arc<str> },
     /// The caller may not do this with the cluster, or may not learn that it does not exist.
+    /// `resource` and `action` are RBAC's.
     #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
     ClusterDenied {
-        /// RBAC resource that is missing.
         resource: &'static str,
-        /// RBAC action.
         action: &'static str,
-        /// As the caller named it.
         name: String,
     },
     /// The caller may see clusters of this name, but there is none.
     #[error("there is no cluster `{name}`")]
-    UnknownCluster {
-        /// As the caller named it.
-        name: String,
-    },
+    UnknownCluster { name: String },
     /// Several clusters have this name, and the caller may see all of them.
     #[error("{count} clusters have the name `{name}`; say which by its server, percent-encoded")]
-    AmbiguousCluster {
-        /// As the caller named it.
-        name: String,
-        /// How many.
-        count: usize,
-    },
-    /// The policy could not be evaluated.
+    AmbiguousCluster { name: String, count: usize },
     #[error("the policy could not be evaluated")]
     Policy(#[source] rego::Error),
 }
 
 /// Authorizes `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go
 /// into `record`.
-///
-/// # Errors
-/// [`Error`]; each one means the request does not pass.
-pub fn authorize(
+pub(crate) fn authorize(
     policies: &Policies,
     caller: &Arc<Caller>,
     call: Call,
@@ -110,10 +87,7 @@ pub fn authorize(
 }
 
 /// Authorizes again a call that another snapshot permitted, without a record.
-///
-/// # Errors
-/// As [`authorize`].
-pub fn reauthorize(
+pub(crate) fn reauthorize(
     (policies, extensions): (&Policies, &Registry),
     caller: &Arc<Caller>,
     before: &ExtensionPermit,
@@ -157,38 +131,34 @@ fn permit(
 }
 
 impl ExtensionPermit {
-    /// The caller that was allowed.
-    pub fn caller(&self) -> &Arc<Caller> {
-        self.evaluation.caller()
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
+        &self.evaluation.caller
     }
 
-    /// The extension that is called.
-    pub fn extension(&self) -> &Arc<Extension> {
+    pub(crate) fn extension(&self) -> &Arc<Extension> {
         &self.extension
     }
 
-    /// The backend that gets the call.
-    pub fn backend(&self) -> &Arc<Backend> {
+    pub(crate) fn backend(&self) -> &Arc<Backend> {
         &self.backend
     }
 
-    /// The call that was allowed.
-    pub fn call(&self) -> &Call {
+    pub(crate) fn call(&self) -> &Call {
         &self.call
     }
 
     /// The application's cluster, when the call is about an application.
-    pub fn destination(&self) -> Option<&Cluster> {
+    pub(crate) fn destination(&self) -> Option<&Cluster> {
         self.evaluation.facts.target.destination.as_deref()
     }
 
     /// The headers about application, project and cluster, or why headers cannot express them.
-    pub fn resource_headers(&self) -> &Result<headers::ResourceHeaders, headers::Error> {
+    pub(crate) fn resource_headers(&self) -> &Result<headers::ResourceHeaders, headers::Error> {
         &self.evaluation.facts.target.headers
     }
 
     /// The policy's decision, with its obligations for the host.
-    pub fn decision(&self) -> &rego::Decision {
+    pub(crate) fn decision(&self) -> &rego::Decision {
         &self.decision
     }
 }

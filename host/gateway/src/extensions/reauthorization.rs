@@ -9,13 +9,9 @@ use crate::snapshot::Snapshot;
 
 /// A permitted call, to be authorized again after a change.
 #[derive(Debug)]
-pub(crate) struct ExtensionReauthorization(Arc<ExtensionPermit>);
+pub(crate) struct ExtensionReauthorization(pub(super) Arc<ExtensionPermit>);
 
 impl ExtensionReauthorization {
-    pub(crate) fn new(permit: &Arc<ExtensionPermit>) -> Self {
-        Self(Arc::clone(permit))
-    }
-
     /// Whether `now` permits the call, to the same backend with the same headers.
     pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let before = &*self.0;

@@ -35,7 +35,7 @@ impl Registry {
     ///
     /// # Errors
     /// A finding for each backend that cannot be built, such as a certificate that does not parse.
-    pub fn build(specs: Vec<ExtensionSpec>, previous: Option<&Self>) -> Loaded<Self> {
+    pub(crate) fn build(specs: Vec<ExtensionSpec>, previous: Option<&Self>) -> Loaded<Self> {
         let mut findings = Vec::new();
         let mut extensions = HashMap::with_capacity(specs.len());
         for spec in specs {
@@ -48,21 +48,15 @@ impl Registry {
         Loaded::new(Self { extensions }, findings)
     }
 
-    /// The extension of this name.
-    pub fn find(&self, name: &str) -> Option<Arc<Extension>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Extension>> {
         self.extensions.get(name).cloned()
     }
 
     /// Names in alphabetical order.
-    pub fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.extensions.keys().map(|name| &**name).collect();
         names.sort_unstable();
         names
-    }
-
-    /// Every extension, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Extension>> {
-        self.extensions.values()
     }
 }
 
@@ -84,18 +78,15 @@ impl Extension {
         })
     }
 
-    /// Name in path and policy.
-    pub fn name(&self) -> &Arc<str> {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// What the operator configured.
-    pub fn spec(&self) -> &ExtensionSpec {
+    pub(crate) fn spec(&self) -> &ExtensionSpec {
         &self.spec
     }
 
-    /// Rate and concurrency limits, shared by all its callers.
-    pub fn limiter(&self) -> &Arc<Limiter> {
+    pub(crate) fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
 
@@ -103,7 +94,7 @@ impl Extension {
     /// several, [`ExtensionSpec::service_for`] chooses by the canonical cluster. Argo CD compares
     /// the literal text of the application's spec; in its compatibility mode that comparison comes
     /// first.
-    pub fn backend(
+    pub(crate) fn backend(
         &self,
         literal: Option<&Destination>,
         canonical: Option<&Cluster>,

@@ -29,28 +29,20 @@ const MAX_ORIGIN_CHARS: usize = 100;
 
 /// Why a page may not call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Forbidden {
-    /// The origin is not listed.
+pub(crate) enum Forbidden {
+    /// The origin, shortened, is not listed.
     #[error("origin `{seen}` is not allowed")]
-    Origin {
-        /// As sent, shortened.
-        seen: String,
-    },
-    /// More than one `Origin` field.
+    Origin { seen: String },
     #[error("{observed} `Origin` fields, one is allowed")]
-    MultipleOrigins {
-        /// How many there are.
-        observed: usize,
-    },
+    MultipleOrigins { observed: usize },
     /// A request for a WebSocket without an `Origin`, which browsers always send. The cookie alone
     /// does not say where it comes from.
     #[error("a WebSocket with the session cookie needs `Origin`")]
     NoOrigin,
 }
 
-/// The CORS fields of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cors {
+pub(crate) struct Cors {
     /// The allowed origin that sent the request, if any.
     origin: Option<HeaderValue>,
     /// Whether responses differ by origin at all.
@@ -66,46 +58,32 @@ pub struct Cors {
 ///
 /// # Errors
 /// Every [`Forbidden`] is a 403 without CORS fields.
-pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
+pub(crate) fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next();
-    match origins.count() {
-        0 => {}
-        more => {
-            return Err(Forbidden::MultipleOrigins {
-                observed: more.saturating_add(1),
-            });
-        }
+    let observed = origins.count().saturating_add(1);
+    if observed > 1 {
+        return Err(Forbidden::MultipleOrigins { observed });
     }
     let varies = !allowed.is_empty();
     let Some(origin) = origin else {
         let rides_on_cookie = k8s_proxy::is_websocket(&head.headers) && k8s_proxy::has_cookie(&head.headers);
-        return if rides_on_cookie {
-            Err(Forbidden::NoOrigin)
-        } else {
-            Ok(Cors { origin: None, varies })
-        };
+        let cors = Cors { origin: None, varies };
+        return (!rides_on_cookie).then_some(cors).ok_or(Forbidden::NoOrigin);
     };
     if allowed.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()) {
-        return Ok(Cors {
-            origin: Some(origin.clone()),
-            varies,
-        });
+        let origin = Some(origin.clone());
+        return Ok(Cors { origin, varies });
     }
     let seen = String::from_utf8_lossy(origin.as_bytes());
-    Err(Forbidden::Origin {
-        seen: seen
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(MAX_ORIGIN_CHARS)
-            .collect(),
-    })
+    let seen = seen.chars().filter(|c| !c.is_control()).take(MAX_ORIGIN_CHARS);
+    Err(Forbidden::Origin { seen: seen.collect() })
 }
 
 impl Cors {
     /// The complete response to `OPTIONS`, which the gateway sends without a credential, CORS
     /// fields included. `None` for other methods.
-    pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
+    pub(crate) fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         if head.method != Method::OPTIONS {
             return None;
         }
@@ -126,12 +104,9 @@ impl Cors {
 
     /// Writes the CORS fields of any response, refusals included. They replace those of the
     /// cluster. Adds `Origin` to `Vary`.
-    pub fn apply(&self, fields: &mut HeaderMap) {
-        let foreign: Vec<HeaderName> = fields
-            .keys()
-            .filter(|name| name.as_str().starts_with("access-control-"))
-            .cloned()
-            .collect();
+    pub(crate) fn apply(&self, fields: &mut HeaderMap) {
+        let is_foreign = |name: &&HeaderName| name.as_str().starts_with("access-control-");
+        let foreign: Vec<HeaderName> = fields.keys().filter(is_foreign).cloned().collect();
         for name in foreign {
             fields.remove(name);
         }

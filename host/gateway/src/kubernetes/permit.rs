@@ -27,7 +27,7 @@ const CACHE_TTL: Duration = Duration::from_secs(300);
 
 /// Bundle and mapping of the Kubernetes front, compiled, tested and ready.
 #[derive(Debug)]
-pub struct KubernetesPolicy {
+pub(crate) struct KubernetesPolicy {
     bundle: Bundle,
     mapping: ImpersonationMapping,
     digest: Arc<str>,
@@ -44,11 +44,11 @@ struct CachedIdentity {
 
 /// Proof that the policy allowed one request to a cluster.
 ///
-/// Its fields are private and only [`KubernetesPolicy::authorize`] makes it:
+/// Its fields are private and only `KubernetesPolicy::authorize` makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate_identity::access::AccessGrant>) {
-///     let _ = tollgate_gateway::kubernetes::permit::KubernetesPermit { access, ..unreachable!() };
+///     let _ = tollgate_gateway::kubernetes::KubernetesPermit { access, ..unreachable!() };
 /// }
 /// ```
 #[derive(Debug)]
@@ -59,33 +59,23 @@ pub struct KubernetesPermit {
     notes: BTreeMap<String, String>,
 }
 
-/// Why a request is refused. The text is for the caller, in kube-apiserver's style.
+/// Why a request is refused. The text is for the caller, in kube-apiserver's style; causes are only
+/// for the record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The policy denied the request.
+pub(crate) enum Error {
+    /// The policy denied the request. Its notes are for the record.
     #[error("{message}")]
     Denied {
-        /// With the policy's reason.
         message: String,
-        /// Texts of the policy for the record.
         notes: BTreeMap<String, String>,
     },
     /// The policy could not be evaluated.
     #[error("{message}")]
-    Policy {
-        /// Without the cause.
-        message: String,
-        /// The cause, for the record.
-        #[source]
-        source: rego::Error,
-    },
+    Policy { message: String, source: rego::Error },
     /// The identity cannot be expressed to the cluster.
     #[error("{message}")]
     Identity {
-        /// Without the cause.
         message: String,
-        /// The cause, for the record.
-        #[source]
         source: impersonate::Error,
     },
 }
@@ -97,7 +87,7 @@ impl KubernetesPolicy {
     ///
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
     /// with the mapping or its cases.
-    pub fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
+    pub(crate) fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
         let parse = |path: &str, text: &str| ImpersonationMapping::parse(path, text, max_groups).value;
         let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
         loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
@@ -120,29 +110,19 @@ impl KubernetesPolicy {
     ///
     /// Takes some microseconds. The identity follows from the access alone, and is computed once
     /// and cached with the policy.
-    ///
-    /// # Errors
-    /// [`Error`]; each one means the request does not pass.
-    pub fn authorize(
+    pub(crate) fn authorize(
         &self,
         access: &Arc<AccessGrant>,
         attributes: &Arc<Attributes>,
     ) -> Result<KubernetesPermit, Error> {
         let cached_identity = self.cached_identity(access);
-        let (impersonation, facts) = match &cached_identity.outcome {
-            Ok(made) => made,
-            Err(source) => {
-                let user = &access.user().username;
-                return Err(Error::Identity {
-                    message: status_message::forbidden(
-                        user,
-                        attributes,
-                        "the user's identity cannot be used in the cluster",
-                    ),
-                    source: source.clone(),
-                });
+        let (impersonation, facts) = cached_identity.outcome.as_ref().map_err(|source| {
+            let reason = "the user's identity cannot be used in the cluster";
+            Error::Identity {
+                message: status_message::forbidden(&access.user().username, attributes, reason),
+                source: source.clone(),
             }
-        };
+        })?;
         let user = match &**impersonation {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
@@ -166,13 +146,12 @@ impl KubernetesPolicy {
         })
     }
 
-    /// The names the mapping can produce.
-    pub fn mapping(&self) -> &ImpersonationMapping {
+    pub(crate) fn mapping(&self) -> &ImpersonationMapping {
         &self.mapping
     }
 
     /// Hex SHA-256 of the bundle's files, the mapping's among them.
-    pub fn digest(&self) -> &Arc<str> {
+    pub(crate) fn digest(&self) -> &Arc<str> {
         &self.digest
     }
 
@@ -186,7 +165,8 @@ impl KubernetesPolicy {
             return cached_identity;
         }
         let input = AccessInput::from_facts(access.facts());
-        let outcome = self.mapping.apply(access.facts(), &input).map(|impersonation| {
+        let applied = self.mapping.apply(access.facts(), &input);
+        let outcome = applied.map(|impersonation| {
             let facts = KubernetesFacts::new(input, &impersonation);
             (Arc::new(impersonation), facts)
         });
@@ -202,14 +182,11 @@ impl KubernetesPolicy {
 impl CachedIdentity {
     /// Memory it holds, approximately, in KiB.
     fn size_kib(&self) -> u32 {
-        let texts = match &self.outcome {
-            Ok((impersonation, _)) => match &**impersonation {
-                Impersonation::Nobody => 0,
-                Impersonation::As(identity) => {
-                    identity.groups.iter().map(String::len).sum::<usize>() + 64 * identity.groups.len()
-                }
-            },
-            Err(_) => 0,
+        let texts = match self.outcome.as_ref().map(|(impersonation, _)| &**impersonation) {
+            Ok(Impersonation::As(identity)) => {
+                identity.groups.iter().map(String::len).sum::<usize>() + 64 * identity.groups.len()
+            }
+            Ok(Impersonation::Nobody) | Err(_) => 0,
         };
         // The identity, its copy for the policy, and the memberships it comes from.
         u32::try_from(4 + 4 * texts / 1024).unwrap_or(u32::MAX)
@@ -217,23 +194,20 @@ impl CachedIdentity {
 }
 
 impl KubernetesPermit {
-    /// The caller's access to the agent.
-    pub fn access(&self) -> &Arc<AccessGrant> {
+    pub(crate) fn access(&self) -> &Arc<AccessGrant> {
         &self.access
     }
 
-    /// The attributes of the request.
-    pub fn attributes(&self) -> &Arc<Attributes> {
+    pub(crate) fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
     }
 
-    /// The identity that the request has in the cluster.
-    pub fn impersonation(&self) -> &Arc<Impersonation> {
+    pub(crate) fn impersonation(&self) -> &Arc<Impersonation> {
         &self.impersonation
     }
 
     /// Texts of the policy for the record.
-    pub fn notes(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn notes(&self) -> &BTreeMap<String, String> {
         &self.notes
     }
 }

@@ -7,27 +7,23 @@ use http::Uri;
 use tollgate_proxy::target::{Error, check_path};
 
 /// Prefix under which people reach the API servers of agents. The credential names the agent.
-pub const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
+pub(crate) const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
 
-/// The pieces of a path into an agent's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KubernetesPath<'a> {
+pub(crate) struct KubernetesPath<'a> {
     /// What follows the prefix, with its slash: from `/` on, encoded as the
     /// client sent it.
-    pub rest: &'a str,
+    pub(crate) rest: &'a str,
     /// What follows `?`, as the client sent it.
-    pub query: Option<&'a str>,
+    pub(crate) query: Option<&'a str>,
 }
 
 /// Whether a path is one of the Kubernetes front, even if it is malformed.
-pub fn is_kubernetes(path: &str) -> bool {
+pub(crate) fn is_kubernetes(path: &str) -> bool {
     path.starts_with(KUBERNETES_PREFIX)
 }
 
 /// Splits such a path. `None` if the path is not one.
-///
-/// # Errors
-/// [`Error`] of [`check_path`].
 pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
     let path = uri.path();
     // The slash before the rest stays with it.

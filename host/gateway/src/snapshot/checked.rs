@@ -4,7 +4,6 @@ use super::CurrentSnapshot;
 use tollgate_cluster::self_check::grants::NameSources;
 use tollgate_cluster::self_check::{AccountPlan, AgentPlan, Configuration};
 
-/// The snapshot in force, as the self-check reads it.
 #[derive(Debug)]
 pub(crate) struct CheckedConfiguration(pub(crate) CurrentSnapshot);
 

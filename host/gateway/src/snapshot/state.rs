@@ -34,7 +34,6 @@ impl StateParts {
     }
 }
 
-/// The result of a load.
 #[derive(Debug)]
 pub(super) enum StateLoad {
     Good(StateParts),
@@ -56,18 +55,6 @@ pub(super) struct StateLoader {
 struct LastGood {
     parts: StateParts,
     results: PartResults,
-}
-
-/// Which objects are unchanged since the last good load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
-struct Unchanged {
-    argocd_cm: bool,
-    rbac_cm: bool,
-    secrets: bool,
-    projects: bool,
-    extensions: bool,
-    clusters: bool,
 }
 
 impl StateLoader {
@@ -146,13 +133,19 @@ fn make(
     (last_good, earlier): (Option<&LastGood>, Option<&StateParts>),
     findings: &mut Vec<Diagnostic>,
 ) -> PartResults {
-    let unchanged = last_good.map(|last| Unchanged::of(&last.parts.resources, resources));
-    let reusable = |is: fn(&Unchanged) -> bool| last_good.filter(|_| unchanged.as_ref().is_some_and(is));
-    let rbac = match reusable(|same| same.argocd_cm && same.rbac_cm && same.projects) {
+    // Every part is made of `argocd-cm`, among others.
+    let same_cm = last_good.filter(|last| last.parts.resources.argocd_cm == resources.argocd_cm);
+    let reusable =
+        |is_same: fn(&Resources, &Resources) -> bool| same_cm.filter(|last| is_same(&last.parts.resources, resources));
+    let rbac = match reusable(|old, new| old.rbac_cm == new.rbac_cm && same_pointers(&old.projects, &new.projects)) {
         Some(last) => last.results.rbac.clone(),
         None => rbac(config, resources).map(Arc::new),
     };
-    let extensions = match reusable(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
+    let same_extensions = |old: &Resources, new: &Resources| {
+        let same_secrets = same_pointers(&old.secrets, &new.secrets);
+        same_secrets && same_pointers(&old.extensions, &new.extensions) && old.clusters == new.clusters
+    };
+    let extensions = match reusable(same_extensions) {
         Some(last) => last.results.extensions.clone(),
         None => extensions(config, resources, earlier).map(Arc::new),
     };
@@ -161,7 +154,10 @@ fn make(
     let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
     let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes() == scopes);
-    let authenticator = match reusable(|same| same.argocd_cm && same.secrets && same.projects) {
+    let same_callers = |old: &Resources, new: &Resources| {
+        same_pointers(&old.secrets, &new.secrets) && same_pointers(&old.projects, &new.projects)
+    };
+    let authenticator = match reusable(same_callers) {
         // Without a policy, it is unknown which claims hold groups.
         _ if compiled.is_none() => Loaded::refused(Vec::new()),
         Some(last) if same_scopes => last.results.authenticator.clone(),
@@ -212,19 +208,6 @@ fn options(config: &Config) -> extensions::Options {
     match config.extensions.compatibility {
         Compatibility::None => extensions::Options::default(),
         Compatibility::Argocd => extensions::Options::ARGOCD,
-    }
-}
-
-impl Unchanged {
-    fn of(old: &Resources, new: &Resources) -> Self {
-        Self {
-            argocd_cm: old.argocd_cm == new.argocd_cm,
-            rbac_cm: old.rbac_cm == new.rbac_cm,
-            secrets: same_pointers(&old.secrets, &new.secrets),
-            projects: same_pointers(&old.projects, &new.projects),
-            extensions: same_pointers(&old.extensions, &new.extensions),
-            clusters: old.clusters == new.clusters,
-        }
     }
 }
 

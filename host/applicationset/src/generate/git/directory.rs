@@ -76,9 +76,7 @@ impl DirectoryPattern {
             retry = Some((after, rest));
         }
     }
-}
 
-impl DirectoryPattern {
     /// Whether it may match a path below a directory.
     pub(super) fn reaches_below(&self, directory: &str) -> bool {
         let mut alive = BTreeSet::from([0]);

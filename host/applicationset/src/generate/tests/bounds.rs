@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Error, World, list, matrix};
+use crate::budget::Excess;
 use crate::generate::generate;
 use crate::inputs::Metadata;
 use crate::{ClusterInput, Exceeded, GenerationBudget};
@@ -32,10 +33,10 @@ fn a_matrix_stops_at_the_bound() {
     let large = matrix(json!([many("a", 5), many("b", 5)]));
     assert!(matches!(
         world(limits).fast(large),
-        Err(Error::Exceeded(Exceeded::Parameters {
+        Err(Error::Exceeded(Exceeded::Parameters(Excess {
             observed: 31,
             allowed: 30
-        }))
+        })))
     ));
 }
 
@@ -84,10 +85,10 @@ fn generators_are_counted_with_their_children() {
     };
     assert!(matches!(
         world(limits).made(fits),
-        Err(Error::Exceeded(Exceeded::Generators {
+        Err(Error::Exceeded(Exceeded::Generators(Excess {
             observed: 5,
             allowed: 4
-        }))
+        })))
     ));
 }
 

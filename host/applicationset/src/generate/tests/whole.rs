@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{Error, World, cluster, list, own_cluster};
+use crate::budget::Excess;
 use crate::{Exceeded, GenerationBudget, generate};
 use tollgate_config::GenerationLimits;
 
@@ -84,10 +85,10 @@ fn applications_are_counted() {
     assert_eq!(generated(&world, spec(json!([{"name": "x"}]))).unwrap().len(), 1);
     assert!(matches!(
         generated(&world, spec(json!([{"name": "x"}, {"name": "y"}]))),
-        Err(Error::Exceeded(Exceeded::Applications {
+        Err(Error::Exceeded(Exceeded::Applications(Excess {
             observed: 2,
             allowed: 1
-        }))
+        })))
     ));
 }
 

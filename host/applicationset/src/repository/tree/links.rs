@@ -79,7 +79,6 @@ impl CommitTree {
         Err(self.wrong(path, "is a symbolic link to a directory").into())
     }
 
-    /// The target of a link.
     fn target(&self, link: ObjectId, path: &str, counter: &ReadCounter<'_>) -> Result<String, InputError> {
         counter.check_deadline()?;
         let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
-use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL, is_same_connection};
+use super::super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use crate::access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
@@ -75,12 +75,6 @@ impl AccountPlan {
 }
 
 impl ClusterAccounts {
-    /// Whether both access the cluster in the same way, so that results of one are valid for the
-    /// other. A changed credential takes effect with the next round at the latest.
-    pub(super) fn has_same_connection(&self, other: &Self) -> bool {
-        is_same_connection(self.access.as_ref(), other.access.as_ref())
-    }
-
     /// Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts to ask about now, those asked about
     /// longest ago first. An empty list means to ask only about the cluster. `None` if it is too
     /// early for all.

@@ -13,6 +13,7 @@ use super::warnings::ClusterWarnings;
 use super::*;
 use crate::self_check::FULL_CHECK_INTERVAL;
 use crate::self_check::accounts::ActingApplications;
+use crate::self_check::extras::ExtraGrants;
 use tollgate_config::ImpersonationMode as Switch;
 
 /// A cluster with scripted rights and accounts, which records its checks.

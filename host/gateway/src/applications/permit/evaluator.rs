@@ -28,7 +28,9 @@ const CACHE_KIB: u64 = 50_000;
 
 /// Evaluations by the addresses of caller and Application. There is one cache for each snapshot.
 #[derive(Debug)]
-pub struct ApplicationEvaluationCache(moka::sync::Cache<(usize, usize), Arc<ApplicationEvaluation>, FxBuildHasher>);
+pub(crate) struct ApplicationEvaluationCache(
+    moka::sync::Cache<(usize, usize), Arc<ApplicationEvaluation>, FxBuildHasher>,
+);
 
 impl Default for ApplicationEvaluationCache {
     fn default() -> Self {
@@ -282,7 +284,7 @@ fn estimate_size_kib(caller: &Caller, indexed: &IndexedApplication, checks: [&Ch
     let project = indexed.project.as_ref().map_or(0, |project| labels(&project.labels));
     let bytes = texts.iter().sum::<usize>() + labels(&indexed.application.labels) + project;
     let own = u32::try_from(bytes / 1_024).unwrap_or(u32::MAX);
-    own.saturating_add(4).saturating_add(caller.size_kib())
+    own.saturating_add(4).saturating_add(caller.size_kib)
 }
 
 fn principal_info(principal: &Principal) -> PrincipalInfo<'_> {
