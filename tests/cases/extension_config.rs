@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
 use serde::Deserialize;
+use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::Location;
-use tollgate_state::extensions::{self, ErrorClass, Options, secrets};
+use tollgate_state::extensions::{self, ErrorClass, secrets};
 use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
 
 use crate::suite::{Case, Suite, Table};
@@ -79,7 +80,7 @@ struct Target {
 fn register(case: &Case) -> Result<(), String> {
     let case: Register = case.read()?;
     let resources = resources(case.argocd_cm, case.secrets);
-    let parsed = extensions::parse_with(&resources, Options::ARGOCD);
+    let parsed = extensions::parse_with(&resources, Compatibility::Argocd);
     let class = parsed.class();
     let said = format!("{:?}", parsed.specs.diagnostics);
     let Registered {
@@ -201,7 +202,7 @@ struct Substitution {
 fn secret_substitution(case: &Case) -> Result<(), String> {
     let case: Substitution = case.read()?;
     let resources = resources(BTreeMap::new(), case.secrets);
-    let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);
+    let found = secrets::substitute_or(&case.value, &resources.secrets, Compatibility::Argocd);
     let found = found?.0.value;
     if found == case.expected {
         Ok(())

@@ -5,8 +5,9 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
+use tollgate_config::Compatibility;
 use tollgate_state::directory;
-use tollgate_state::extensions::{ErrorClass, Options, parse_with};
+use tollgate_state::extensions::{ErrorClass, parse_with};
 
 use test_support::backend::{Backend, Reply, Seen};
 use test_support::client::{Answer, Client};
@@ -68,18 +69,18 @@ fn single(text: &str) -> [(&str, &str); 1] {
 }
 
 /// What a configuration's mistakes are about.
-fn classes(keys: &[(&str, &str)], options: Options) -> Vec<ErrorClass> {
+fn classes(keys: &[(&str, &str)], compatibility: Compatibility) -> Vec<ErrorClass> {
     let map = object("v1", "ConfigMap", "argocd-cm", "argocd", json!({"data": map(keys)}));
     let resources = directory::load_text(&map.to_string(), "argocd-cm", "argocd")
         .value
         .unwrap();
-    parse_with(&resources, options).classes
+    parse_with(&resources, compatibility).classes
 }
 
 /// Argo CD refuses this too, for the same reason.
 async fn refused_everywhere(keys: &[(&str, &str)], class: ErrorClass) {
-    for (options, settings) in [(Options::default(), json!({})), (Options::ARGOCD, argocd())] {
-        assert_eq!(classes(keys, options), [class]);
+    for (compatibility, settings) in [(Compatibility::None, json!({})), (Compatibility::Argocd, argocd())] {
+        assert_eq!(classes(keys, compatibility), [class]);
         assert_eq!(extensions(keys, settings).await, None);
     }
 }
@@ -149,8 +150,8 @@ async fn drv_ext_010_several_services_need_a_cluster_each() {
     let bad = keys("{url: 'http://a'}, {url: 'http://b'}");
     let class = ErrorClass::MissingClusterForMultipleServices;
     let both = [class, class];
-    assert_eq!(classes(&[("extension.config", &bad)], Options::default()), both);
-    assert_eq!(classes(&[("extension.config", &bad)], Options::ARGOCD), both);
+    assert_eq!(classes(&[("extension.config", &bad)], Compatibility::None), both);
+    assert_eq!(classes(&[("extension.config", &bad)], Compatibility::Argocd), both);
     for settings in [json!({}), argocd()] {
         assert_eq!(extensions(&[("extension.config", &bad)], settings).await, None);
     }
@@ -192,7 +193,7 @@ async fn drv_ext_013_two_services_for_one_cluster_are_refused() {
 async fn drv_ext_014_the_dot_before_a_name_is_required() {
     let key = |key| [(key, "services: [{url: 'http://a'}]")];
     assert_eq!(
-        classes(&key("extension.configfoo"), Options::default()),
+        classes(&key("extension.configfoo"), Compatibility::None),
         [ErrorClass::InvalidSetting]
     );
     assert_eq!(extensions(&key("extension.configfoo"), json!({})).await, None);
@@ -210,7 +211,10 @@ async fn drv_ext_014_the_dot_before_a_name_is_required() {
 async fn drv_ext_015_a_url_that_leads_nowhere_is_refused() {
     let url = |url: &str| format!("services: [{{url: '{url}'}}]");
     let (bad, good) = (url("backend"), url("http://backend"));
-    assert_eq!(classes(&single(&bad), Options::default()), [ErrorClass::InvalidSetting]);
+    assert_eq!(
+        classes(&single(&bad), Compatibility::None),
+        [ErrorClass::InvalidSetting]
+    );
     assert_eq!(extensions(&single(&bad), json!({})).await, None);
     assert_eq!(extensions(&single(&bad), argocd()).await.unwrap(), ["e"]);
     assert_eq!(extensions(&single(&good), json!({})).await.unwrap(), ["e"]);
@@ -223,7 +227,7 @@ async fn drv_ext_015_a_url_that_leads_nowhere_is_refused() {
 #[tokio::test]
 async fn drv_ext_016_unknown_keys_are_refused() {
     let bad = "services: [{url: 'http://a', timeout: 3s}]";
-    assert_eq!(classes(&single(bad), Options::default()), [ErrorClass::InvalidSetting]);
+    assert_eq!(classes(&single(bad), Compatibility::None), [ErrorClass::InvalidSetting]);
     assert_eq!(extensions(&single(bad), json!({})).await, None);
     assert_eq!(extensions(&single(bad), argocd()).await.unwrap(), ["e"]);
     let good = "services: [{url: 'http://a'}]\nconnectionTimeout: 3s";

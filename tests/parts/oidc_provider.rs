@@ -3,11 +3,11 @@
 //! Runs `tests/oidc/provider.mjs` with Node.js; what it needs is installed by
 //! `npm ci` in `tests/oidc`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use test_support::oidc::Provider;
-use tollgate_config::Authentication;
-use tollgate_config::raw::authentication::RawAuthentication;
+use tollgate_config::{Authentication, raw};
 use tollgate_core::diagnostic::Location;
 use tollgate_core::principal::Kind;
 use tollgate_identity::authenticate::{Authenticator, Error, InvalidTokenReason, Principal, Safety};
@@ -16,28 +16,31 @@ use tollgate_state::{Resources, Secret, Text};
 fn settings_of(provider: &Provider, audiences: &str) -> Authentication {
     let yaml = format!(
         r#"
-jwt:
-- issuer:
-    url: {}
-    audiences: {audiences}
-    audienceMatchPolicy: MatchAny
-  claimValidationRules:
-  - expression: "!has(claims.email) || claims.email_verified == true"
-    message: verify your e-mail
-  claimMappings:
-    username:
-      expression: "has(claims.email) ? claims.email : 'client:' + claims.sub"
-    groups:
-      expression: "has(claims.groups) ? claims.groups.map(g, 'corp:' + g) : []"
-  userValidationRules:
-  - expression: "!user.username.startsWith('mallory')"
-    message: not her
+state: {{directory: s}}
+policies: {{directory: p}}
+authentication:
+  jwt:
+  - issuer:
+      url: {}
+      audiences: {audiences}
+      audienceMatchPolicy: MatchAny
+    claimValidationRules:
+    - expression: "!has(claims.email) || claims.email_verified == true"
+      message: verify your e-mail
+    claimMappings:
+      username:
+        expression: "has(claims.email) ? claims.email : 'client:' + claims.sub"
+      groups:
+        expression: "has(claims.groups) ? claims.groups.map(g, 'corp:' + g) : []"
+    userValidationRules:
+    - expression: "!user.username.startsWith('mallory')"
+      message: not her
 "#,
         provider.issuer
     );
-    let raw: RawAuthentication = serde_saphyr::from_str(&yaml).unwrap();
-    let loaded = raw.check("127.0.0.1:0".parse().unwrap());
-    loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    let loaded = raw::parse(&yaml, "tollgate.yaml", Path::new(""));
+    let config = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    config.authentication
 }
 
 fn build(settings: &Authentication, resources: &Resources, previous: Option<&Authenticator>) -> Authenticator {

@@ -61,10 +61,10 @@ fn part(text: &str) -> Result<(u128, &str), Error> {
     if whole.is_empty() && fraction.is_empty() {
         return Err(Error::Malformed);
     }
-    let end = after
-        .find(|symbol: char| symbol.is_ascii_digit() || symbol == '.')
-        .unwrap_or(after.len());
-    let (unit, after) = after.split_at_checked(end).ok_or(Error::Malformed)?;
+    let end = after.find(|symbol: char| symbol.is_ascii_digit() || symbol == '.');
+    let (unit, after) = after
+        .split_at_checked(end.unwrap_or(after.len()))
+        .ok_or(Error::Malformed)?;
     let unit: u128 = match unit {
         "ns" => 1,
         "us" | "µs" | "μs" => 1_000,
@@ -75,10 +75,9 @@ fn part(text: &str) -> Result<(u128, &str), Error> {
         "" => return Err(Error::NoUnit),
         _ => return Err(Error::Malformed),
     };
-    let whole = if whole.is_empty() {
-        0
-    } else {
-        whole.parse::<u64>().map_err(|_| Error::TooLong)?
+    let whole: u64 = match whole {
+        "" => 0,
+        digits => digits.parse().map_err(|_| Error::TooLong)?,
     };
     let mut value = u128::from(whole).checked_mul(unit).ok_or(Error::TooLong)?;
     let mut scale = unit;

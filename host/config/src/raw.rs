@@ -20,7 +20,7 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_core::yaml;
 
 mod application_sets;
-pub mod authentication;
+mod authentication;
 mod kubernetes;
 mod plugins;
 mod state;
@@ -229,7 +229,6 @@ impl SettingLocations {
     }
 }
 
-/// Checks settings and collects what is wrong with them.
 struct SettingsValidator<'a> {
     /// Where relative paths start.
     base: &'a Path,
@@ -255,7 +254,7 @@ impl<'a> SettingsValidator<'a> {
         }
         let control_plane_namespace = raw.state.namespace.clone();
         let state = raw.state.check(self);
-        let authentication = raw.authentication.validated(listen, self);
+        let authentication = raw.authentication.check(listen, self);
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self));
         let plugins = raw.plugins.check(self);
         Config {
@@ -312,18 +311,13 @@ impl<'a> SettingsValidator<'a> {
     }
 
     fn limits(&mut self, raw: &RawLimits) -> RequestLimits {
-        let header_timeout = raw.header_timeout.as_deref();
+        let (header_timeout, per_address) = (raw.header_timeout.as_deref(), raw.connections_per_address);
         let mut number = |key: &str, raw, default, bounds| self.bounded(&format!("limits.{key}"), raw, default, bounds);
         RequestLimits {
             header_bytes: number("headerBytes", raw.header_bytes, 32 << 10, 8 << 10..=1 << 20),
             header_count: number("headerCount", raw.header_count, 100, 10..=1_000),
             connections: number("connections", raw.connections, 10_000, 1..=1_000_000),
-            connections_per_address: number(
-                "connectionsPerAddress",
-                raw.connections_per_address,
-                2_500,
-                1..=1_000_000,
-            ),
+            connections_per_address: number("connectionsPerAddress", per_address, 2_500, 1..=1_000_000),
             requests_per_person: number("requestsPerPerson", raw.requests_per_person, 100, 1..=100_000),
             body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0..=1 << 40),
             header_timeout: self.duration("limits.headerTimeout", header_timeout, Duration::from_secs(10)),

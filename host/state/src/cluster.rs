@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -93,11 +95,7 @@ impl ClusterAuth {
 impl fmt::Debug for ClusterAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Provider {
-                name,
-                config: _,
-                public: _,
-            } => f.debug_tuple("Provider").field(name).finish(),
+            Self::Provider { name, .. } => f.debug_tuple("Provider").field(name).finish(),
             Self::Unusable { reason } => f.debug_tuple("Unusable").field(reason).finish(),
             Self::Anonymous
             | Self::InCluster
@@ -117,6 +115,12 @@ pub struct ClusterTls {
     pub server_name: Option<String>,
     /// The only authorities trusted; the system's when absent.
     pub ca_pem: Option<String>,
+}
+
+/// Whether a text holds PEM certificates, and at least one.
+pub(crate) fn are_certificates(pem: &str) -> bool {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    found.is_ok_and(|found| !found.is_empty())
 }
 
 /// Whether a server's certificate is verified.

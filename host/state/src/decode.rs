@@ -25,13 +25,15 @@ pub(crate) mod read;
 mod repository;
 mod secret;
 
+pub(crate) use agent::configured_agent;
+use last_known_good::DecodedInput;
 use read::{DecodedItem, DecodedObject, Object, ObjectContent, ObjectKind};
 
 /// The annotation in which kubectl keeps what it applied.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 #[derive(Debug, Default)]
-pub(crate) struct Collector<'p> {
+struct Collector<'p> {
     resources: Resources,
     seen: HashMap<(ObjectKind, &'p ObjectName), &'p Location, FxBuildHasher>,
     applications: Vec<(ObjectName, Arc<Application>)>,
@@ -40,27 +42,24 @@ pub(crate) struct Collector<'p> {
     people: Vec<Arc<people::Unresolved>>,
     /// Second definitions of tenants' objects. Neither definition is used.
     duplicates: Vec<&'p DecodedObject>,
-    pub(crate) findings: Vec<Diagnostic>,
+    findings: Vec<Diagnostic>,
 }
 
-/// Whether the file at `path`, relative to the loaded folder, is an agent's configuration rather
-/// than objects.
-pub(super) fn is_agent_configuration(path: &str) -> bool {
-    agent::configured_agent(path).is_some()
-}
-
-/// Collects the objects of `inputs` and ignores their mistakes. `memo` is of the load that the
-/// inputs belong to.
-pub(crate) fn collect_ignoring_errors(
-    inputs: &[last_known_good::DecodedInput],
-    namespace: &str,
-    memo: &LoadMemo,
-) -> Arc<Resources> {
-    let mut collector = Collector::new(namespace);
+/// Collects the objects of `inputs` with every finding; `namespace` is the control plane's. `memo` is
+/// of the load that the inputs belong to.
+pub(crate) fn collect(inputs: &[DecodedInput], namespace: &str, memo: &mut LoadMemo) -> (Resources, Vec<Diagnostic>) {
+    let resources = Resources {
+        control_plane_namespace: namespace.to_owned(),
+        ..Resources::default()
+    };
+    let mut collector = Collector {
+        resources,
+        ..Collector::default()
+    };
     for input in inputs {
         collector.add(&input.items);
     }
-    Arc::new(collector.finish(&mut memo.clone()).0)
+    collector.finish(memo)
 }
 
 /// Results of a load that are built from several objects and reused by the next one.
@@ -73,19 +72,7 @@ pub(crate) struct LoadMemo {
 }
 
 impl<'p> Collector<'p> {
-    /// A collector without objects; `namespace` is the control plane's.
-    pub(crate) fn new(namespace: &str) -> Self {
-        let resources = Resources {
-            control_plane_namespace: namespace.to_owned(),
-            ..Resources::default()
-        };
-        Self {
-            resources,
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn add(&mut self, items: &'p [DecodedItem]) {
+    fn add(&mut self, items: &'p [DecodedItem]) {
         for item in items {
             match item {
                 DecodedItem::Finding(finding) => self.findings.push(finding.clone()),
@@ -212,10 +199,8 @@ impl<'p> Collector<'p> {
                 continue;
             };
             if first.server == second.server {
-                let message = format!(
-                    "two cluster secrets name the server `{}`, the other at {at}",
-                    first.server
-                );
+                let server = &first.server;
+                let message = format!("two cluster secrets name the server `{server}`, the other at {at}");
                 let hint = "the cluster is not used until one of them is gone";
                 self.findings
                     .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
@@ -263,19 +248,12 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// The resources, with the clusters that the Secrets describe.
-    pub(crate) fn finish(mut self, memo: &mut LoadMemo) -> (Resources, Vec<Diagnostic>) {
-        if !self
-            .seen
-            .keys()
-            .any(|(kind, name)| *kind == ObjectKind::ConfigMap && name.name == "argocd-cm")
-        {
-            let message = format!(
-                "no ConfigMap `argocd-cm` in namespace `{}`",
-                self.resources.control_plane_namespace
-            );
-            self.findings
-                .push(Diagnostic::warning(None, message).with_hint("without it nothing is configured"));
+    fn finish(mut self, memo: &mut LoadMemo) -> (Resources, Vec<Diagnostic>) {
+        if self.resources.argocd_cm_location.is_none() {
+            let namespace = &self.resources.control_plane_namespace;
+            let message = format!("no ConfigMap `argocd-cm` in namespace `{namespace}`");
+            let finding = Diagnostic::warning(None, message).with_hint("without it nothing is configured");
+            self.findings.push(finding);
         }
         // Sorted, so that the order of files does not matter.
         self.found_clusters
@@ -290,23 +268,18 @@ impl<'p> Collector<'p> {
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
         // This also removes the control plane's own cluster, which would be there without a Secret.
         // A name that two clusters shared must not start to mean the one that remains.
-        known.retain(|cluster| {
-            !ambiguous
-                .iter()
-                .any(|other| other.server == cluster.server || (!other.name.is_empty() && other.name == cluster.name))
-        });
+        let is_alike = |a: &Cluster, b: &Cluster| a.server == b.server || (!a.name.is_empty() && a.name == b.name);
+        known.retain(|cluster| !ambiguous.iter().any(|other| is_alike(other, cluster)));
         // SECURITY: the restrictions of a project with a mistake cannot be enforced, so nobody may
         // access its clusters, just as nobody may access those of its Applications.
-        let lost =
-            |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_invalid_project(&cluster.project);
-        known.retain(|cluster| !lost(cluster));
+        known.retain(|known| known.project.is_empty() || !self.resources.is_invalid_project(&known.project));
         self.resources.clusters = known;
         let configs = &mut self.resources.cluster_configs;
         configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));
+        let in_cluster = memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()));
         for known in &self.resources.clusters {
-            configs
-                .entry(known.server.clone())
-                .or_insert_with(|| Arc::clone(memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()))));
+            let config = configs.entry(known.server.clone());
+            config.or_insert_with(|| Arc::clone(in_cluster));
         }
         self.resources.agents = self.agents.finish(&self.resources.clusters, &mut self.findings);
         for (name, agent) in &mut self.resources.agents {

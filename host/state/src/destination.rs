@@ -54,14 +54,10 @@ pub enum Error {
 ///
 /// Source: Argo CD, `ListClusters`.
 pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster> {
-    let switched_off = argocd_cm
-        .data
-        .get(IN_CLUSTER_KEY)
-        .is_some_and(|text| &*text.value == "false");
-    let (mut own, others): (Vec<Cluster>, Vec<Cluster>) = found
-        .into_iter()
-        .partition(|cluster| cluster.server == IN_CLUSTER_SERVER);
-    if switched_off {
+    let switch = argocd_cm.data.get(IN_CLUSTER_KEY);
+    let is_own = |cluster: &Cluster| cluster.server == IN_CLUSTER_SERVER;
+    let (mut own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_own);
+    if switch.is_some_and(|text| &*text.value == "false") {
         return others;
     }
     if own.is_empty() {
@@ -98,9 +94,8 @@ pub fn resolve(destination: &Destination, clusters: &[Cluster]) -> Result<Cluste
         }),
         (true, false) => {
             let wanted = server.trim_end_matches('/');
-            let found = clusters
-                .iter()
-                .find(|cluster| cluster.server.trim_end_matches('/') == wanted);
+            let mut known = clusters.iter();
+            let found = known.find(|cluster| cluster.server.trim_end_matches('/') == wanted);
             found.cloned().ok_or_else(|| Error::UnknownServer(server.clone()))
         }
         (false, true) => {
@@ -164,11 +159,10 @@ pub struct CompiledDestinations {
 impl CompiledDestinations {
     /// Compiles the destinations of `project`.
     pub fn of(project: &Project) -> Self {
+        let is_scoped = project.permit_only_project_scoped_clusters;
         Self {
             rules: project.destinations.iter().map(Rule::of).collect(),
-            clusters_of: project
-                .permit_only_project_scoped_clusters
-                .then(|| project.name.clone()),
+            clusters_of: is_scoped.then(|| project.name.clone()),
         }
     }
 

@@ -7,17 +7,14 @@ use std::str::FromStr;
 use crate::DestinationServiceAccount;
 use tollgate_core::diagnostic::Location;
 
-/// Why a text is not a [`DestinationServiceAccount`].
+/// A text is not a [`DestinationServiceAccount`] because it does not have three parts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseDestinationServiceAccountError {
-    /// It does not have three parts.
-    #[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
-    Parts {
-        /// The text.
-        text: String,
-        /// How many parts it has.
-        observed: usize,
-    },
+#[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
+pub struct ParseDestinationServiceAccountError {
+    /// The text.
+    pub text: String,
+    /// How many parts it has.
+    pub observed: usize,
 }
 
 impl FromStr for DestinationServiceAccount {
@@ -35,7 +32,7 @@ impl FromStr for DestinationServiceAccount {
                 default_service_account: (*account).to_owned(),
                 location: Location::default(),
             }),
-            parts => Err(ParseDestinationServiceAccountError::Parts {
+            parts => Err(ParseDestinationServiceAccountError {
                 text: text.to_owned(),
                 observed: parts.len(),
             }),

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 
 use super::Resources;
+use super::decode::last_known_good::DecodedInput;
 use super::decode::read::{DecodedItem, ObjectContent, ObjectDecoder, configuration};
-use super::decode::{Collector, LoadMemo, is_agent_configuration};
+use super::decode::{LoadMemo, collect, configured_agent};
 use super::fields::SourceMap;
 use super::source::Source;
 use super::watch::{FileEvents, Timing, Watch, watch};
@@ -57,10 +58,8 @@ impl Source for DirectorySource {
     }
 
     fn last_known_good(&self) -> Option<Arc<Resources>> {
-        self.cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .last_known_good()
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.history.last_known_good()
     }
 
     fn health(&self) -> Vec<Diagnostic> {
@@ -108,10 +107,7 @@ pub(crate) struct FileOverlay<'a> {
 /// Reads the folder like [`load`], with `overlays` in place of some files.
 pub(crate) fn load_with(folder: &Path, namespace: &str, overlays: &[FileOverlay<'_>]) -> Loaded<Resources> {
     let loaded = FolderCache::default().load(folder, namespace, overlays);
-    Loaded {
-        value: loaded.value.map(Arc::unwrap_or_clone),
-        diagnostics: loaded.diagnostics,
-    }
+    loaded.map(Arc::unwrap_or_clone)
 }
 
 /// The files that [`load`] reads objects from, in path order.
@@ -120,7 +116,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = found.into_iter().map(|found| found.path).collect();
     let is_object = |path: &PathBuf| {
         let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
-        !is_agent_configuration(&inside)
+        configured_agent(&inside).is_none()
     };
     files.retain(is_object);
     files
@@ -128,10 +124,11 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Reads objects from one text, as [`load`] does from one file; `name` is used as its path.
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
-    let items = read(text, (Arc::from(name), name), namespace);
-    let mut collector = Collector::new(namespace);
-    collector.add(&items);
-    let (resources, findings) = collector.finish(&mut LoadMemo::default());
+    let input = DecodedInput {
+        file: None,
+        items: read(text, (Arc::from(name), name), namespace).into(),
+    };
+    let (resources, findings) = collect(&[input], namespace, &mut LoadMemo::default());
     Loaded::new(resources, findings)
 }
 
@@ -147,17 +144,11 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
         let location = source.location_at(problem.line, problem.column);
         decoder.report(Diagnostic::error(location, problem.message));
     }
-    if let Some(last) = parsed
-        .documents
-        .last()
-        .filter(|_| !text.ends_with('\n'))
-        .and_then(|node| last_scalar(node))
-    {
-        let finding = Diagnostic::warning(
-            source.location_of(last),
-            "the file ends inside this text, without a line break",
-        );
-        decoder.report(finding.with_hint("a file cut short looks like this; end it with a line break"));
+    let last = parsed.documents.last().filter(|_| !text.ends_with('\n'));
+    if let Some(last) = last.and_then(|node| last_scalar(node)) {
+        let message = "the file ends inside this text, without a line break";
+        let hint = "a file cut short looks like this; end it with a line break";
+        decoder.report(Diagnostic::warning(source.location_of(last), message).with_hint(hint));
     }
     for document in &parsed.documents {
         decoder.document(document, &source);
@@ -167,7 +158,6 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
     items
 }
 
-/// Adds to each ApplicationSet the version of its file.
 fn add_versions(items: &mut [DecodedItem], text: &str) {
     let mut version = None;
     for item in items {

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use crate::fields::SourceMap;
 use crate::{ConfigMap, ExtensionObject, Resources, Text};
+use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::{Loaded, Location};
 use tollgate_core::yaml;
 
@@ -24,7 +25,6 @@ mod service;
 mod spec;
 
 use reader::{Setting, SettingsReader, TextValue};
-pub use secrets::UnknownSecret;
 pub use spec::{
     AssertionSpec, ClusterRef, ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope,
     ServiceSpec, TimeoutSpec, TlsSpec,
@@ -91,35 +91,6 @@ impl ErrorClass {
     }
 }
 
-/// What to do with a setting that Argo CD accepts or ignores and Tollgate does not
-/// ([`ErrorClass::InvalidSetting`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StricterRules {
-    /// Refuse the configuration.
-    #[default]
-    Refuse,
-    /// Warn and leave the setting out. The URL of a service to which no request can be sent
-    /// becomes [`UNREACHABLE`].
-    Warn,
-}
-
-/// Where Tollgate and Argo CD may differ; the default is Tollgate's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// What to do with a `$key` that cannot be resolved.
-    pub unknown_secret: UnknownSecret,
-    /// What to do with a setting that only Tollgate refuses.
-    pub stricter_rules: StricterRules,
-}
-
-impl Options {
-    /// As permissive as Argo CD, for comparing with it.
-    pub const ARGOCD: Self = Self {
-        unknown_secret: UnknownSecret::KeepLiteral,
-        stricter_rules: StricterRules::Warn,
-    };
-}
-
 /// The result of reading a configuration.
 #[derive(Debug)]
 pub struct Parsed {
@@ -141,17 +112,22 @@ impl Parsed {
 /// Reads all extensions as the gateway does: `$key` references must resolve and URLs must be
 /// usable.
 pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
-    parse_with(resources, Options::default()).specs
+    parse_with(resources, Compatibility::None).specs
 }
 
 /// Reads all extensions.
 ///
 /// Every mistake is reported with its position. An extension that is not enabled
 /// is checked and left out.
-pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
+///
+/// With [`Compatibility::Argocd`], the reading is as permissive as Argo CD's. A setting that only
+/// Tollgate refuses ([`ErrorClass::InvalidSetting`]) is left out with a warning, and the URL of a
+/// service to which no request can be sent becomes [`UNREACHABLE`]. A `$key` that cannot be resolved
+/// is used as the value, with a warning.
+pub fn parse_with(resources: &Resources, compatibility: Compatibility) -> Parsed {
     let reader = SettingsReader {
         secrets: &resources.secrets,
-        options,
+        compatibility,
         findings: RefCell::default(),
     };
     let mut collector = ExtensionCollector {

@@ -62,6 +62,14 @@ impl SourceMap {
     }
 }
 
+/// The path of `key` in the mapping at `path`, which is empty at the top.
+pub(crate) fn joined(path: &str, key: &str) -> String {
+    match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    }
+}
+
 /// A value of an object with its path; outside of this module, always a mapping.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
@@ -103,18 +111,14 @@ impl<'a> Fields<'a> {
         self.report(Diagnostic::error(self.location(), message));
     }
 
-    /// Like [`Self::error`], with advice.
     pub(crate) fn error_with_hint(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.report(Diagnostic::error(self.location(), message).with_hint(hint));
     }
 
     /// How many errors were reported so far, about this mapping and others.
     pub(crate) fn error_count(&self) -> usize {
-        self.findings
-            .borrow()
-            .iter()
-            .filter(|finding| finding.is_error())
-            .count()
+        let findings = self.findings.borrow();
+        findings.iter().filter(|finding| finding.is_error()).count()
     }
 
     pub(crate) fn location(&self) -> Location {
@@ -123,11 +127,7 @@ impl<'a> Fields<'a> {
 
     /// The path of a key, as findings name it.
     pub(crate) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        joined(&self.path, key)
     }
 
     pub(crate) fn entries(&self) -> &'a [Entry] {
@@ -170,7 +170,6 @@ impl<'a> Fields<'a> {
         self.text(key).unwrap_or_default()
     }
 
-    /// A text that must be present and not empty.
     pub(crate) fn required(&self, key: &str) -> Option<String> {
         let text = match self.value(key) {
             Some(value) => value.as_text()?.value.as_ref().to_owned(),
@@ -219,7 +218,6 @@ impl<'a> Fields<'a> {
         value.unwrap_or_default()
     }
 
-    /// A number that must be present and at least 1.
     pub(crate) fn positive_integer(&self, key: &str) -> Option<i64> {
         let path = self.path_of(key);
         let message = match self.value(key) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use tollgate_core::diagnostic::Location;
@@ -56,6 +56,13 @@ pub struct Secret {
     pub values: BTreeMap<String, SecretString>,
     /// Where the object starts.
     pub location: Location,
+}
+
+impl Secret {
+    /// A value; empty if there is none.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.values.get(key).map_or("", |value| value.expose_secret())
+    }
 }
 
 /// A namespaced name.

@@ -55,15 +55,11 @@ impl UserDirectory {
     /// same one the latter stays, and a person who is blocked in either is blocked.
     pub(crate) fn new(people: Vec<Person>, groups: Vec<GitLabNamespace>, projects: Vec<GitLabNamespace>) -> Self {
         let by_path = |namespaces: Vec<GitLabNamespace>| {
-            let keyed = namespaces
-                .into_iter()
-                .map(|namespace| (Arc::clone(&namespace.path), namespace));
-            keyed.collect()
+            let keyed = |namespace: GitLabNamespace| (Arc::clone(&namespace.path), namespace);
+            namespaces.into_iter().map(keyed).collect()
         };
-        let names = people
-            .iter()
-            .map(|person| (person.user.username.clone(), person.user.id));
-        let by_name = names.collect();
+        let numbered = |person: &Person| (person.user.username.clone(), person.user.id);
+        let by_name = people.iter().map(numbered).collect();
         let mut by_id: BTreeMap<i64, Person> = BTreeMap::new();
         for person in people {
             let before = by_id.get(&person.user.id).map(|person| person.state);

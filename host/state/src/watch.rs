@@ -71,8 +71,8 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
     let (sender, changes) = mpsc::channel(1);
     let paths: Arc<[PathBuf]> = paths.into();
     let (hint, mut hints) = mpsc::channel(1);
-    let mut source = HintSource::start(&paths, hint.clone(), events);
-    let mut last = take_fingerprint(&paths, source.depth()).await;
+    let mut watcher = listen(&paths, hint.clone(), events);
+    let mut last = take_fingerprint(&paths, depth(watcher.as_ref())).await;
     tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -80,12 +80,12 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
                 _ = hints.recv() => settle(&mut hints, timing).await,
                 () = tokio::time::sleep(timing.poll) => {}
             }
-            let now = take_fingerprint(&paths, source.depth()).await;
+            let now = take_fingerprint(&paths, depth(watcher.as_ref())).await;
             if now.is_none() || now == last {
                 continue;
             }
             // Folders may have been replaced; the old ones send no more events.
-            source = HintSource::start(&paths, hint.clone(), events);
+            watcher = listen(&paths, hint.clone(), events);
             last = now;
             // A full channel already says "changed"; a closed one ends the loop.
             let _ = sender.try_send(());
@@ -129,29 +129,25 @@ async fn take_fingerprint(paths: &Arc<[PathBuf]>, depth: Depth) -> Option<Finger
         .ok()
 }
 
-/// The system's file events, which stop when this is dropped; `None` if there are none.
-struct HintSource(Option<RecommendedWatcher>);
-
-impl HintSource {
-    fn start(paths: &[PathBuf], hint: mpsc::Sender<()>, events: FileEvents) -> Self {
-        if events == FileEvents::Never {
-            return Self(None);
-        }
-        let watcher = listen(paths, hint).inspect_err(|error| {
-            tracing::warn!(%error, "no file events, files are compared every few seconds instead");
-        });
-        Self(watcher.ok())
-    }
-
-    fn depth(&self) -> Depth {
-        match self.0 {
-            Some(_) => Depth::Metadata,
-            None => Depth::Contents,
-        }
+fn depth(watcher: Option<&RecommendedWatcher>) -> Depth {
+    match watcher {
+        Some(_) => Depth::Metadata,
+        None => Depth::Contents,
     }
 }
 
-fn listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
+/// The system's file events, which stop when the watcher is dropped; `None` if there are none.
+fn listen(paths: &[PathBuf], hint: mpsc::Sender<()>, events: FileEvents) -> Option<RecommendedWatcher> {
+    if events == FileEvents::Never {
+        return None;
+    }
+    let watcher = try_listen(paths, hint).inspect_err(|error| {
+        tracing::warn!(%error, "no file events, files are compared every few seconds instead");
+    });
+    watcher.ok()
+}
+
+fn try_listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let read_only = event.is_ok_and(|event| event.kind.is_access());
         if !read_only {
@@ -162,10 +158,9 @@ fn listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<Recommend
     for path in paths.iter().filter(|path| path.exists()) {
         watcher.watch(path, RecursiveMode::Recursive)?;
         if let Some(parent) = path.parent().filter(|_| path.is_file()) {
-            let parent = if parent.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                parent
+            let parent = match parent.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => parent,
             };
             watcher.watch(parent, RecursiveMode::NonRecursive)?;
         }

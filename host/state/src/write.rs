@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -284,13 +284,7 @@ impl Writer {
     /// # Errors
     /// [`Error::Io`], [`Error::Cluster`].
     pub async fn list(&self, kind: WritableKind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
-        match self {
-            Self::Folder(folder) => {
-                let (folder, namespace) = (folder.clone(), namespace.to_owned());
-                blocking(move || folder.list(kind, &namespace)).await
-            }
-            Self::Cluster(cluster) => cluster.select(kind, namespace, &|_| true).await,
-        }
+        self.select(kind, namespace, &|_| true).await
     }
 
     /// Every object of a kind in a namespace. Where `is_related` accepts an object's name and owner
@@ -308,13 +302,10 @@ impl Writer {
             Self::Folder(folder) => {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
                 let reading = move || {
-                    let all = folder.list(kind, &namespace)?.into_iter().map(|stored| stored.object);
-                    let part = |object: Value| {
-                        if is_related(&object) {
-                            object
-                        } else {
-                            name_and_owners(&object)
-                        }
+                    let all = folder.list(kind, &namespace)?.into_iter();
+                    let part = |stored: StoredObject| match is_related(&stored.object) {
+                        true => stored.object,
+                        false => name_and_owners(&stored.object),
                     };
                     Ok(all.map(part).collect())
                 };
@@ -336,8 +327,9 @@ impl Writer {
         is_wanted: &(dyn Fn(&Value) -> bool + Sync),
     ) -> Result<Vec<StoredObject>, Error> {
         match self {
-            Self::Folder(_) => {
-                let mut all = self.list(kind, namespace).await?;
+            Self::Folder(folder) => {
+                let (folder, namespace) = (folder.clone(), namespace.to_owned());
+                let mut all = blocking(move || folder.list(kind, &namespace)).await?;
                 all.retain(|stored| is_wanted(&stored.object));
                 Ok(all)
             }
@@ -408,14 +400,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 }
 
 /// Keys that come before others in new files.
-static FIRST: LazyLock<[String; 5]> =
-    LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
+const FIRST: [&str; 5] = ["apiVersion", "kind", "metadata", "name", "namespace"];
 
 fn yaml_emitter(texts: Option<TextTransform>) -> YamlEmitter<'static> {
     YamlEmitter {
         line_break: "\n",
         list_step: 2,
-        order: &*FIRST,
+        order: &FIRST,
         quotes: Quotes::WhereNeeded,
         texts,
     }

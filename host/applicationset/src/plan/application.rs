@@ -8,7 +8,7 @@ use super::{
     Action, Owner, PlannedChange, finalizers_of, may_delete, metadata_map, put_map, put_or_remove, with_owner_reference,
 };
 use crate::{ApplicationSet, ApplicationsSync};
-use tollgate_state::write::equivalence::{fields_equal, is_zero_value};
+use tollgate_state::write::equivalence::APPLICATION;
 
 /// Annotations that the controllers keep for themselves.
 ///
@@ -158,7 +158,7 @@ fn with_defaults(mut application: Value) -> Value {
             spec.insert("project".to_owned(), "default".into());
         }
         let policy = spec.get("syncPolicy");
-        if policy.is_some_and(|policy| is_zero_value("syncPolicy", policy)) {
+        if policy.is_some_and(|policy| APPLICATION.is_zero_value("syncPolicy", policy)) {
             spec.remove("syncPolicy");
         }
     }
@@ -184,10 +184,10 @@ fn contains_generated(stored: &Value, generated: &Value) -> bool {
 }
 
 fn specs_equal(before: &Value, after: &Value) -> bool {
-    fields_equal("spec", before.get("spec"), after.get("spec"))
+    APPLICATION.fields_equal("spec", before.get("spec"), after.get("spec"))
 }
 
 fn metadata_equal(key: &str, before: &Value, after: Option<&Value>) -> bool {
     let before = before.get("metadata").and_then(|metadata| metadata.get(key));
-    fields_equal(key, before, after)
+    APPLICATION.fields_equal(key, before, after)
 }

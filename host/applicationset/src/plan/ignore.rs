@@ -11,7 +11,7 @@
 use serde_json::{Map, Value};
 
 use super::PlanProblem;
-use tollgate_state::write::equivalence::is_zero_significant;
+use tollgate_state::write::equivalence::APPLICATION;
 use tollgate_state::write::{merge, merge_patch};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ fn remove(value: &mut Value, path: &[String]) {
             let Some(inner) = members.get_mut(step) else { return };
             remove(inner, rest);
             let is_empty = inner.as_object().is_some_and(Map::is_empty);
-            if is_empty && !is_zero_significant(step) {
+            if is_empty && !APPLICATION.significant_zeros.contains(&step.as_str()) {
                 members.remove(step);
             }
         }

@@ -10,16 +10,15 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
 use url::Url;
 
-use super::{SettingLocations, SettingsValidator};
+use super::SettingsValidator;
 use crate::kubernetes::subject;
 use crate::{Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
-use tollgate_core::diagnostic::Loaded;
+use tollgate_core::dns::is_subdomain;
 
 const JWKS_MAX_AGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 60 * 60));
 /// Most issuers of one gateway (Kubernetes' bound).
@@ -27,10 +26,9 @@ const MAX_ISSUERS: usize = 64;
 /// The algorithm Kubernetes accepts where none is named.
 const DEFAULT_ALGORITHM: &str = "RS256";
 
-/// `authentication`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RawAuthentication {
+pub(super) struct RawAuthentication {
     argocd_sessions: bool,
     jwt: Vec<RawIssuerEntry>,
     trusted_origins: Vec<String>,
@@ -117,28 +115,15 @@ struct RawUserRule {
 }
 
 impl RawAuthentication {
-    /// Checks every key.
-    ///
-    /// - `listen`: the gateway's public address; anonymous callers require it to be a loopback
-    ///   address.
-    ///
-    /// CEL is compiled later, with the authenticator.
-    pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
-        let mut validator = SettingsValidator::new(Path::new(""), SettingLocations::parse("", String::new()));
-        let authentication = self.validated(listen, &mut validator);
-        Loaded::new(authentication, validator.findings)
-    }
-
-    pub(super) fn validated(self, listen: SocketAddr, findings: &mut SettingsValidator<'_>) -> Authentication {
+    /// Checks every key. CEL is compiled later, with the authenticator.
+    pub(super) fn check(self, listen: SocketAddr, findings: &mut SettingsValidator<'_>) -> Authentication {
         if self.anonymous && !listen.ip().is_loopback() {
-            findings.error_in(
-                "authentication.anonymous",
-                format_args!("needs a loopback address in `listen`, which is `{listen}`"),
-            );
+            let message = format!("needs a loopback address in `listen`, which is `{listen}`");
+            findings.error_in("authentication.anonymous", message);
         }
         let mut accepted = Vec::new();
-        for (index, (issuer, mappings)) in issuers("authentication", self.jwt, findings).into_iter().enumerate() {
-            if mappings == Mappings::Absent {
+        for (index, (issuer, is_mapped)) in issuers("authentication", self.jwt, findings).into_iter().enumerate() {
+            if !is_mapped {
                 findings.error_in(&format!("authentication.jwt[{index}].claimMappings"), "is missing");
             }
             accepted.extend(issuer);
@@ -153,21 +138,14 @@ impl RawAuthentication {
     }
 }
 
-/// Whether an issuer maps claims to an identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mappings {
-    /// It has `claimMappings`.
-    Present,
-    /// It has none: the name is `sub`, which alone identifies nobody.
-    Absent,
-}
-
-/// Checks the entries of `jwt` in a section, in their order. Entries with mistakes are `None`.
+/// Checks the entries of `jwt` in a section, in their order; also gives whether each has
+/// `claimMappings`. Without them, the name is `sub`, which alone identifies nobody. Entries with
+/// mistakes are `None`.
 pub(super) fn issuers(
     section: &str,
     jwt: Vec<RawIssuerEntry>,
     findings: &mut SettingsValidator<'_>,
-) -> Vec<(Option<Issuer>, Mappings)> {
+) -> Vec<(Option<Issuer>, bool)> {
     if jwt.len() > MAX_ISSUERS {
         let found = jwt.len();
         findings.error_in(
@@ -183,11 +161,8 @@ pub(super) fn issuers(
         if !urls.insert(url.clone()) {
             findings.error_in(&format!("{key}.issuer.url"), format_args!("`{url}` is listed twice"));
         }
-        let mappings = match entry.claim_mappings {
-            Some(_) => Mappings::Present,
-            None => Mappings::Absent,
-        };
-        issuers.push((entry.check(&key, findings), mappings));
+        let is_mapped = entry.claim_mappings.is_some();
+        issuers.push((entry.check(&key, findings), is_mapped));
     }
     issuers
 }
@@ -363,17 +338,12 @@ fn is_extra_key(key: &str) -> bool {
     let Some((domain, path)) = key.split_once('/') else {
         return false;
     };
-    let label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
     let taken = ["kubernetes.io", "k8s.io"].iter().any(|taken| {
-        domain
-            .strip_suffix(taken)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        let rest = domain.strip_suffix(taken);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     });
     let in_path = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._~/!$&'()*+,;=:".contains(&byte);
-    !taken && domain.split('.').all(label) && !path.is_empty() && path.bytes().all(in_path)
+    !taken && is_subdomain(domain) && !path.is_empty() && path.bytes().all(in_path)
 }
 
 fn max_age(text: Option<&str>, key: &str, findings: &mut SettingsValidator<'_>) -> Duration {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
-use super::authentication::{Mappings, RawIssuerEntry, check_origins, is_protected, issuers};
+use super::authentication::{RawIssuerEntry, check_origins, is_protected, issuers};
 use crate::kubernetes::subject;
 use crate::{
     Authorizer, Issuer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
@@ -192,11 +192,9 @@ impl RawAuthorizer {
 
 fn kubernetes_issuers(jwt: Vec<RawIssuerEntry>, validator: &mut SettingsValidator<'_>) -> Vec<KubernetesIssuer> {
     let checked = issuers("kubernetes", jwt, validator).into_iter();
-    let kubernetes_issuer = |(issuer, mappings): (Option<Issuer>, Mappings)| {
-        let is_mapped = mappings == Mappings::Present;
-        issuer.map(|issuer| KubernetesIssuer { issuer, is_mapped })
-    };
-    checked.filter_map(kubernetes_issuer).collect()
+    let mapped =
+        |(issuer, is_mapped): (Option<Issuer>, bool)| issuer.map(|issuer| KubernetesIssuer { issuer, is_mapped });
+    checked.filter_map(mapped).collect()
 }
 
 fn public_url(text: &str, validator: &mut SettingsValidator<'_>) -> Option<Url> {

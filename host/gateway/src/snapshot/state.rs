@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Snapshot, take};
 use crate::extensions::registry::Registry;
-use tollgate_config::{Compatibility, Config};
+use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::Authenticator;
 use tollgate_policy::rbac::{PolicySource, Rbac};
@@ -195,19 +195,12 @@ fn rbac(config: &Config, resources: &Resources) -> Loaded<Rbac> {
 
 fn extensions(config: &Config, resources: &Resources, earlier: Option<&StateParts>) -> Loaded<Registry> {
     let mut findings = Vec::new();
-    let specs = take(extensions::parse_with(resources, options(config)).specs, &mut findings);
+    let parsed = extensions::parse_with(resources, config.extensions.compatibility);
+    let specs = take(parsed.specs, &mut findings);
     let earlier = earlier.map(|earlier| &*earlier.extensions);
     match specs.and_then(|specs| take(Registry::build(specs, earlier), &mut findings)) {
         Some(registry) => Loaded::new(registry, findings),
         None => Loaded::refused(findings),
-    }
-}
-
-/// Which mistakes that Argo CD ignores are accepted in `extension.config`.
-fn options(config: &Config) -> extensions::Options {
-    match config.extensions.compatibility {
-        Compatibility::None => extensions::Options::default(),
-        Compatibility::Argocd => extensions::Options::ARGOCD,
     }
 }
 

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Object;
+use super::{DecodedItem, Object};
 use crate::Cluster;
 use crate::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
 use crate::fields::{Fields, Findings, SourceMap};
@@ -63,7 +63,7 @@ pub(crate) struct ConfigurationFile {
 }
 
 /// The agent that a file configures: `…/agents/<name>/config.yaml`.
-pub(super) fn configured_agent(path: &str) -> Option<&str> {
+pub(crate) fn configured_agent(path: &str) -> Option<&str> {
     let (folder, name) = path.rsplit_once('/')?.0.rsplit_once('/')?;
     let folder = folder.rsplit_once('/').map_or(folder, |(_, last)| last);
     (path.ends_with("/config.yaml") && folder == "agents" && !name.is_empty()).then_some(name)
@@ -77,9 +77,8 @@ impl DecodedAgent {
         if !is_name(&name) {
             let message = format!("agent `{name}` is closed: its name is no DNS label with a letter in it");
             let hint = "names are 1 to 63 of a-z, 0-9 and `-`, with a letter or digit at both ends";
-            object
-                .fields
-                .report(Diagnostic::warning(location, message).with_hint(hint));
+            let finding = Diagnostic::warning(location, message).with_hint(hint);
+            object.fields.report(finding);
             return None;
         }
         let mistakes = Findings::default();
@@ -110,7 +109,7 @@ impl DecodedAgent {
 }
 
 impl ConfigurationFile {
-    pub(super) fn read(name: &str, parsed: &Parsed, source: &SourceMap, findings: &mut Vec<Diagnostic>) -> Self {
+    pub(super) fn read(name: &str, parsed: &Parsed, source: &SourceMap) -> Vec<DecodedItem> {
         let problems = parsed.problems.iter().map(|problem| {
             let location = source.location_at(problem.line, problem.column);
             Diagnostic::error(location, problem.message.clone())
@@ -131,22 +130,23 @@ impl ConfigurationFile {
         };
         let mistakes = mistakes.take();
         let broken = mistakes.iter().any(Diagnostic::is_error);
-        findings.extend(unusable(name, mistakes));
-        Self {
+        let file = Self {
             name: name.to_owned(),
             sharing: if broken { Sharing::Invalid } else { sharing },
             location: source.location_at(1, 0),
-        }
+        };
+        let findings = unusable(name, mistakes).map(DecodedItem::Finding);
+        findings.chain([DecodedItem::AgentConfiguration(file)]).collect()
     }
 
-    pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
-        let location = finding.location.clone();
-        findings.extend(unusable(name, vec![finding]));
-        Some(Self {
+    pub(super) fn unreadable(name: &str, finding: Diagnostic) -> Vec<DecodedItem> {
+        let file = finding.location.clone().map(|location| Self {
             name: name.to_owned(),
             sharing: Sharing::Invalid,
-            location: location?,
-        })
+            location,
+        });
+        let findings = unusable(name, vec![finding]).map(DecodedItem::Finding);
+        findings.chain(file.map(DecodedItem::AgentConfiguration)).collect()
     }
 }
 
@@ -202,14 +202,10 @@ impl Unresolved {
         for DecodedAgent { agent, .. } in self.agents.values() {
             let Some(binding) = &agent.binding else { continue };
             let cluster = &binding.cluster;
-            if !clusters
-                .iter()
-                .any(|known| known.name == *cluster || known.server == *cluster)
-            {
-                let message = format!(
-                    "agent `{}` is for the cluster `{cluster}`, which is not known",
-                    agent.name
-                );
+            let is_it = |known: &Cluster| known.name == *cluster || known.server == *cluster;
+            if !clusters.iter().any(is_it) {
+                let name = &agent.name;
+                let message = format!("agent `{name}` is for the cluster `{cluster}`, which is not known");
                 findings.push(Diagnostic::warning(agent.location.clone(), message));
             }
         }
@@ -231,10 +227,8 @@ fn duplicate_ids<'a>(
             by_id.insert(binding.id, agent);
             continue;
         };
-        let message = format!(
-            "two agents have the number `{}`, the other at {}; both are closed",
-            binding.id, first.location
-        );
+        let (id, first) = (binding.id, &first.location);
+        let message = format!("two agents have the number `{id}`, the other at {first}; both are closed");
         findings.push(Diagnostic::warning(agent.location.clone(), message));
         duplicates.insert(binding.id);
     }
@@ -251,10 +245,8 @@ fn is_name(text: &str) -> bool {
 fn unusable(name: &str, mistakes: Vec<Diagnostic>) -> impl Iterator<Item = Diagnostic> {
     mistakes.into_iter().map(move |mut mistake| {
         if mistake.is_error() {
-            mistake.message = format!(
-                "the configuration of agent `{name}` cannot be used: {}",
-                mistake.message
-            );
+            let why = mistake.message;
+            mistake.message = format!("the configuration of agent `{name}` cannot be used: {why}");
             mistake.severity = Severity::Warning;
         }
         mistake

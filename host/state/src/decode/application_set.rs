@@ -12,12 +12,10 @@ use tollgate_core::yaml::Node;
 pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
     let has_spec = object.fields.node("spec").is_some_and(|spec| spec.entries().is_some());
     if !has_spec {
-        let name = &object.name.name;
+        let (fields, name) = (&object.fields, &object.name.name);
         let message = format!("the object is left out: ApplicationSet `{name}` has no `spec`");
-        let finding = Diagnostic::warning(object.fields.location(), message);
-        object
-            .fields
-            .report(finding.with_hint("a file cut short looks like this"));
+        let finding = Diagnostic::warning(fields.location(), message);
+        fields.report(finding.with_hint("a file cut short looks like this"));
         return None;
     }
     let mut set = value_of(object.fields.whole());
@@ -35,10 +33,8 @@ pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
 /// Source: Kubernetes, `GetControllerOf`; Argo CD, `appControllerIndexer`.
 pub(super) fn controller(metadata: &Node) -> Option<String> {
     let text = |reference: &Node, key: &str| Some(reference.get(key)?.scalar()?.text.to_string());
-    let references = metadata.get("ownerReferences")?.items()?;
-    let controller = references
-        .iter()
-        .find(|reference| text(reference, "controller").as_deref() == Some("true"))?;
+    let mut references = metadata.get("ownerReferences")?.items()?.iter();
+    let controller = references.find(|reference| text(reference, "controller").as_deref() == Some("true"))?;
     let is_set = text(controller, "kind").as_deref() == Some("ApplicationSet")
         && text(controller, "apiVersion").is_some_and(|version| version.starts_with("argoproj.io/"));
     is_set.then(|| text(controller, "name"))?

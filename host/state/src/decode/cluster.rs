@@ -69,7 +69,7 @@ const WEB_API_PLUGIN: &str = "webapi";
 
 pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) -> ClusterConfig {
     let mistakes = Mistakes::default();
-    let text = secret.values.get("config").map_or("", |text| text.expose_secret());
+    let text = secret.text("config");
     let (auth, tls) = if text.trim().is_empty() {
         (ClusterAuth::Anonymous, ClusterTls::default())
     } else {
@@ -121,12 +121,9 @@ pub(super) fn in_cluster() -> ClusterConfig {
 
 /// The annotations that are texts. Others are no reason to refuse a Secret.
 fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
-    let read = metadata
-        .collecting(&Findings::default())
-        .text_map("annotations")
-        .into_iter();
+    let read = metadata.collecting(&Findings::default()).text_map("annotations");
     // SECURITY: kubectl's annotation contains the Secret's values.
-    let shown = read.map(|(key, text)| {
+    let shown = read.into_iter().map(|(key, text)| {
         let text = if key == LAST_APPLIED { "" } else { &text.value };
         (key, text.to_owned())
     });
@@ -134,11 +131,9 @@ fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
 }
 
 fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {
-    let others = secret
-        .values
-        .iter()
-        .filter(|(key, _)| !OWN_VALUES.contains(&key.as_str()));
-    others.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let mut others = secret.values.clone();
+    others.retain(|key, _| !OWN_VALUES.contains(&key.as_str()));
+    others
 }
 
 fn settings(text: &str, mistakes: &Mistakes) -> (ClusterAuth, ClusterTls) {
@@ -155,20 +150,12 @@ fn settings(text: &str, mistakes: &Mistakes) -> (ClusterAuth, ClusterTls) {
         let certificate = ClusterAuth::ClientCertificate { chain_pem, key_pem };
         ("tlsClientConfig.certData", certificate)
     });
-    let methods = [
-        bearer(&object),
-        basic(&object),
-        client,
-        web_api(&object),
-        provider(&object),
-    ];
+    let (bearer, basic) = (bearer(&object), basic(&object));
+    let methods = [bearer, basic, client, web_api(&object), provider(&object)];
     let mut methods: Vec<KeyedAuth> = methods.into_iter().flatten().collect();
-    let mut names: Vec<&str> = methods.iter().map(|(name, _)| *name).collect();
-    names.extend(
-        ["awsAuthConfig", "execProviderConfig"]
-            .into_iter()
-            .filter(|key| object.raw(key).is_some()),
-    );
+    let unsupported = ["awsAuthConfig", "execProviderConfig"].into_iter();
+    let unsupported = unsupported.filter(|key| object.raw(key).is_some());
+    let names: Vec<&str> = methods.iter().map(|(name, _)| *name).chain(unsupported).collect();
     unsupported_auth::aws(&object);
     unsupported_auth::exec(&object);
     if names.len() > 1 {
@@ -209,14 +196,12 @@ fn basic(object: &RawObject<'_>) -> Option<KeyedAuth> {
     Some(("username", ClusterAuth::Basic { username, password }))
 }
 
-/// What is wrong if not [`is_token`].
 pub(super) const NO_TOKEN: &str = "`bearerToken` has characters no token has; white space and line breaks count";
 
 pub(super) fn is_token(token: &SecretString) -> bool {
     token.expose_secret().bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// What is wrong if not [`is_username`].
 pub(super) const NO_USERNAME: &str = "`username` has a colon or a control character";
 
 /// Whether a text can be the username of basic authentication (RFC 7617).

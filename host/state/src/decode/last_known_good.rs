@@ -40,11 +40,8 @@ pub(crate) fn last_known_good(
     completeness: Completeness,
 ) -> Vec<DecodedInput> {
     let known: Objects<'_> = good.iter().flat_map(|input| objects(&input.items)).collect();
-    let present: HashSet<_, FxBuildHasher> = now
-        .iter()
-        .flat_map(|input| objects(&input.items))
-        .map(|(key, _)| key)
-        .collect();
+    let present = now.iter().flat_map(|input| objects(&input.items));
+    let present: HashSet<_, FxBuildHasher> = present.map(|(key, _)| key).collect();
     let is_gone = |item: &&DecodedItem| match item {
         DecodedItem::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
         DecodedItem::AgentConfiguration(_) => true,
@@ -52,24 +49,18 @@ pub(crate) fn last_known_good(
     };
     let mut restored = Vec::with_capacity(now.len());
     for input in now {
+        let items = input.items.iter();
         let items = match input.items.iter().any(has_mistake) {
             false => Arc::clone(&input.items),
-            true => input
-                .items
-                .iter()
-                .filter_map(|item| last_good_item(item, &known))
-                .collect(),
+            true => items.filter_map(|item| last_good_item(item, &known)).collect(),
         };
         restored.push(DecodedInput {
             file: input.file.clone(),
             items,
         });
     }
-    let broken: HashSet<&Path, FxBuildHasher> = now
-        .iter()
-        .filter(|input| input.items.iter().any(is_mistake_of_file))
-        .filter_map(|input| input.file.as_deref())
-        .collect();
+    let broken = now.iter().filter(|input| input.items.iter().any(is_mistake_of_file));
+    let broken: HashSet<&Path, FxBuildHasher> = broken.filter_map(|input| input.file.as_deref()).collect();
     let files: HashSet<&Path, FxBuildHasher> = now.iter().filter_map(|input| input.file.as_deref()).collect();
     for input in good {
         let Some(file) = input.file.as_deref() else { continue };

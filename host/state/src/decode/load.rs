@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::last_known_good::{Completeness, DecodedInput, last_known_good};
-use super::{Collector, LoadMemo, collect_ignoring_errors};
+use super::{LoadMemo, collect};
 use crate::Resources;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
-/// The last load of one source.
 #[derive(Debug, Default)]
 pub(crate) struct LoadHistory {
     memo: LoadMemo,
@@ -47,11 +46,7 @@ impl LoadHistory {
                 diagnostics: last.findings.clone(),
             };
         }
-        let mut collector = Collector::new(namespace);
-        for input in &decoded {
-            collector.add(&input.items);
-        }
-        let (resources, more) = collector.finish(&mut self.memo);
+        let (resources, more) = collect(&decoded, namespace, &mut self.memo);
         let findings = outer.iter().cloned().chain(more).collect();
         let loaded = Loaded::new(Arc::new(resources), findings);
         let mut last_known_good_resources = None;
@@ -63,7 +58,8 @@ impl LoadHistory {
                 false => Completeness::Complete,
             };
             self.last_good = last_known_good(&decoded, &self.last_good, completeness);
-            last_known_good_resources = Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo));
+            let (resources, _) = collect(&self.last_good, namespace, &mut self.memo.clone());
+            last_known_good_resources = Some(Arc::new(resources));
         }
         self.last = Some(LastLoad {
             decoded,
@@ -75,7 +71,6 @@ impl LoadHistory {
         loaded
     }
 
-    /// See [`crate::source::Source::last_known_good`].
     pub(crate) fn last_known_good(&self) -> Option<Arc<Resources>> {
         self.last.as_ref()?.last_known_good.clone()
     }

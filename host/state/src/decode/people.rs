@@ -4,6 +4,7 @@
 //! refuses the load, so nobody whose entry has a mistake becomes active.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Object;
@@ -62,11 +63,9 @@ struct UnresolvedNamespace {
 impl Unresolved {
     /// A copy in which everybody is blocked whom `other` blocks.
     pub(super) fn with_blocks_of(&self, other: &Self) -> Self {
-        let blocked = other
-            .people
-            .iter()
-            .filter(|(person, _)| person.state == PersonState::Blocked);
-        let blocked: Vec<&User> = blocked.map(|(person, _)| &person.user).collect();
+        let people = other.people.iter().map(|(person, _)| person);
+        let blocked = people.filter(|person| person.state == PersonState::Blocked);
+        let blocked: Vec<&User> = blocked.map(|person| &person.user).collect();
         let mut copy = self.clone();
         for (person, _) in &mut copy.people {
             let is_meant = |user: &&User| user.id == person.user.id || user.username == person.user.username;
@@ -92,26 +91,26 @@ impl Unresolved {
     }
 
     fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
-        let mut ids = UniqueCheck::new("user number");
-        // GitLab's names are unique regardless of case.
-        let mut names = UniqueCheck::new("username");
+        let mut seen = SeenValues::new();
         for (person, location) in &self.people {
-            ids.check(person.user.id.to_string(), location, findings);
-            names.check(person.user.username.to_lowercase(), location, findings);
+            check_unique(
+                &mut seen,
+                ("user number", person.user.id.to_string()),
+                location,
+                findings,
+            );
+            // GitLab's names are unique regardless of case.
+            let username = person.user.username.to_lowercase();
+            check_unique(&mut seen, ("username", username), location, findings);
         }
-        let mut paths = UniqueCheck::new("path");
         for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
-            let mut ids = UniqueCheck::new(kind);
             for space in spaces {
-                ids.check(space.id.to_string(), &space.location, findings);
-                paths.check(space.path.as_ref().to_owned(), &space.location, findings);
+                check_unique(&mut seen, (kind, space.id.to_string()), &space.location, findings);
+                check_unique(&mut seen, ("path", space.path.to_string()), &space.location, findings);
             }
         }
-        let known: BTreeMap<String, i64> = self
-            .people
-            .iter()
-            .map(|(person, _)| (person.user.username.clone(), person.user.id))
-            .collect();
+        let numbered = |(person, _): &(Person, Location)| (person.user.username.clone(), person.user.id);
+        let known: BTreeMap<String, i64> = self.people.iter().map(numbered).collect();
         let mut resolve = |spaces: Vec<UnresolvedNamespace>| {
             let resolved = spaces.into_iter().map(|space| space.resolve(&known, findings));
             resolved.collect::<Vec<_>>()
@@ -125,17 +124,15 @@ impl Unresolved {
 impl UnresolvedNamespace {
     fn resolve(self, known: &BTreeMap<String, i64>, findings: &mut Vec<Diagnostic>) -> GitLabNamespace {
         let mut members = Members::new();
-        let mut usernames = UniqueCheck::new("member");
+        let mut seen = SeenValues::new();
         for (username, role, location) in self.members {
             let Some(id) = known.get(&username) else {
-                let message = format!(
-                    "`{username}` is a member of `{}` and no user of any directory",
-                    self.path
-                );
+                let path = &self.path;
+                let message = format!("`{username}` is a member of `{path}` and no user of any directory");
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            usernames.check(username, &location, findings);
+            check_unique(&mut seen, ("member", username), &location, findings);
             members.insert(*id, role);
         }
         GitLabNamespace {
@@ -146,25 +143,21 @@ impl UnresolvedNamespace {
     }
 }
 
-struct UniqueCheck {
-    what: &'static str,
-    seen: BTreeMap<String, Location>,
-}
+/// What was read so far: kinds and values, and where each is first.
+type SeenValues = BTreeMap<(&'static str, String), Location>;
 
-impl UniqueCheck {
-    fn new(what: &'static str) -> Self {
-        Self {
-            what,
-            seen: BTreeMap::new(),
-        }
-    }
-
-    fn check(&mut self, value: String, location: &Location, findings: &mut Vec<Diagnostic>) {
-        if let Some(first) = self.seen.get(&value) {
-            let message = format!("the {} `{value}` is there twice, first at {first}", self.what);
+fn check_unique(
+    seen: &mut SeenValues,
+    (what, value): (&'static str, String),
+    location: &Location,
+    findings: &mut Vec<Diagnostic>,
+) {
+    match seen.entry((what, value)) {
+        Entry::Vacant(entry) => drop(entry.insert(location.clone())),
+        Entry::Occupied(first) => {
+            let ((_, value), first) = (first.key(), first.get());
+            let message = format!("the {what} `{value}` is there twice, first at {first}");
             findings.push(Diagnostic::error(location.clone(), message));
-        } else {
-            self.seen.insert(value, location.clone());
         }
     }
 }

@@ -49,13 +49,12 @@ pub(super) fn application(object: &Object<'_>) -> Option<Application> {
 }
 
 fn spec<'a>(object: &Object<'a>, kind: &str) -> Option<Fields<'a>> {
-    if object.fields.node("spec").is_none() {
+    let fields = &object.fields;
+    if fields.node("spec").is_none() {
         let message = format!("{kind} `{}` has no `spec`", object.name.name);
-        object
-            .fields
-            .error_with_hint(message, "a file cut short looks like this");
+        fields.error_with_hint(message, "a file cut short looks like this");
     }
-    object.fields.child("spec")
+    fields.child("spec")
 }
 
 /// The destination of an Application, which has a name or a server.
@@ -160,16 +159,16 @@ fn roles(spec: &Fields<'_>, mut issued: BTreeMap<String, Vec<RoleToken>>) -> Vec
 
 /// Argo CD keeps issued tokens in the status and in the spec; both count.
 fn status_tokens(object: &Fields<'_>) -> BTreeMap<String, Vec<RoleToken>> {
-    let by_role = object
-        .child("status")
-        .and_then(|status| status.child("jwtTokensByRole"));
-    let mut issued = BTreeMap::new();
-    for entry in by_role.as_ref().map(Fields::entries).unwrap_or_default() {
-        if let Some(role) = by_role.as_ref().and_then(|by_role| by_role.child(&entry.key)) {
-            issued.insert(entry.key.as_ref().to_owned(), read_tokens(&role, "items").collect());
-        }
-    }
-    issued
+    let status = object.child("status");
+    let Some(by_role) = status.and_then(|status| status.child("jwtTokensByRole")) else {
+        return BTreeMap::new();
+    };
+    let keys = by_role.entries().iter().map(|entry| &*entry.key);
+    let tokens = keys.filter_map(|key| {
+        let role = by_role.child(key)?;
+        Some((key.to_owned(), read_tokens(&role, "items").collect()))
+    });
+    tokens.collect()
 }
 
 fn read_tokens(fields: &Fields<'_>, key: &str) -> impl Iterator<Item = RoleToken> {

@@ -27,9 +27,7 @@ pub(crate) enum ObjectKind {
     ConfigMap,
     Secret,
     AppProject,
-    /// In any namespace.
     Application,
-    /// In any namespace.
     ApplicationSet,
     ArgoCDExtension,
     Agent,
@@ -101,7 +99,6 @@ impl ObjectKind {
 /// A finding, an object or an agent configuration of one document.
 #[derive(Clone, Debug)]
 pub(crate) enum DecodedItem {
-    /// A finding that belongs to no object.
     Finding(Diagnostic),
     Object(DecodedObject),
     AgentConfiguration(agent::ConfigurationFile),
@@ -164,25 +161,16 @@ pub(crate) struct ObjectDecoder<'n> {
 /// otherwise gives `None`.
 pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &SourceMap) -> Option<Vec<DecodedItem>> {
     let name = agent::configured_agent(path)?;
-    let mut findings = Vec::new();
-    let file = agent::ConfigurationFile::read(name, parsed, source, &mut findings);
-    Some(of_configuration(findings, Some(file)))
+    Some(agent::ConfigurationFile::read(name, parsed, source))
 }
 
 /// Handles a file that cannot be read. If it is an agent's configuration, only that agent cannot be
 /// used; any other file refuses the load.
 pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<DecodedItem> {
-    let Some(name) = agent::configured_agent(path) else {
-        return vec![DecodedItem::Finding(finding)];
-    };
-    let mut findings = Vec::new();
-    let file = agent::ConfigurationFile::unreadable(name, finding, &mut findings);
-    of_configuration(findings, file)
-}
-
-fn of_configuration(findings: Vec<Diagnostic>, file: Option<agent::ConfigurationFile>) -> Vec<DecodedItem> {
-    let findings = findings.into_iter().map(DecodedItem::Finding);
-    findings.chain(file.map(DecodedItem::AgentConfiguration)).collect()
+    match agent::configured_agent(path) {
+        Some(name) => agent::ConfigurationFile::unreadable(name, finding),
+        None => vec![DecodedItem::Finding(finding)],
+    }
 }
 
 impl<'n> ObjectDecoder<'n> {

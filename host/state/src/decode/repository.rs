@@ -36,12 +36,11 @@ pub(super) fn repository(
     (name, kind): (&str, RepositoryKind),
     object: &Object<'_>,
 ) -> Option<Repository> {
-    let fields = SecretValues(secret);
-    if !matches!(fields.text("type"), "" | "git") {
+    if !matches!(secret.text("type"), "" | "git") {
         return None;
     }
     let mut mistakes = Vec::new();
-    let url = fields.text("url").trim();
+    let url = secret.text("url").trim();
     if url.is_empty() {
         mistakes.push("it has no `url`".to_owned());
     }
@@ -54,12 +53,12 @@ pub(super) fn repository(
     }) {
         mistakes.push("`url` names a user; put it under `username` and `password`".to_owned());
     }
-    let verification = match fields.flag("insecure", &mut mistakes) {
+    let verification = match flag(secret, "insecure", &mut mistakes) {
         true => TlsVerification::Off,
         false => TlsVerification::On,
     };
-    let auth = auth(&fields, &mut mistakes);
-    let client_certificate = client_certificate(&fields, &mut mistakes);
+    let auth = auth(secret, &mut mistakes);
+    let client_certificate = client_certificate(secret, &mut mistakes);
     let about = format!("the repository of secret `{name}`");
     if !mistakes.is_empty() {
         object.warn(format!("{about} is left out: {}", mistakes.join("; ")));
@@ -72,7 +71,7 @@ pub(super) fn repository(
         secret: name.to_owned(),
         kind,
         url: url.to_owned(),
-        project: fields.text("project").to_owned(),
+        project: secret.text("project").to_owned(),
         auth,
         client_certificate,
         verification,
@@ -80,45 +79,38 @@ pub(super) fn repository(
     })
 }
 
-struct SecretValues<'s>(&'s Secret);
+/// A value, unless it is absent or empty.
+fn value(secret: &Secret, key: &str) -> Option<SecretString> {
+    let value = secret.values.get(key)?;
+    (!value.expose_secret().is_empty()).then(|| value.clone())
+}
 
-impl SecretValues<'_> {
-    fn text(&self, key: &str) -> &str {
-        self.0.values.get(key).map_or("", |value| value.expose_secret())
-    }
-
-    fn secret(&self, key: &str) -> Option<SecretString> {
-        let value = self.text(key);
-        (!value.is_empty()).then(|| SecretString::from(value))
-    }
-
-    /// Source: Go's `strconv.ParseBool`.
-    fn flag(&self, key: &str, mistakes: &mut Vec<String>) -> bool {
-        match self.text(key) {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-            "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => {
-                mistakes.push(format!("`{key}` must be `true` or `false`"));
-                false
-            }
+/// Source: Go's `strconv.ParseBool`.
+fn flag(secret: &Secret, key: &str, mistakes: &mut Vec<String>) -> bool {
+    match secret.text(key) {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+        "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+        _ => {
+            mistakes.push(format!("`{key}` must be `true` or `false`"));
+            false
         }
     }
 }
 
 /// Argo CD uses the first of: password or token, SSH key, GitHub App. Here, too, a Secret with
 /// several of them is used by its password or token.
-fn auth(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
-    if !fields.text("proxy").is_empty() {
+fn auth(secret: &Secret, mistakes: &mut Vec<String>) -> RepositoryAuth {
+    if !secret.text("proxy").is_empty() {
         let reason = "its secret has `proxy`, and the gateway reads repositories directly".to_owned();
         return RepositoryAuth::Unusable { reason };
     }
-    if let Some(token) = fields.secret("bearerToken") {
+    if let Some(token) = value(secret, "bearerToken") {
         if !is_token(&token) {
             mistakes.push(NO_TOKEN.to_owned());
         }
         return RepositoryAuth::Bearer(token);
     }
-    let (username, password) = (fields.text("username"), fields.text("password"));
+    let (username, password) = (secret.text("username"), secret.text("password"));
     if !username.is_empty() || !password.is_empty() {
         if !is_username(username) {
             mistakes.push(NO_USERNAME.to_owned());
@@ -131,21 +123,17 @@ fn auth(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth
             password: SecretString::from(password),
         };
     }
-    let other = UNSUPPORTED_AUTH
-        .iter()
-        .find(|(key, _)| !matches!(fields.text(key), "" | "false"));
-    match other {
-        Some((key, way)) => RepositoryAuth::Unusable {
-            reason: format!(
-                "its secret has `{key}`, and the gateway does not read by {way}; give `password` or `bearerToken`"
-            ),
-        },
-        None => RepositoryAuth::Anonymous,
-    }
+    let mut others = UNSUPPORTED_AUTH.iter();
+    let Some((key, way)) = others.find(|(key, _)| !matches!(secret.text(key), "" | "false")) else {
+        return RepositoryAuth::Anonymous;
+    };
+    let reason =
+        format!("its secret has `{key}`, and the gateway does not read by {way}; give `password` or `bearerToken`");
+    RepositoryAuth::Unusable { reason }
 }
 
-fn client_certificate(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> Option<(SecretString, SecretString)> {
-    match (fields.secret("tlsClientCertData"), fields.secret("tlsClientCertKey")) {
+fn client_certificate(secret: &Secret, mistakes: &mut Vec<String>) -> Option<(SecretString, SecretString)> {
+    match (value(secret, "tlsClientCertData"), value(secret, "tlsClientCertKey")) {
         (None, None) => None,
         (Some(chain), Some(key)) => Some((chain, key)),
         (Some(_), None) | (None, Some(_)) => {

@@ -24,9 +24,8 @@ pub(super) fn secret(object: &Object<'_>) -> (Secret, usize) {
             Ok(value) => drop(values.insert(key, value)),
             Err(NotText::Base64) => {
                 let finding = Diagnostic::error(text.location, format!("`data.{key}` is not base64"));
-                object
-                    .fields
-                    .report(finding.with_hint("put plain text under `stringData`"));
+                let finding = finding.with_hint("put plain text under `stringData`");
+                object.fields.report(finding);
             }
             Err(NotText::Utf8) => {
                 let message = format!("`data.{key}` is not UTF-8 text and is left out");
@@ -67,18 +66,15 @@ pub(super) fn decode(text: &str) -> Result<SecretString, NotText> {
 ///
 /// Source: Argo CD's cluster secrets; trailing slashes of the server are removed.
 pub(super) fn cluster(secret: &Secret, object: &Object<'_>) -> Option<Cluster> {
-    let value = |key: &str| secret.values.get(key).map_or("", |value| value.expose_secret());
-    let server = value("server").trim_end_matches('/');
+    let server = secret.text("server").trim_end_matches('/');
     if server.is_empty() {
-        object.warn(format!(
-            "cluster secret `{}` has no `server` and is not used",
-            object.name.name
-        ));
+        let name = &object.name.name;
+        object.warn(format!("cluster secret `{name}` has no `server` and is not used"));
         return None;
     }
     Some(Cluster {
-        name: value("name").to_owned(),
+        name: secret.text("name").to_owned(),
         server: server.to_owned(),
-        project: value("project").to_owned(),
+        project: secret.text("project").to_owned(),
     })
 }

@@ -28,7 +28,7 @@ const RACY: Duration = Duration::from_secs(3);
 #[derive(Debug, Default)]
 pub(super) struct FolderCache {
     files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
-    history: LoadHistory,
+    pub(super) history: LoadHistory,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,6 @@ struct CachedFile {
     decoded: DecodedInput,
 }
 
-/// What proves that a file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeCheck {
     /// An equal [`FileStamp`].
@@ -48,7 +47,6 @@ enum ChangeCheck {
     Contents,
 }
 
-/// Metadata that changes when a file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     device: u64,
@@ -118,11 +116,6 @@ impl FolderCache {
         }
         self.files = files;
         self.history.load(decoded, findings, namespace)
-    }
-
-    /// See [`crate::source::Source::last_known_good`].
-    pub(super) fn last_known_good(&self) -> Option<Arc<Resources>> {
-        self.history.last_known_good()
     }
 }
 

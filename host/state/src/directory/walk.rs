@@ -21,7 +21,6 @@ pub(crate) const GITLAB: &str = ".gitlab";
 #[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) path: PathBuf,
-    /// Its metadata when it was found.
     pub(super) metadata: Metadata,
 }
 
@@ -32,7 +31,6 @@ struct Walk<'a> {
     findings: &'a mut Vec<Diagnostic>,
 }
 
-/// The files below `folder` to read, in path order.
 pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<FoundFile> {
     let mut walk = Walk {
         files: Vec::new(),
@@ -70,19 +68,24 @@ impl Walk<'_> {
             Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
         };
         self.visited.insert(real.clone());
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut entries = match entries {
-            Ok(entries) => entries,
-            Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
-        };
-        entries.sort_by_cached_key(DirEntry::path);
-        for entry in entries {
+        for entry in self.entries(folder) {
             // Resolving the real path of each of thousands of files takes longer than everything
             // else.
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             let real = (!is_link).then(|| real.join(entry.file_name()));
             self.entry(entry.path(), real, depth);
         }
+    }
+
+    /// The entries of a folder, in path order.
+    fn entries(&mut self, folder: &Path) -> Vec<DirEntry> {
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries = entries.unwrap_or_else(|error| {
+            self.refuse(folder, format!("folder cannot be read: {error}"));
+            Vec::new()
+        });
+        entries.sort_by_cached_key(DirEntry::path);
+        entries
     }
 
     /// `real` is the real path, unless the entry is a link.
@@ -114,18 +117,12 @@ impl Walk<'_> {
         if !agents.is_dir() {
             return;
         }
-        let entries = fs::read_dir(agents).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut paths: Vec<PathBuf> = match entries {
-            Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
-            Err(error) => return self.refuse(agents, format!("folder cannot be read: {error}")),
-        };
-        paths.sort();
-        for path in paths {
-            let name = path.file_name().and_then(|name| name.to_str());
-            if name.is_none_or(|name| name.starts_with('.')) || self.files.len() > MAX_FILES {
+        for entry in self.entries(agents) {
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| name.starts_with('.')) || self.files.len() > MAX_FILES {
                 continue;
             }
-            let path = path.join("config.yaml");
+            let path = entry.path().join("config.yaml");
             if let Ok(metadata) = fs::metadata(&path)
                 && metadata.is_file()
             {
@@ -155,17 +152,15 @@ fn is_object_file(name: &str) -> bool {
 pub(super) fn read(path: &Path, name: &Arc<str>) -> Result<(String, Metadata), Diagnostic> {
     let refused = |line, message: String| Diagnostic::error(Location::new(Arc::clone(name), line), message);
     let failed = |error: std::io::Error| refused(0, format!("cannot be read: {error}"));
-    let mut file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if before.len() > MAX_FILE_BYTES {
         let message = format!("file has {} bytes, at most {MAX_FILE_BYTES} are read", before.len());
         return Err(refused(0, message));
     }
     let mut bytes = Vec::new();
-    Read::by_ref(&mut file)
-        .take(MAX_FILE_BYTES.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
+    let mut bounded = file.take(MAX_FILE_BYTES.saturating_add(1));
+    bounded.read_to_end(&mut bytes).map_err(failed)?;
     let after = fs::metadata(path).map_err(failed)?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if read != after.len() || before.modified().ok() != after.modified().ok() {

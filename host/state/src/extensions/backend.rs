@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 
 use super::ErrorClass::{DecodeError, InvalidSetting};
@@ -16,6 +16,7 @@ use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
 };
+use crate::cluster::are_certificates;
 use tollgate_core::header_names::is_host_owned;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -164,11 +165,6 @@ pub(super) fn tls(backend: Setting<'_>) -> TlsSpec {
         client_key_pem: key.map(|found| SecretString::from(found.value)),
         server_name: server_name(block),
     }
-}
-
-fn are_certificates(text: &str) -> bool {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    found.is_ok_and(|found| !found.is_empty())
 }
 
 fn pem(block: Setting<'_>, key: &str, is_good: impl Fn(&str) -> bool) -> Option<Substituted> {

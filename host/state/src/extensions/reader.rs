@@ -10,17 +10,18 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ErrorClass;
 use super::secrets::{self, Substituted};
-use super::{ErrorClass, Options, StricterRules};
 use crate::Secret;
 use crate::fields::SourceMap;
+use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::yaml::{Node, Scalar, ScalarType};
 
 /// What settings are read with, and the findings in the order in which Argo CD checks.
 pub(super) struct SettingsReader<'a> {
     pub(super) secrets: &'a BTreeMap<String, Arc<Secret>>,
-    pub(super) options: Options,
+    pub(super) compatibility: Compatibility,
     /// The class is there exactly for errors.
     pub(super) findings: RefCell<Vec<(Option<ErrorClass>, Diagnostic)>>,
 }
@@ -28,7 +29,7 @@ pub(super) struct SettingsReader<'a> {
 impl SettingsReader<'_> {
     pub(super) fn refuse(&self, class: ErrorClass, location: Location, message: impl Into<String>) {
         // Only Tollgate refuses such a mistake.
-        let is_tolerated = class == ErrorClass::InvalidSetting && self.options.stricter_rules == StricterRules::Warn;
+        let is_tolerated = class == ErrorClass::InvalidSetting && self.compatibility == Compatibility::Argocd;
         self.findings.borrow_mut().push(match is_tolerated {
             true => (None, Diagnostic::warning(location, message)),
             false => (Some(class), Diagnostic::error(location, message)),
@@ -150,8 +151,7 @@ impl<'a> Setting<'a> {
             found.must_be(ErrorClass::DecodeError, &format!("`{key}`"), "text");
             return TextValue::Refused;
         };
-        let SettingsReader { secrets, options, .. } = self.reader;
-        match secrets::substitute_or(&scalar.text, secrets, options.unknown_secret) {
+        match secrets::substitute_or(&scalar.text, self.reader.secrets, self.reader.compatibility) {
             Ok((value, error)) => {
                 if let Some(error) = error {
                     found.warn(error, "the text is used as it is");
@@ -203,7 +203,6 @@ impl<'a> Setting<'a> {
         found
     }
 
-    /// A whole number under `key` from `least` to `most`.
     pub(super) fn count(self, key: &str, (least, most): (u32, u32)) -> Option<u32> {
         let found = self.get(key)?;
         let number = self.string(key)?.parse().ok();
@@ -215,7 +214,6 @@ impl<'a> Setting<'a> {
         number
     }
 
-    /// A limit under `key`: 1 to a million.
     pub(super) fn limit(self, key: &str) -> Option<NonZeroU32> {
         self.count(key, (1, 1_000_000)).and_then(NonZeroU32::new)
     }

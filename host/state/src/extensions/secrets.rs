@@ -10,22 +10,13 @@ use std::sync::Arc;
 use secrecy::ExposeSecret;
 
 use crate::Secret;
+use tollgate_config::Compatibility;
 
 /// The Secret that holds keys referenced without a Secret's name.
 const DEFAULT_SECRET: &str = "argocd-secret";
 
 /// Label a Secret must have to be referenced as `$<secret>:<key>`.
 const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "argocd");
-
-/// What to do with a reference to a key that does not exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownSecret {
-    /// Refuse the configuration.
-    #[default]
-    Refuse,
-    /// Use the reference as the value and warn, as Argo CD does.
-    KeepLiteral,
-}
 
 /// A text after substitution.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,15 +51,15 @@ impl std::fmt::Debug for Substituted {
 /// - `$key`: key of `argocd-secret`.
 /// - `$secret:key`: key of a Secret labelled `app.kubernetes.io/part-of: argocd`.
 ///
-/// Where `unknown` says so, a reference that cannot be resolved stays, and the error is beside it.
+/// With [`Compatibility::Argocd`], a reference that cannot be resolved stays, and the error is beside
+/// it.
 ///
 /// # Errors
-/// Why the reference cannot be resolved, with [`UnknownSecret::Refuse`] only; the text names the key,
-/// never a value.
+/// Why the reference cannot be resolved; the text names the key, never a value.
 pub fn substitute_or(
     text: &str,
     secrets: &BTreeMap<String, Arc<Secret>>,
-    unknown: UnknownSecret,
+    compatibility: Compatibility,
 ) -> Result<(Substituted, Option<String>), String> {
     let literal = Substituted {
         value: text.to_owned(),
@@ -77,13 +68,13 @@ pub fn substitute_or(
     let Some(reference) = text.strip_prefix('$') else {
         return Ok((literal, None));
     };
-    match (resolve(reference, secrets), unknown) {
+    match (resolve(reference, secrets), compatibility) {
         (Ok(value), _) => {
             let (value, origin) = (value.trim().to_owned(), Origin::Secret);
             Ok((Substituted { value, origin }, None))
         }
-        (Err(error), UnknownSecret::Refuse) => Err(error),
-        (Err(error), UnknownSecret::KeepLiteral) => Ok((literal, Some(error))),
+        (Err(error), Compatibility::None) => Err(error),
+        (Err(error), Compatibility::Argocd) => Ok((literal, Some(error))),
     }
 }
 

@@ -6,11 +6,11 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::ErrorClass::{self, InvalidSetting};
-use super::StricterRules;
 use super::reader::{Setting, SettingsReader, TextValue};
 use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
 use crate::Cluster;
+use tollgate_config::Compatibility;
 
 /// Header names that only the gateway may set. A trailing `-` stands for every name that begins
 /// this way.
@@ -81,9 +81,9 @@ fn url(setting: Setting<'_>, text: &str) -> Option<Url> {
     let Some(mut url) = usable else {
         let message = "`url` must be an http or https URL with a host";
         setting.refuse_with(InvalidSetting, message, "such as `http://service.namespace.svc:8080`");
-        return match setting.reader.options.stricter_rules {
-            StricterRules::Refuse => None,
-            StricterRules::Warn => Url::parse(super::UNREACHABLE).ok(),
+        return match setting.reader.compatibility {
+            Compatibility::None => None,
+            Compatibility::Argocd => Url::parse(super::UNREACHABLE).ok(),
         };
     };
     if !url.username().is_empty() || url.password().is_some() {

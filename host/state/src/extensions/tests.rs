@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{ErrorClass, ExtensionSpec, Options, Parsed, Scope, parse, parse_with};
+use super::{ErrorClass, ExtensionSpec, Parsed, Scope, parse, parse_with};
 use crate::{Cluster, ConfigMap, Resources, Secret, Text};
+use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::{Loaded, Location};
 
 mod mistakes;
@@ -93,7 +94,7 @@ fn with(text: &str) -> String {
 }
 
 fn class(keys: &[(&str, &str)]) -> Option<ErrorClass> {
-    let Parsed { specs, classes } = parse_with(&resources(keys), Options::ARGOCD);
+    let Parsed { specs, classes } = parse_with(&resources(keys), Compatibility::Argocd);
     let parsed = Parsed { specs, classes };
     assert_eq!(parsed.class().is_none(), parsed.specs.value.is_some());
     parsed.class()
@@ -209,7 +210,7 @@ fn references_lead_to_secrets_or_are_refused_by_name() {
     assert_eq!(refused(&text("$empty")), ["cm.yaml:13: error: a header has no `value`"]);
     let kept = parse_with(
         &resources(&[("extension.config.e", &text("$nothing"))]),
-        Options::ARGOCD,
+        Compatibility::Argocd,
     )
     .specs;
     assert_eq!(kept.diagnostics.len(), 1);

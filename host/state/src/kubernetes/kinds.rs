@@ -88,7 +88,6 @@ impl WatchSpec {
         }
     }
 
-    /// The resource as the client library describes it.
     pub(super) fn api(&self) -> ApiResource {
         let version = self.kind.version();
         ApiResource {

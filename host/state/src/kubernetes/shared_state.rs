@@ -79,16 +79,16 @@ impl SharedState {
     }
 
     pub(super) fn apply<const WHOLE: bool>(&self, watch: usize, event: Event<Object<WHOLE>>) {
-        let mut inner = self.lock();
-        let store = inner.stores.get_mut(watch);
-        let change = store.map(|store| store.apply(event, &self.namespace));
-        drop(inner);
-        self.notify(change.unwrap_or(StoreChange::Unchanged));
+        self.update(watch, |store| store.apply(event, &self.namespace));
     }
 
     pub(super) fn fail(&self, watch: usize, failure: WatchFailure) {
-        let change = self.lock().stores.get_mut(watch).map(|store| store.fail(failure));
-        self.notify(change.unwrap_or(StoreChange::Unchanged));
+        self.update(watch, |store| store.fail(failure));
+    }
+
+    fn update(&self, watch: usize, change: impl FnOnce(&mut WatchStore) -> StoreChange) {
+        let changed = self.lock().stores.get_mut(watch).map(change);
+        self.notify(changed.unwrap_or(StoreChange::Unchanged));
     }
 
     /// Records that every watch broke by a bug of the gateway.

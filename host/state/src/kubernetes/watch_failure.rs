@@ -7,7 +7,7 @@ use kube::runtime::watcher;
 
 use super::error_text::{describe_client_error, short};
 use super::kinds::WatchSpec;
-use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::diagnostic::{Diagnostic, Severity};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchFailure {
@@ -52,13 +52,9 @@ impl WatchFailure {
     /// Whether an error only means that the watch ended and must be restarted, because the server
     /// forgot its version.
     pub(super) fn is_expired(error: &watcher::Error) -> bool {
-        match error {
-            watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
-                status(error).is_some_and(|status| status.code == 410)
-            }
-            // A list that ends while it is read means that the server cannot give it.
-            watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => false,
-        }
+        // A list that ends while it is read means that the server cannot give it.
+        let is_list = matches!(error, watcher::Error::InitialListFailed(_));
+        !is_list && status(error).is_some_and(|status| status.code == 410)
     }
 
     /// A watch that ended by a bug of the gateway.
@@ -79,18 +75,19 @@ impl WatchFailure {
 
     /// The failure as an error, preceded by `before`, which names the consequence.
     pub(super) fn error(&self, before: &str) -> Diagnostic {
-        self.hinted(Diagnostic::error(None, format!("{before}{}", self.message)))
+        Diagnostic {
+            severity: Severity::Error,
+            location: None,
+            message: format!("{before}{}", self.message),
+            hint: self.hint.clone(),
+        }
     }
 
     /// The failure as a warning, about a kind that the gateway can do without.
     pub(super) fn warning(&self) -> Diagnostic {
-        self.hinted(Diagnostic::warning(None, self.message.clone()))
-    }
-
-    fn hinted(&self, finding: Diagnostic) -> Diagnostic {
-        match &self.hint {
-            Some(hint) => finding.with_hint(hint.clone()),
-            None => finding,
+        Diagnostic {
+            severity: Severity::Warning,
+            ..self.error("")
         }
     }
 }

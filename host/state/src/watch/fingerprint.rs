@@ -71,9 +71,8 @@ impl FingerprintBuilder {
         match fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(entries) => {
                 let shown = |path: &PathBuf| {
-                    !path
-                        .file_name()
-                        .is_some_and(|name| name.as_encoded_bytes().starts_with(b".") && name != GITLAB)
+                    let name = path.file_name();
+                    name.is_none_or(|name| !name.as_encoded_bytes().starts_with(b".") || name == GITLAB)
                 };
                 let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(shown).collect();
                 paths.sort();

@@ -94,7 +94,6 @@ impl BatchError {
     }
 }
 
-/// The version in an object's metadata.
 pub(super) fn object_version(object: &Value) -> ResourceVersion {
     let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     ResourceVersion::new(version.unwrap_or_default())
@@ -118,10 +117,8 @@ impl Writer {
             return Ok(Vec::new());
         };
         for write in &writes {
-            write
-                .key()
-                .check()
-                .map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
+            let refused = |error| BatchError::nothing_written(write.key().clone(), error);
+            write.key().check().map_err(refused)?;
         }
         match self {
             Self::Folder(folder) => {

@@ -30,7 +30,6 @@ mod batch;
 /// Name under which the cluster records us as the manager of fields.
 const MANAGER: &str = "tollgate";
 
-/// Most objects of one page of a list.
 const PAGE_SIZE: u32 = 500;
 
 /// Most objects of one page of a list whose objects may be large.
@@ -281,10 +280,7 @@ fn stored(mut object: Value) -> Result<StoredObject, Error> {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let version = metadata.and_then(|metadata| {
         metadata.remove("managedFields");
-        metadata
-            .get("resourceVersion")
-            .and_then(Value::as_str)
-            .map(ResourceVersion::new)
+        Some(ResourceVersion::new(metadata.get("resourceVersion")?.as_str()?))
     });
     let version = version.ok_or(Error::Interrupted)?;
     Ok(StoredObject { object, version })

@@ -33,14 +33,16 @@ pub(super) struct EditError {
     pub(super) why: &'static str,
 }
 
-const MISREAD: &str = "the text cannot be taken apart";
 const ALIAS: &str = "the value is an alias of another one";
 const ANCHOR: &str = "the value has an anchor, and a change would reach wherever it is repeated";
 const TAG: &str = "the value has a tag";
 const MERGED: &str = "the value comes from a merge key (`<<`)";
 const LAYOUT: &str = "the value is laid out in a way that is not edited without touching others";
 
-const NOT_READ: EditError = EditError { line: 1, why: MISREAD };
+const NOT_READ: EditError = EditError {
+    line: 1,
+    why: "the text cannot be taken apart",
+};
 
 /// The text with the object changed to `wanted` and everything else unchanged.
 ///
@@ -152,7 +154,6 @@ type Parent<'a> = Option<(&'a SyntaxNode, CollectionStyle)>;
 struct Editor<'a> {
     text: &'a str,
     line_break: &'static str,
-    /// Ranges of bytes and what replaces them.
     splices: Vec<(Range<usize>, String)>,
 }
 
@@ -161,7 +162,6 @@ impl Editor<'_> {
         self.splices.push((range, replacement.into()));
     }
 
-    /// Edits a value that means `old` so that it means `new`.
     fn value(
         &mut self,
         syntax: &SyntaxNode,
@@ -286,7 +286,6 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Removes and inserts items; those before and after them stay.
     fn block_list(
         &mut self,
         (syntax, items): (&SyntaxNode, &[SyntaxNode]),
@@ -321,11 +320,8 @@ impl Editor<'_> {
             for item in inserted {
                 emitter.put_item(&mut lines, item, (indent, indent));
             }
-            let before = hunk
-                .old_range()
-                .start
-                .checked_sub(1)
-                .and_then(|before| items.get(before));
+            let start = hunk.old_range().start;
+            let before = start.checked_sub(1).and_then(|before| items.get(before));
             let at = before.map_or(first, |before| self.after(before.range.end));
             self.insert_lines(at, lines);
         }
@@ -351,10 +347,7 @@ impl Editor<'_> {
         column.checked_sub(self.indent(&pair.key)?)
     }
 
-    fn emitter<'b>(&self, beside: &SyntaxNode, order: &'b [String], list_step: usize) -> YamlEmitter<'b>
-    where
-        Self: 'b,
-    {
+    fn emitter<'b>(&self, beside: &SyntaxNode, order: &'b [&'b str], list_step: usize) -> YamlEmitter<'b> {
         let is_json = matches!(&beside.kind, SyntaxKind::Scalar { is_quoted: true, .. })
             && self.text.as_bytes().get(beside.range.start) == Some(&b'"');
         YamlEmitter {
@@ -383,9 +376,8 @@ impl Editor<'_> {
     }
 }
 
-fn keys(syntax: &SyntaxNode) -> Vec<String> {
-    let pairs = syntax.pairs().iter();
-    pairs.filter_map(|pair| pair.key.text().map(str::to_owned)).collect()
+fn keys(syntax: &SyntaxNode) -> Vec<&str> {
+    syntax.pairs().iter().filter_map(|pair| pair.key.text()).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ pub struct EquivalenceRules {
     pub has_default_project: bool,
 }
 
-const APPLICATION: EquivalenceRules = EquivalenceRules {
+/// The rules for fields of an Application.
+pub const APPLICATION: EquivalenceRules = EquivalenceRules {
     significant_zeros: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
     opaque: &[
         "labels",
@@ -28,21 +29,6 @@ const APPLICATION: EquivalenceRules = EquivalenceRules {
     ],
     has_default_project: true,
 };
-
-/// Whether two values of one field of an Application mean the same.
-pub fn fields_equal(key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
-    APPLICATION.fields_equal(key, a, b)
-}
-
-/// Whether a field's absence differs from its zero value.
-pub fn is_zero_significant(key: &str) -> bool {
-    APPLICATION.significant_zeros.contains(&key)
-}
-
-/// Whether a field with this value means the same as no field.
-pub fn is_zero_value(key: &str, value: &Value) -> bool {
-    APPLICATION.is_zero_value(key, value)
-}
 
 impl EquivalenceRules {
     /// Whether two values of one field mean the same.
@@ -69,22 +55,17 @@ impl EquivalenceRules {
     }
 
     fn members(&self, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+        let mut only_b = b.iter().filter(|(key, _)| !a.contains_key(*key));
         a.iter()
             .all(|(key, value)| self.fields_equal(key, Some(value), b.get(key)))
-            && b.iter()
-                .filter(|(key, _)| !a.contains_key(*key))
-                .all(|(key, value)| self.fields_equal(key, None, Some(value)))
+            && only_b.all(|(key, value)| self.is_zero_value(key, value))
     }
 
-    fn is_zero_value(&self, key: &str, value: &Value) -> bool {
-        if value.is_null() {
-            return true;
-        }
-        if self.significant_zeros.contains(&key) {
-            return false;
-        }
+    /// Whether a field with this value means the same as no field.
+    pub fn is_zero_value(&self, key: &str, value: &Value) -> bool {
         match value {
             Value::Null => true,
+            _ if self.significant_zeros.contains(&key) => false,
             Value::Bool(value) => !value,
             Value::Number(number) => number.as_f64() == Some(0.0),
             Value::String(text) => {

@@ -159,21 +159,17 @@ impl FolderWriter {
             return self.refuse_new_invalid_objects(after.invalid_objects);
         }
         // Lines move, so old mistakes are recognized by their messages.
-        let mut before: Vec<String> = directory::load(&self.root, &self.namespace)
-            .diagnostics
-            .into_iter()
-            .filter(Diagnostic::is_error)
-            .map(|finding| finding.message)
-            .collect();
+        let before = directory::load(&self.root, &self.namespace).diagnostics.into_iter();
+        let before = before.filter(Diagnostic::is_error);
+        let mut before: Vec<String> = before.map(|finding| finding.message).collect();
         let mut new = after.diagnostics;
         new.retain(|finding| {
             let known = before.iter().position(|message| *message == finding.message);
             finding.is_error() && known.map(|at| before.swap_remove(at)).is_none()
         });
-        if new.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::InvalidState(new))
+        match new.is_empty() {
+            true => Ok(()),
+            false => Err(Error::InvalidState(new)),
         }
     }
 
@@ -230,30 +226,27 @@ fn defined_twice(key: &ObjectKey, first: &Path, second: &Path) -> Error {
 
 /// Objects of a kind in a document: the document itself, or items of a list.
 fn find_objects(document: usize, root: &Value, kind: WritableKind) -> Vec<(ObjectPosition, &Value)> {
-    let is = |object: &Value, kind: &str, version: &str| {
-        object.get("kind").and_then(Value::as_str) == Some(kind)
-            && object.get("apiVersion").and_then(Value::as_str) == Some(version)
+    fn text<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+        object.get(key).and_then(Value::as_str)
+    }
+    let is_it = |found: Option<&str>, version: Option<&str>| {
+        found == Some(kind.as_str()) && version == Some(kind.api_version())
     };
+    let list_version = text(root, "apiVersion");
     let Some(items) = root.get("items").and_then(Value::as_array) else {
         let position = ObjectPosition { document, item: None };
-        let found = is(root, kind.as_str(), kind.api_version());
+        let found = is_it(text(root, "kind"), list_version);
         return found.then_some((position, root)).into_iter().collect();
     };
-    let listed = root.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let Some(inner) = listed.strip_suffix("List") else {
+    let Some(inner) = text(root, "kind").and_then(|listed| listed.strip_suffix("List")) else {
         return Vec::new();
     };
-    let text = |object: &Value, key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
-    let of = items.iter().enumerate().filter(|(_, object)| {
-        let kind_of = text(object, "kind").unwrap_or_else(|| inner.to_owned());
-        let version = text(object, "apiVersion").or_else(|| text(root, "apiVersion"));
-        kind_of == kind.as_str() && version.as_deref() == Some(kind.api_version())
-    });
-    of.map(|(item, object)| {
+    let found = items.iter().enumerate().filter_map(|(item, object)| {
+        let version = text(object, "apiVersion").or(list_version);
         let item = Some(item);
-        (ObjectPosition { document, item }, object)
-    })
-    .collect()
+        is_it(text(object, "kind").or(Some(inner)), version).then_some((ObjectPosition { document, item }, object))
+    });
+    found.collect()
 }
 
 /// The object with its version, and with the kind and API version that its list gives it.
@@ -318,18 +311,14 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
     // git-sync: a link somewhere above leads into its folder of checkouts, each of which has the
     // name of its commit.
     let real = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
-    let parts: Vec<_> = real
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect();
     let is_commit = |name: &str| matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_checkout = parts
-        .windows(2)
-        .any(|pair| matches!(pair, [folder, name] if folder == ".worktrees" && is_commit(name)));
-    if is_checkout {
-        return Err(Error::SymbolicLink {
-            path: root.to_path_buf(),
-        });
+    let is_checkout = |path: &Path| {
+        let is_inside = path.parent().is_some_and(|folder| folder.ends_with(".worktrees"));
+        is_inside && path.file_name().and_then(|name| name.to_str()).is_some_and(is_commit)
+    };
+    if real.ancestors().any(is_checkout) {
+        let path = root.to_path_buf();
+        return Err(Error::SymbolicLink { path });
     }
     Ok(())
 }

@@ -18,7 +18,6 @@ pub(super) struct SyntaxNode {
     pub(super) kind: SyntaxKind,
 }
 
-/// The anchor or tag of a value, or that it is an alias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeProperty {
     None,
@@ -34,7 +33,6 @@ pub(super) enum NodeProperty {
 pub(super) enum CollectionStyle {
     /// One line for each item.
     Block,
-    /// In brackets.
     Flow,
 }
 
@@ -44,7 +42,6 @@ pub(super) enum SyntaxKind {
     Scalar {
         /// Its text, used for keys.
         text: String,
-        /// Whether it is in quotes.
         is_quoted: bool,
     },
     Sequence(CollectionStyle, Vec<SyntaxNode>),

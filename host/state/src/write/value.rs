@@ -36,15 +36,10 @@ fn number(scalar: &Scalar) -> Option<Number> {
         (_, Some(digits)) => i64::from_str_radix(digits, 8).ok(),
         (None, None) => digits.parse().ok(),
     };
-    match whole {
-        Some(whole) => Some(Number::from(sign * whole)),
-        None => digits
-            .parse::<u64>()
-            .ok()
-            .filter(|_| sign > 0)
-            .map(Number::from)
-            .or_else(|| Number::from_f64(text.parse().ok()?)),
-    }
+    let large = || digits.parse::<u64>().ok().filter(|_| sign > 0);
+    let whole = whole.map(|whole| Number::from(sign * whole));
+    let whole = whole.or_else(|| large().map(Number::from));
+    whole.or_else(|| Number::from_f64(text.parse().ok()?))
 }
 
 /// The JSON merge patch that turns `old` into `new`; lists are replaced whole. `None` when they are
@@ -76,7 +71,7 @@ pub(super) struct YamlEmitter<'a> {
     /// Number of columns by which lists are indented from their key.
     pub(super) list_step: usize,
     /// Keys in the order that siblings use; others follow by name.
-    pub(super) order: &'a [String],
+    pub(super) order: &'a [&'a str],
     pub(super) quotes: Quotes,
     /// Replaces each text before it is written; `None` writes it unchanged.
     pub(super) texts: Option<TextTransform>,
@@ -125,7 +120,6 @@ impl YamlEmitter<'_> {
         }
     }
 
-    /// As [`Self::put_members`].
     fn put_items(&self, lines: &mut String, items: &[Value], (blanks, indent): (usize, usize)) {
         let blanks = std::iter::once(blanks).chain(std::iter::repeat(indent));
         for (blanks, item) in blanks.zip(items) {
@@ -196,12 +190,8 @@ impl YamlEmitter<'_> {
     }
 
     fn sorted<'a>(&self, members: &'a Map<String, Value>) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        let rank = |key: &str| {
-            self.order
-                .iter()
-                .position(|known| known == key)
-                .unwrap_or(self.order.len())
-        };
+        let place = |key: &str| self.order.iter().position(|known| *known == key);
+        let rank = |key: &str| place(key).unwrap_or(self.order.len());
         let mut sorted: Vec<_> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
         sorted.sort_by_key(|(key, _)| rank(key));
         sorted.into_iter()
@@ -267,7 +257,7 @@ mod tests {
             let emitter = YamlEmitter {
                 line_break: "\n",
                 list_step,
-                order: &["b".to_owned()],
+                order: &["b"],
                 quotes,
                 texts: None,
             };

@@ -1,12 +1,20 @@
 //! Tests of every key of `authentication` and of each mistake in it.
 
+use std::path::Path;
+
 use super::{Authentication, RawAuthentication};
 use crate::{ClaimMapping, ClaimRule};
 use tollgate_core::diagnostic::Loaded;
 
 fn check(yaml: &str) -> Loaded<Authentication> {
-    let raw: RawAuthentication = serde_saphyr::from_str(yaml).unwrap();
-    raw.check("127.0.0.1:8080".parse().unwrap())
+    check_at("127.0.0.1:8080", yaml)
+}
+
+fn check_at(listen: &str, yaml: &str) -> Loaded<Authentication> {
+    let yaml = yaml.trim().replace('\n', "\n  ");
+    let others = format!("listen: '{listen}'\nstate: {{directory: s}}\npolicies: {{directory: p}}");
+    let text = format!("{others}\nauthentication:\n  {yaml}\n");
+    crate::raw::parse(&text, "t.yaml", Path::new("")).map(|config| config.authentication)
 }
 
 fn mistakes(yaml: &str) -> Vec<String> {
@@ -187,10 +195,7 @@ jwt:
 
 #[test]
 fn anonymous_callers_need_a_loopback_listener() {
-    let check = |listen: &str| {
-        let raw: RawAuthentication = serde_saphyr::from_str("anonymous: true").unwrap();
-        raw.check(listen.parse().unwrap())
-    };
+    let check = |listen: &str| check_at(listen, "anonymous: true");
     assert!(check("127.0.0.1:8080").value.unwrap().anonymous);
     assert!(check("[::1]:8080").value.unwrap().anonymous);
     for listen in ["0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"] {

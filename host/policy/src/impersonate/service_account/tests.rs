@@ -465,7 +465,7 @@ fn entries_are_given_as_three_parts() {
         let text_ = text.to_owned();
         assert_eq!(
             read(text),
-            Err(ParseDestinationServiceAccountError::Parts { text: text_, observed })
+            Err(ParseDestinationServiceAccountError { text: text_, observed })
         );
     }
 }

@@ -5,13 +5,11 @@
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::Secret;
 
-/// Key of the Secret that holds a kubeconfig.
 pub(in crate::decode) const KUBECONFIG: &str = "kubeconfig";
-/// Key of the Secret that selects one of its contexts.
 pub(in crate::decode) const CONTEXT: &str = "context";
 
 /// Replaces `kubeconfig` by `server` and `config`, if the Secret has one.
@@ -37,7 +35,7 @@ pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> 
     let wanted = wanted.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
     let (cluster, user) = find(&kubeconfig, wanted).map_err(|mistake| vec![mistake])?;
     let mut mistakes = Vec::new();
-    let config = config(cluster, user, &mut mistakes);
+    let config = config(cluster, user.unwrap_or(&AuthInfo::default()), &mut mistakes);
     let server = cluster.server.clone().unwrap_or_default();
     if server.is_empty() {
         mistakes.push(format!("the cluster of context `{wanted}` has no `server`"));
@@ -56,11 +54,9 @@ fn find<'a>(kubeconfig: &'a Kubeconfig, wanted: &str) -> Result<(&'a Cluster, Op
     let context = context
         .and_then(|context| context.context.as_ref())
         .ok_or_else(|| format!("`{KUBECONFIG}` has no context `{wanted}`; name one in `{CONTEXT}`"))?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|cluster| cluster.name == context.cluster);
-    let cluster = cluster
+    let mut clusters = kubeconfig.clusters.iter();
+    let cluster = clusters
+        .find(|cluster| cluster.name == context.cluster)
         .and_then(|cluster| cluster.cluster.as_ref())
         .ok_or_else(|| format!("the cluster of context `{wanted}` is not in `{KUBECONFIG}`"))?;
     let Some(name) = context.user.as_deref().filter(|name| !name.is_empty()) else {
@@ -73,59 +69,45 @@ fn find<'a>(kubeconfig: &'a Kubeconfig, wanted: &str) -> Result<(&'a Cluster, Op
     Ok((cluster, Some(user)))
 }
 
-/// The `config` of a cluster Secret with the same meaning.
-fn config(cluster: &Cluster, user: Option<&AuthInfo>, mistakes: &mut Vec<String>) -> Value {
-    let mut tls = Map::new();
-    let mut config = Map::new();
-    let put = |to: &mut Map<String, Value>, key: &str, value: Option<&str>| {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            to.insert(key.to_owned(), value.into());
+/// The `config` of a cluster Secret with the same meaning. Null stands for an absent value.
+fn config(cluster: &Cluster, user: &AuthInfo, mistakes: &mut Vec<String>) -> Value {
+    for (key, path) in [
+        ("certificate-authority", &cluster.certificate_authority),
+        ("tokenFile", &user.token_file),
+        ("client-certificate", &user.client_certificate),
+        ("client-key", &user.client_key),
+    ] {
+        if path.as_ref().is_some_and(|path| !path.is_empty()) {
+            let hint = "embed it: `kubectl config view --raw --flatten`";
+            mistakes.push(format!("`{key}` of `{KUBECONFIG}` names a file; {hint}"));
         }
-    };
-    if cluster.insecure_skip_tls_verify == Some(true) {
-        tls.insert("insecure".to_owned(), json!(true));
     }
-    put(&mut tls, "serverName", cluster.tls_server_name.as_deref());
-    put(&mut tls, "caData", cluster.certificate_authority_data.as_deref());
-    put(&mut config, "proxyUrl", cluster.proxy_url.as_deref());
-    files(
-        "certificate-authority",
-        cluster.certificate_authority.as_ref(),
-        mistakes,
-    );
-    if let Some(user) = user {
-        files("tokenFile", user.token_file.as_ref(), mistakes);
-        files("client-certificate", user.client_certificate.as_ref(), mistakes);
-        files("client-key", user.client_key.as_ref(), mistakes);
-        if user.exec.is_some() || user.auth_provider.is_some() {
-            let hint = "no program is run here; use `config` with a `provider`";
-            mistakes.push(format!("`{KUBECONFIG}` has `exec` or `auth-provider`; {hint}"));
-        }
-        let impersonates = user.impersonate.is_some()
-            || user.impersonate_uid.is_some()
-            || user.impersonate_groups.is_some()
-            || user.impersonate_user_extra.is_some();
-        if impersonates {
-            mistakes.push(format!(
-                "`{KUBECONFIG}` impersonates somebody; the gateway does that itself"
-            ));
-        }
-        let secret = |value: &Option<SecretString>| value.as_ref().map(|value| value.expose_secret().to_owned());
-        put(&mut config, "bearerToken", secret(&user.token).as_deref());
-        put(&mut config, "username", user.username.as_deref());
-        put(&mut config, "password", secret(&user.password).as_deref());
-        put(&mut tls, "certData", user.client_certificate_data.as_deref());
-        put(&mut tls, "keyData", secret(&user.client_key_data).as_deref());
+    if user.exec.is_some() || user.auth_provider.is_some() {
+        let hint = "no program is run here; use `config` with a `provider`";
+        mistakes.push(format!("`{KUBECONFIG}` has `exec` or `auth-provider`; {hint}"));
     }
-    config.insert("tlsClientConfig".to_owned(), Value::Object(tls));
-    Value::Object(config)
-}
-
-fn files(key: &str, path: Option<&String>, mistakes: &mut Vec<String>) {
-    if path.is_some_and(|path| !path.is_empty()) {
-        let hint = "embed it: `kubectl config view --raw --flatten`";
-        mistakes.push(format!("`{key}` of `{KUBECONFIG}` names a file; {hint}"));
+    let impersonates = user.impersonate.is_some()
+        || user.impersonate_uid.is_some()
+        || user.impersonate_groups.is_some()
+        || user.impersonate_user_extra.is_some();
+    if impersonates {
+        let why = "the gateway does that itself";
+        mistakes.push(format!("`{KUBECONFIG}` impersonates somebody; {why}"));
     }
+    let secret = |value: &Option<SecretString>| value.as_ref().map(|value| value.expose_secret().to_owned());
+    json!({
+        "proxyUrl": cluster.proxy_url,
+        "bearerToken": secret(&user.token),
+        "username": user.username,
+        "password": secret(&user.password),
+        "tlsClientConfig": {
+            "insecure": cluster.insecure_skip_tls_verify,
+            "serverName": cluster.tls_server_name,
+            "caData": cluster.certificate_authority_data,
+            "certData": user.client_certificate_data,
+            "keyData": secret(&user.client_key_data),
+        },
+    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::fields::joined;
+
 /// How similar a key must be to be suggested, 0 to 1.
 const MIN_SIMILARITY: f64 = 0.8;
 
@@ -93,11 +95,7 @@ impl<'a> RawObject<'a> {
     }
 
     pub(super) fn name(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
+        joined(self.path, key)
     }
 
     /// The JSON of a member, unless it is absent or null.

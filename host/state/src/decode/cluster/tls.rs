@@ -4,11 +4,12 @@
 //! Security: no mistake contains a value.
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::raw_object::RawObject;
+use crate::cluster::are_certificates;
 use crate::decode::secret::decode;
 use crate::{ClusterTls, TlsVerification};
 
@@ -52,10 +53,8 @@ pub(super) fn tls(config: &RawObject<'_>) -> Tls {
 
 fn certificates(object: &RawObject<'_>, key: &str) -> Option<String> {
     let pem = pem(object, key)?;
-    let pem = pem.expose_secret();
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    if chain.is_ok_and(|chain| !chain.is_empty()) {
-        return Some(pem.to_owned());
+    if are_certificates(pem.expose_secret()) {
+        return Some(pem.expose_secret().to_owned());
     }
     object.mistake(format!("`{}` holds no PEM certificate", object.name(key)));
     None

@@ -46,7 +46,6 @@ pub(super) fn exec(config: &RawObject<'_>) {
     });
 }
 
-/// The command, if it is known, and the provider that replaces it.
 fn replacement(exec: &Exec) -> Option<(&'static str, &'static str)> {
     const GKE: &str = r#""provider": {"name": "gcp-gke", "config": {…}}"#;
     const AKS: &str = r#""provider": {"name": "azure-aks", "config": {…}}"#;

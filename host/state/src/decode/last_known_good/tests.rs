@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::{Completeness, DecodedInput, last_known_good};
 use crate::Resources;
 use crate::decode::read::ObjectDecoder;
-use crate::decode::{LoadMemo, collect_ignoring_errors};
+use crate::decode::{LoadMemo, collect};
 use crate::directory::DirectorySource;
 use crate::fields::SourceMap;
 use crate::people::PersonState;
@@ -153,7 +153,7 @@ fn what_an_api_server_tells_no_more_is_gone() {
     let good = [decoded(&map("{a: '1'}")), secret("old"), secret("stays")];
     let now = [decoded(&map("{a: 5}")), secret("stays"), secret("new")];
     let last_known_good = last_known_good(&now, &good, Completeness::Complete);
-    let resources = collect_ignoring_errors(&last_known_good, "argocd", &LoadMemo::default());
+    let (resources, _) = collect(&last_known_good, "argocd", &mut LoadMemo::default());
     assert_eq!(data(&resources, "a").as_deref(), Some("1"));
     assert_eq!(resources.secrets.keys().collect::<Vec<_>>(), ["new", "stays"]);
 }

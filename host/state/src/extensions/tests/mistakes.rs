@@ -96,7 +96,7 @@ fn what_argo_cd_does_not_check_is_a_warning_when_compared_with_it() {
         assert_eq!(class(&[("extension.config.e", &with(setting))]), None, "{setting}");
     }
     let text = "services: [{url: 'http://me:hunter2@backend', headers: [{name: a b, value: c}]}]";
-    let parsed = parse_with(&resources(&[("extension.config.e", text)]), Options::ARGOCD);
+    let parsed = parse_with(&resources(&[("extension.config.e", text)]), Compatibility::Argocd);
     let spec = parsed.specs.value.unwrap().remove(0);
     assert_eq!(
         (spec.services[0].url.as_str(), spec.services[0].headers.len()),
@@ -224,7 +224,7 @@ fn unknown_keys_and_a_missing_dot_are_refused_and_argo_cd_takes_them() {
             .any(|line| line.contains("error: unknown key `timeout` in a service")),
         "{lines:?}"
     );
-    let argocd = parse_with(&resources(&keys), Options::ARGOCD).specs;
+    let argocd = parse_with(&resources(&keys), Compatibility::Argocd).specs;
     assert_eq!(argocd.value.unwrap()[0].name, "foo");
     assert!(!argocd.diagnostics.iter().any(|finding| finding.is_error()));
     assert_eq!(argocd.diagnostics.len(), 3);

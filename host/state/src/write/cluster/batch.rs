@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::ClusterWriter;
 use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
-use crate::write::equivalence::fields_equal;
+use crate::write::equivalence::APPLICATION;
 use crate::write::{
     Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, set_version, strip_server_metadata,
 };
@@ -32,11 +32,10 @@ enum Undo {
     /// Change the object back from the second to the first.
     PutBack(Value, Value),
     Recreate(Value),
-    /// Do nothing, because nothing was written.
-    Nothing,
 }
 
-type Done = (Option<StoredObject>, Undo);
+/// The object as it is stored now, and how to undo the write; `None` if nothing was written.
+type Done = (Option<StoredObject>, Option<Undo>);
 
 impl ClusterWriter {
     pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
@@ -44,16 +43,14 @@ impl ClusterWriter {
         let mut now = Vec::with_capacity(writes.len());
         let mut done: Vec<(ObjectKey, Undo)> = Vec::new();
         let mut failed = None;
-        for group in writes
-            .chunk_by(alike)
-            .flat_map(|group| group.chunks(MAX_CONCURRENT_WRITES))
-        {
+        let groups = writes.chunk_by(alike);
+        for group in groups.flat_map(|group| group.chunks(MAX_CONCURRENT_WRITES)) {
             let results = join_all(group.iter().map(|write| self.write(write))).await;
             for (write, result) in group.iter().zip(results) {
                 match result {
                     Ok((stored, undo)) => {
                         now.push(stored);
-                        done.push((write.key().clone(), undo));
+                        done.extend(undo.map(|undo| (write.key().clone(), undo)));
                     }
                     Err(error) => {
                         failed.get_or_insert_with(|| (write.key().clone(), error));
@@ -71,23 +68,20 @@ impl ClusterWriter {
 
     /// Tries deletions with `dryRun=All`, because they cannot be undone.
     pub(in crate::write) async fn dry_run(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
-        let deletions = writes.iter().filter_map(|write| match write {
-            Write::Delete {
-                key,
-                before,
-                propagation,
-            } => Some((key, before, *propagation)),
-            Write::Create { .. } | Write::Replace { .. } => None,
-        });
-        let deletions: Vec<_> = deletions.collect();
-        for group in deletions.chunks(MAX_CONCURRENT_WRITES) {
-            let tries = group.iter().map(async |(key, before, propagation)| {
-                let tried = self.remove(key, before, (*propagation, true)).await;
-                tried.map_err(|error| BatchError::nothing_written((*key).clone(), error))
+        for group in writes.chunks(MAX_CONCURRENT_WRITES) {
+            let tries = group.iter().map(async |write| match write {
+                Write::Delete {
+                    key,
+                    before,
+                    propagation,
+                } => {
+                    let tried = self.remove(key, before, (*propagation, true)).await;
+                    tried.map_err(|error| BatchError::nothing_written(key.clone(), error))
+                }
+                Write::Create { .. } | Write::Replace { .. } => Ok(false),
             });
-            for result in join_all(tries).await {
-                result?;
-            }
+            let tried: Result<Vec<_>, _> = join_all(tries).await.into_iter().collect();
+            tried?;
         }
         Ok(())
     }
@@ -107,8 +101,7 @@ impl ClusterWriter {
                 propagation,
             } => {
                 let is_there = self.remove(key, before, (*propagation, false)).await?;
-                let undo = is_there.then(|| Undo::Recreate(before.clone()));
-                Ok((None, undo.unwrap_or(Undo::Nothing)))
+                Ok((None, is_there.then(|| Undo::Recreate(before.clone()))))
             }
         }
     }
@@ -116,29 +109,22 @@ impl ClusterWriter {
     /// Creates an object. An existing one counts as created if it is equal: Argo CD's controller
     /// also creates the Applications of a set as soon as it sees the set.
     async fn add(&self, key: &ObjectKey, object: &Value) -> Result<Done, Error> {
-        let error = match self.create(key, object).await {
-            Ok(stored) => {
-                let undo = Undo::Remove(stored.object.clone());
-                return Ok((Some(stored), undo));
-            }
-            Err(error) => error,
-        };
-        if !matches!(error, Error::AlreadyExists(_)) && !is_unanswered(&error) {
-            return Err(error);
+        let mut created = self.create(key, object).await;
+        if let Err(error) = &created
+            && (matches!(error, Error::AlreadyExists(_)) || is_unanswered(error))
+            && let Ok(found) = self.read(key).await
+            && is_ours(&found.object, object)
+        {
+            created = if is_equivalent(&found.object, object) {
+                Ok(found)
+            } else {
+                let now = with_desired_fields(&found.object, object);
+                self.replace(key, &now, &found.version).await
+            };
         }
-        match self.read(key).await {
-            Ok(found) if is_ours(&found.object, object) => {
-                let stored = if is_equivalent(&found.object, object) {
-                    found
-                } else {
-                    let now = with_desired_fields(&found.object, object);
-                    self.replace(key, &now, &found.version).await?
-                };
-                let undo = Undo::Remove(stored.object.clone());
-                Ok((Some(stored), undo))
-            }
-            Ok(_) | Err(_) => Err(error),
-        }
+        let stored = created?;
+        let undo = Undo::Remove(stored.object.clone());
+        Ok((Some(stored), Some(undo)))
     }
 
     /// Changes an object and keeps what controllers wrote since.
@@ -160,7 +146,7 @@ impl ClusterWriter {
             let is_it = found.version == *expected_version;
             let is_as_it_was = object_version(before) == *expected_version && is_same(&found.object, before);
             if is_equivalent(&found.object, after) && (last.is_some() || !is_it) {
-                return Ok((Some(found), Undo::PutBack(before.clone(), after.clone())));
+                return Ok((Some(found), Some(Undo::PutBack(before.clone(), after.clone()))));
             }
             if !is_it && !is_as_it_was {
                 let conflict = || Error::conflict(key, expected_version.as_str(), found.version.as_str());
@@ -169,7 +155,7 @@ impl ClusterWriter {
             let mut now = found.object;
             merge(&mut now, &patch);
             match self.replace(key, &now, &found.version).await {
-                Ok(stored) => return Ok((Some(stored), Undo::PutBack(before.clone(), after.clone()))),
+                Ok(stored) => return Ok((Some(stored), Some(Undo::PutBack(before.clone(), after.clone())))),
                 Err(error) if is_retryable(&error, last.as_ref()) => last = Some(error),
                 Err(error) => return Err(error),
             }
@@ -224,7 +210,6 @@ impl ClusterWriter {
     async fn undo_all(&self, done: Vec<(ObjectKey, Undo)>, failed: &mut BatchError) {
         for (key, undo) in done.into_iter().rev() {
             let undone = match undo {
-                Undo::Nothing => continue,
                 Undo::Remove(object) => {
                     let removed = self.remove(&key, &object, (Propagation::Background, false)).await;
                     removed.map(drop).map_err(|error| error.to_string())
@@ -312,11 +297,10 @@ fn is_same(found: &Value, before: &Value) -> bool {
 /// zero values.
 fn is_equivalent(found: &Value, wanted: &Value) -> bool {
     let parts = ["labels", "finalizers", "ownerReferences"];
-    fields_equal("spec", found.get("spec"), wanted.get("spec"))
+    let is_equal = |key: &&str| APPLICATION.fields_equal(key, metadata_field(found, key), metadata_field(wanted, key));
+    APPLICATION.fields_equal("spec", found.get("spec"), wanted.get("spec"))
         && stable_annotations(found) == stable_annotations(wanted)
-        && parts
-            .iter()
-            .all(|key| fields_equal(key, metadata_field(found, key), metadata_field(wanted, key)))
+        && parts.iter().all(is_equal)
 }
 
 /// Whether an existing object has the same owner as the one that was to be created.
@@ -325,7 +309,6 @@ fn is_ours(found: &Value, object: &Value) -> bool {
     owner.is_some() && metadata_field(found, "ownerReferences") == owner
 }
 
-/// The existing object, with the spec and metadata that `object` wants.
 fn with_desired_fields(found: &Value, object: &Value) -> Value {
     let mut now = found.clone();
     if let (Some(members), Some(spec)) = (now.as_object_mut(), object.get("spec")) {

@@ -10,7 +10,6 @@ use crate::write::syntax::{Pair, SyntaxKind, SyntaxNode};
 use crate::write::value::Quotes;
 
 impl Editor<'_> {
-    /// Removes and inserts items.
     pub(super) fn flow_list(
         &mut self,
         (syntax, items): (&SyntaxNode, &[SyntaxNode]),
@@ -105,17 +104,11 @@ impl Editor<'_> {
             (None, None) => syntax.range.start.saturating_add(1)..syntax.range.end.saturating_sub(1),
         };
         // Comments between the items must not be removed.
-        let mut between = range.start;
-        for (start, end) in run
-            .iter()
-            .map(|item| (item.start, item.end))
-            .chain([(range.end, range.end)])
-        {
-            let gap = self.text.get(between..start.max(between)).unwrap_or_default();
-            if gap.contains('#') {
-                return Err(layout);
-            }
-            between = end;
+        let starts = run.iter().map(|item| item.start).chain([range.end]);
+        let ends = [range.start].into_iter().chain(run.iter().map(|item| item.end));
+        let mut gaps = ends.zip(starts).filter_map(|(end, start)| self.text.get(end..start));
+        if gaps.any(|gap| gap.contains('#')) {
+            return Err(layout);
         }
         self.splice(range, "");
         Ok(())

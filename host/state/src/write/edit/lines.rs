@@ -52,17 +52,14 @@ impl<'a> Editor<'a> {
     }
 
     pub(super) fn behind_colon(&self, key: &SyntaxNode) -> Option<usize> {
-        let tail = self.text.get(key.range.end..)?;
-        let colon = tail.len().checked_sub(tail.trim_start_matches([' ', '\t']).len())?;
-        let at = key.range.end.checked_add(colon)?;
-        (self.text.as_bytes().get(at) == Some(&b':')).then(|| at.saturating_add(1))
+        let tail = self.text.get(key.range.end..)?.trim_start_matches([' ', '\t']);
+        self.text.len().checked_sub(tail.strip_prefix(':')?.len())
     }
 
     /// Whether a range is on one line, apart from a line break at its end.
     pub(super) fn is_one_line(&self, range: &Range<usize>) -> bool {
-        self.text
-            .get(range.clone())
-            .is_some_and(|text| !text.trim_end_matches(['\n', '\r']).contains('\n'))
+        let text = self.text.get(range.clone());
+        text.is_some_and(|text| !text.trim_end_matches(['\n', '\r']).contains('\n'))
     }
 
     pub(super) fn dashes(&self, key: &SyntaxNode, items: &[SyntaxNode]) -> Option<Vec<usize>> {
@@ -81,19 +78,12 @@ impl<'a> Editor<'a> {
 
     /// The next byte that is neither blank nor in a comment.
     pub(super) fn skip_blank(&self, from: usize) -> Option<usize> {
-        let mut at = from;
-        loop {
-            let tail = self.text.get(at..)?;
-            let blank = tail
-                .len()
-                .checked_sub(tail.trim_start_matches([' ', '\t', '\r', '\n']).len())?;
-            at = at.checked_add(blank)?;
-            if self.text.as_bytes().get(at) != Some(&b'#') {
-                return Some(at);
-            }
-            let comment = self.text.get(at..)?.find('\n')?;
-            at = at.checked_add(comment)?;
+        let blank = [' ', '\t', '\r', '\n'];
+        let mut tail = self.text.get(from..)?.trim_start_matches(blank);
+        while tail.starts_with('#') {
+            tail = tail.get(tail.find('\n')?..)?.trim_start_matches(blank);
         }
+        self.text.len().checked_sub(tail.len())
     }
 }
 
@@ -105,9 +95,8 @@ pub(super) fn without_document(text: &str, documents: &[SyntaxNode], number: usi
     }
     let editor = Editor::new(text);
     // From its own `---` to the next one, or to the end.
-    let markers: Vec<usize> = line_starts(text)
-        .filter(|at| is_marker(text.get(*at..).unwrap_or_default()))
-        .collect();
+    let is_at_marker = |at: &usize| is_marker(text.get(*at..).unwrap_or_default());
+    let markers: Vec<usize> = line_starts(text).filter(is_at_marker).collect();
     let start = markers.iter().rev().find(|at| **at < document.range.start);
     let end = markers.iter().find(|at| **at >= editor.after(document.range.end));
     let (start, end) = match (start, end) {

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::persist::{FileChange, PREFIX, SUFFIX};
+use super::persist::{FileChange, hidden_file};
 use super::{LOCK_ATTEMPTS, LOCK_RETRY_INTERVAL, version};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -35,22 +35,18 @@ struct Entry {
 /// Writes the journal of a batch. The caller holds the lock.
 pub(super) fn write(root: &Path, changes: &[FileChange], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
     let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
-    let entries = changes.iter().zip(prepared).map(|(change, prepared)| Entry {
-        path: relative(&change.path),
+    let entries = changes.iter().zip(prepared).map(|(change, prepared)| {
+        let (path, old) = (relative(&change.path), change.old.as_deref());
         // It is in the folder of the file that it replaces.
-        new: prepared
-            .as_ref()
-            .and_then(|file| Some(relative(&change.path).with_file_name(file.path().file_name()?))),
-        old: change
-            .old
-            .as_deref()
-            .map(|text| version(text.as_bytes()).as_str().to_owned()),
+        let beside = |file: &NamedTempFile| Some(path.with_file_name(file.path().file_name()?));
+        Entry {
+            new: prepared.as_ref().and_then(beside),
+            old: old.map(|text| version(text.as_bytes()).as_str().to_owned()),
+            path,
+        }
     });
     let entries: Vec<Entry> = entries.collect();
-    let mut file = tempfile::Builder::new()
-        .prefix(PREFIX)
-        .suffix(SUFFIX)
-        .tempfile_in(root)?;
+    let mut file = hidden_file(root)?;
     file.write_all(&serde_json::to_vec(&entries)?)?;
     file.as_file().sync_all()?;
     file.persist(root.join(NAME)).map_err(|error| error.error)?;

@@ -150,12 +150,15 @@ impl FolderWriter {
     }
 }
 
+/// A new file under a name that no load reads.
+pub(super) fn hidden_file(folder: &Path) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new();
+    file.prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)
+}
+
 /// Writes the new text to disk, under a name that no load reads.
 pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new()
-        .prefix(PREFIX)
-        .suffix(SUFFIX)
-        .tempfile_in(folder)?;
+    let mut file = hidden_file(folder)?;
     if let Ok(metadata) = fs::metadata(path) {
         file.as_file().set_permissions(metadata.permissions())?;
     }
@@ -168,11 +171,10 @@ pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result
 fn clear(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let is_ours = name
-            .to_str()
-            .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
-        if is_ours && let Err(error) = fs::remove_file(entry.path()) {
+        let is_ours = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        if entry.file_name().to_str().is_some_and(is_ours)
+            && let Err(error) = fs::remove_file(entry.path())
+        {
             tracing::warn!(path = %entry.path().display(), %error, "a file that a writer left cannot be removed");
         }
     }

@@ -68,7 +68,7 @@ fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, Strin
     let emitter = YamlEmitter {
         line_break: "\n",
         list_step: page.step,
-        order: &["server".to_owned()],
+        order: &["server"],
         quotes: if page.is_always_quoted {
             Quotes::Always
         } else {
