@@ -30,11 +30,8 @@ pub(super) struct OwnerArgs {
 
 impl OwnerArgs {
     pub(super) fn parameter(&self) -> Option<String> {
-        if self.all {
-            Some("*".to_owned())
-        } else {
-            self.user.clone()
-        }
+        let all = self.all.then(|| "*".to_owned());
+        all.or_else(|| self.user.clone())
     }
 }
 

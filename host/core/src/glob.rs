@@ -57,10 +57,7 @@ impl Error {
     /// Whether Argo CD would accept the pattern and only this gateway refuses it. Such a rule must
     /// never be dropped silently.
     pub fn is_gateway_limit(&self) -> bool {
-        match self {
-            Self::Syntax(_) => false,
-            Self::Nul | Self::TooLong(_) | Self::TooDeep => true,
-        }
+        !matches!(self, Self::Syntax(_))
     }
 }
 

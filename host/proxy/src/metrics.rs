@@ -21,6 +21,8 @@ use tollgate_state::extensions::ExtensionSpec;
 /// Labels whose values come from fixed lists: the type excludes text from callers.
 type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 
+type ExtensionLabel = [(&'static str, String); 1];
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ForwardedLabels {
     extension: String,
@@ -48,7 +50,7 @@ struct ApplicationGrantLabels {
 pub struct Metrics {
     registry: Registry,
     forwarded: Family<ForwardedLabels, Counter>,
-    duration: Family<[(&'static str, String); 1], Histogram, fn() -> Histogram>,
+    duration: Family<ExtensionLabel, Histogram, fn() -> Histogram>,
     decisions: Family<FixedLabels<3>, Counter>,
     /// Decision lines that were lost because the disk was too slow.
     pub decision_lines_lost: Counter,
