@@ -20,9 +20,7 @@ const KEY: &str = "globalProjects";
 
 /// Every global project, in the order of the setting.
 #[derive(Debug, Default)]
-pub(super) struct GlobalProjects {
-    entries: Vec<Global>,
-}
+pub(super) struct GlobalProjects(Vec<Global>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -98,7 +96,7 @@ impl GlobalProjects {
         if found.iter().any(Diagnostic::is_error) {
             return none(found);
         }
-        (Self { entries }, found)
+        (Self(entries), found)
     }
 
     /// The global projects of `project`, in order. A project is never its own global project.
@@ -108,7 +106,7 @@ impl GlobalProjects {
         projects: &BTreeMap<String, Arc<Project>>,
     ) -> Vec<Arc<Project>> {
         let mut globals = Vec::new();
-        for entry in &self.entries {
+        for entry in &self.0 {
             if entry.project_name == project.name || !entry.label_selector.takes(&project.labels) {
                 continue;
             }

@@ -115,16 +115,11 @@ pub(super) fn compile_env() -> (Env, PatternCollector) {
     let (member, global) = (collector.clone(), collector.clone());
     let macros = [
         Macro::receiver("matches", 1, move |helper, target, args| {
-            let (Some(pattern), Some(text)) = (args.pop(), target.take()) else {
-                return Ok(None);
-            };
-            rewrite(helper, &member, text, &pattern).map(Some)
+            rewrite(helper, &member, target.take(), args.pop())
         }),
         Macro::global("matches", 2, move |helper, _, args| {
-            let (Some(pattern), Some(text)) = (args.pop(), args.pop()) else {
-                return Ok(None);
-            };
-            rewrite(helper, &global, text, &pattern).map(Some)
+            let pattern = args.pop();
+            rewrite(helper, &global, args.pop(), pattern)
         }),
     ];
     for each in macros {
@@ -138,9 +133,12 @@ pub(super) fn compile_env() -> (Env, PatternCollector) {
 fn rewrite(
     helper: &mut MacroExprHelper<'_>,
     collector: &PatternCollector,
-    text: IdedExpr,
-    pattern: &IdedExpr,
-) -> Result<IdedExpr, ParseError> {
+    text: Option<IdedExpr>,
+    pattern: Option<IdedExpr>,
+) -> Result<Option<IdedExpr>, ParseError> {
+    let Some((text, pattern)) = text.zip(pattern) else {
+        return Ok(None);
+    };
     let Expr::Literal(LiteralValue::String(source)) = &pattern.expr else {
         return Err(helper.new_error(pattern.id, "the pattern of `matches` must be a literal text"));
     };
@@ -148,11 +146,11 @@ fn rewrite(
         .add(source.inner())
         .map_err(|reason| helper.new_error(pattern.id, reason))?;
     let compiled = helper.next_expr(Expr::Ident(name));
-    Ok(helper.next_expr(Expr::Call(CallExpr {
+    Ok(Some(helper.next_expr(Expr::Call(CallExpr {
         func_name: MATCHES.to_owned(),
         target: None,
         args: vec![text, compiled],
-    })))
+    }))))
 }
 
 pub(super) fn eval_env() -> Arc<Env> {

@@ -64,12 +64,7 @@ pub(super) fn scan(source: &str) -> Result<(), Error> {
 /// unterminated. Handles raw (`r"…"`) and triple-quoted texts.
 fn end_of_text(bytes: &[u8], start: usize) -> usize {
     let Some(&quote) = bytes.get(start) else { return start };
-    let before = |back: usize| {
-        start
-            .checked_sub(back)
-            .and_then(|i| bytes.get(i))
-            .map(u8::to_ascii_lowercase)
-    };
+    let before = |back: usize| bytes.get(start.checked_sub(back)?).map(u8::to_ascii_lowercase);
     // `r"…"`, `br"…"` and `rb"…"`.
     let raw = before(1) == Some(b'r') || (before(1) == Some(b'b') && before(2) == Some(b'r'));
     let triple = bytes.get(start + 1) == Some(&quote) && bytes.get(start + 2) == Some(&quote);

@@ -164,12 +164,10 @@ impl Rbac {
         if !who.belongs_to(self) {
             return &[];
         }
-        let project = if who.has_single_plan() {
-            None
-        } else {
-            self.project_of(request)
-        };
-        who.plan(project)
+        if who.has_single_plan() {
+            return who.plan(None);
+        }
+        who.plan(self.project_of(request))
     }
 
     pub(super) fn search(&self, step: &PlanStep, request: RbacRequest<'_>) -> FirstMatches {

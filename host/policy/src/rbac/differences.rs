@@ -102,14 +102,11 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     fn collect(&mut self) {
-        let texts = [self.left, self.right]
-            .into_iter()
-            .flat_map(Rbac::rules)
-            .map(|(_, rule)| rule);
-        let words: Vec<String> = texts.map(|rule| rule.object.to_string()).take(1000).collect();
+        let rules = self.left.rules.iter().chain(&self.right.rules);
+        let words: Vec<String> = rules.map(|rule| rule.object.to_string()).take(1000).collect();
         for rbac in [self.left, self.right] {
             let holders = holders(rbac);
-            for (_, rule) in rbac.rules() {
+            for rule in &rbac.rules {
                 let requests = requests_for_rule(rbac, rule, &words).unwrap_or_default();
                 for name in holders.get(&*rule.subject).into_iter().flatten() {
                     for request in &requests {
@@ -154,11 +151,7 @@ impl Comparison<'_> {
 
     /// Adds callers who hold both a deny and an allow that meet, in each order.
     fn pairs(&mut self, rbac: &Rbac, holders: &BTreeMap<&str, BTreeSet<&str>>, words: &[String]) {
-        let of = |effect| {
-            rbac.rules()
-                .map(|(_, rule)| rule)
-                .filter(move |rule| rule.effect == effect)
-        };
+        let of = |effect| rbac.rules.iter().filter(move |rule| rule.effect == effect);
         let allows: Vec<&Rule> = of(Effect::Allow).collect();
         let mut compared = 0;
         for deny in of(Effect::Deny) {
@@ -233,12 +226,9 @@ fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
         while let Some(subject) = pending.pop() {
             holders.entry(subject).or_default().insert(member);
             let Some(id) = rbac.subjects.get(subject) else { continue };
-            let grants = rbac
-                .roles_of
-                .iter()
-                .filter(|((_, from), _)| from == id)
-                .flat_map(|(_, roles)| roles);
-            pending.extend(grants.filter_map(name).filter(|role| seen.insert(role)));
+            let grants = rbac.roles_of.iter().filter(|((_, from), _)| from == id);
+            let roles = grants.flat_map(|(_, roles)| roles).filter_map(name);
+            pending.extend(roles.filter(|role| seen.insert(role)));
         }
     }
     holders
@@ -246,11 +236,8 @@ fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
 
 /// The first name that holds a subject, or the subject itself.
 fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) -> &'a str {
-    holders
-        .get(subject)
-        .and_then(|names| names.first())
-        .copied()
-        .unwrap_or(subject)
+    let first = holders.get(subject).and_then(BTreeSet::first);
+    first.copied().unwrap_or(subject)
 }
 
 fn requests_for_rule(rbac: &Rbac, rule: &Rule, words: &[String]) -> Option<Vec<Request>> {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::identity::{Eligibility, PlanStep, PrincipalKind, RbacIdentity};
 use super::{Effect, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
+use tollgate_config::RbacSemantics;
 
 const MAX_NEAR_MISSES: usize = 5;
 
@@ -113,10 +114,8 @@ impl Rbac {
     pub fn explain(&self, who: &RbacIdentity, request: RbacRequest<'_>) -> Explanation {
         let verdict = self.decide(who, request);
         let steps = self.plan(who, request);
-        let principals = steps
-            .iter()
-            .filter_map(|step| self.evaluate_principal(who, step, request))
-            .collect::<Vec<_>>();
+        let evaluate = |step| self.evaluate_principal(who, step, request);
+        let principals: Vec<EvaluatedPrincipal> = steps.iter().filter_map(evaluate).collect();
         let near_misses = match verdict.why {
             VerdictReason::NoRule => self.near_misses(steps, request),
             VerdictReason::Allowed | VerdictReason::DeniedByRule | VerdictReason::EvaluationError => Vec::new(),
@@ -197,18 +196,15 @@ impl Rbac {
         let near = |(field, id): (Field, RuleId)| {
             let rule = self.rule(id)?;
             let (wanted, observed) = match field {
-                Field::Effect => (
-                    "allow".to_owned(),
-                    rule.text.rsplit(',').next().unwrap_or_default().trim(),
-                ),
-                Field::Object => (rule.object.to_string(), request.object),
-                Field::Action => (rule.action.to_string(), request.action),
-                Field::Resource => (rule.resource.to_string(), request.resource),
-                Field::Subject => (rule.subject.to_string(), ""),
+                Field::Effect => ("allow", rule.text.rsplit(',').next().unwrap_or_default().trim()),
+                Field::Object => (&*rule.object, request.object),
+                Field::Action => (&*rule.action, request.action),
+                Field::Resource => (&*rule.resource, request.resource),
+                Field::Subject => (&*rule.subject, ""),
             };
             Some(NearMiss {
                 field,
-                wanted,
+                wanted: wanted.to_owned(),
                 observed: observed.to_owned(),
                 rule: self.matched_rule(id)?,
             })
@@ -251,7 +247,7 @@ impl Rbac {
                 )),
                 PrincipalOutcome::Deny => denied = denied.or(Some(name)),
                 PrincipalOutcome::Allow => {
-                    if let Some(denied) = denied.filter(|_| self.semantics == tollgate_config::RbacSemantics::Argocd) {
+                    if let (Some(denied), RbacSemantics::Argocd) = (denied, self.semantics) {
                         notes.push(format!(
                             "the deny on `{denied}` does not count, since `{name}` is allowed"
                         ));

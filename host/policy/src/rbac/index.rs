@@ -124,10 +124,10 @@ fn try_each<'a, V>(patterns: &'a LinearPatterns<V>, text: &str, pool: &PatternPo
 impl<V> Literals<V> {
     fn get(&self, text: &str) -> Option<&V> {
         match self {
-            Self::Linear(values) => values
-                .iter()
-                .find(|(literal, _)| **literal == *text)
-                .map(|(_, value)| value),
+            Self::Linear(values) => {
+                let mut values = values.iter();
+                values.find_map(|(literal, value)| (**literal == *text).then_some(value))
+            }
             Self::Hashed(values) => values.get(text),
         }
     }

@@ -27,12 +27,9 @@ pub(super) fn compile(expression: &str) -> Result<regex::Regex, String> {
         .build()
         .map_err(|error| {
             let text = error.to_string();
-            let last = text
-                .lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or_default();
-            last.trim().trim_start_matches("error: ").to_owned()
+            let mut lines = text.lines().rev().map(str::trim);
+            let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
+            last.trim_start_matches("error: ").to_owned()
         })
 }
 

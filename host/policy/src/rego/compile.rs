@@ -121,10 +121,8 @@ pub(super) fn compile(source: &BundleSource) -> Result<Parsed, Vec<Diagnostic>> 
         // What a condition reads is not analyzed, so everything counts as read.
         dependencies.record(&[]);
     }
-    let policy = source
-        .files_of(FileKind::Policy)
-        .next()
-        .map_or("policy.rego", |file| file.path.as_str());
+    let mut policies = source.files_of(FileKind::Policy);
+    let policy = policies.next().map_or("policy.rego", |file| file.path.as_str());
     build(source, &entry_point, &data)
         .map(|(program, engine)| Parsed {
             compiled: Compiled {

@@ -207,11 +207,9 @@ impl RuleVisitor<'_> {
     }
 
     fn indices(&mut self, reference: &Expr) {
-        let steps = syntax::steps(reference);
-        steps
-            .iter()
-            .filter_map(syntax::Step::index)
-            .for_each(|index| self.expr(index));
+        for index in syntax::steps(reference).iter().filter_map(syntax::Step::index) {
+            self.expr(index);
+        }
     }
 
     fn each(&mut self, expressions: &[ExprRef]) {

@@ -60,6 +60,11 @@ fn reusable<const N: usize>(entries: [(&'static str, Value); N]) -> Object {
     present(entries).map(|(key, value)| (Value::from(key), value)).collect()
 }
 
+/// Like [`reusable`], as a value.
+fn reusable_value<const N: usize>(entries: [(&'static str, Value); N]) -> Value {
+    reusable(entries).into_value()
+}
+
 fn present<const N: usize>(entries: [(&'static str, Value); N]) -> impl Iterator<Item = (&'static str, Value)> {
     entries
         .into_iter()
@@ -76,11 +81,9 @@ fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Value {
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> Value {
-    labels
-        .iter()
-        .map(|(key, value)| (Value::from(key.as_str()), Value::from(value.as_str())))
-        .collect::<Object>()
-        .into_value()
+    let labels = labels.iter();
+    let labels = labels.map(|(key, value)| (Value::from(key.as_str()), Value::from(value.as_str())));
+    labels.collect::<Object>().into_value()
 }
 
 /// JSON Schema (2020-12) of the input of a front.
@@ -109,14 +112,13 @@ impl PrincipalFacts {
     /// - `id`: stable identifier, such as `sub`.
     /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
-        let principal = reusable([
+        Self(reusable_value([
             ("id", id.into()),
             ("username", username.into()),
             ("groups", texts(groups.iter().map(String::as_str))),
             ("issuer", issuer.into()),
             ("kind", kind.into()),
-        ]);
-        Self(principal.into_value())
+        ]))
     }
 }
 
@@ -136,7 +138,7 @@ impl ExtensionFacts {
     /// - `scope`: `application`, `project` or `global`.
     pub fn new(extension: &str, scope: &str) -> Self {
         Self {
-            extension: reusable([("name", extension.into()), ("scope", scope.into())]).into_value(),
+            extension: reusable_value([("name", extension.into()), ("scope", scope.into())]),
             project: Value::Undefined,
             application: Value::Undefined,
             destination: Value::Undefined,
@@ -148,26 +150,24 @@ impl ExtensionFacts {
     pub fn with_project(mut self, project: &tollgate_state::Project) -> Self {
         let destinations: Vec<Value> = project.destinations.iter().map(destination).collect();
         let namespaces = project.source_namespaces.iter().map(String::as_str);
-        let project = reusable([
+        self.project = reusable_value([
             ("name", project.name.as_str().into()),
             ("destinations", destinations.into()),
             ("source_namespaces", texts(namespaces)),
         ]);
-        self.project = project.into_value();
         self
     }
 
     /// Adds the application that the request is about.
     #[must_use]
     pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
-        let application = reusable([
+        self.application = reusable_value([
             ("namespace", application.name.namespace.as_str().into()),
             ("name", application.name.name.as_str().into()),
             ("project", application.project.as_str().into()),
             ("destination", destination(&application.destination)),
             ("labels", labels(&application.labels)),
         ]);
-        self.application = application.into_value();
         self
     }
 
@@ -180,22 +180,20 @@ impl ExtensionFacts {
 }
 
 fn permitted_destination(cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Value {
-    let destination = reusable([
+    reusable_value([
         ("name", cluster.name.as_str().into()),
         ("server", cluster.server.as_str().into()),
         ("namespace", namespace.into()),
         ("permitted", permitted.into()),
-    ]);
-    destination.into_value()
+    ])
 }
 
 fn destination(destination: &tollgate_state::Destination) -> Value {
-    let destination = reusable([
+    reusable_value([
         ("name", destination.name.as_str().into()),
         ("server", destination.server.as_str().into()),
         ("namespace", destination.namespace.as_str().into()),
-    ]);
-    destination.into_value()
+    ])
 }
 
 /// The request line and the project that it names.

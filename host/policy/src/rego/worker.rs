@@ -265,11 +265,8 @@ fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec
         Action::Check(coverage) => {
             let cases = cases::read(source, &mut report.diagnostics);
             parsed.engine.set_enable_coverage(coverage == Coverage::On);
-            report.cases = cases
-                .decisions
-                .iter()
-                .map(|case| cases::run(front, &mut parsed, case))
-                .collect();
+            let decisions = cases.decisions.iter();
+            report.cases = decisions.map(|case| cases::run(front, &mut parsed, case)).collect();
             let identities = cases::identities::run(source, &cases.identities, &mut report.diagnostics);
             report.cases.extend(identities);
             coverage

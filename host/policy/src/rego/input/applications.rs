@@ -7,7 +7,10 @@ use regorus::Value;
 use regorus::value::Object;
 
 use super::kubernetes::request;
-use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, permitted_destination, reusable, verdict};
+use super::{
+    PrincipalFacts, RbacVerdict, insert, labels, object, optional, permitted_destination, reusable, reusable_value,
+    verdict,
+};
 use crate::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -67,13 +70,13 @@ impl ApplicationFacts {
         verdicts: &ApplicationVerdicts<'_>,
     ) -> Self {
         let application = &details.indexed.application;
-        let application_value = reusable([
+        let application_value = reusable_value([
             ("namespace", application.name.namespace.as_str().into()),
             ("name", application.name.name.as_str().into()),
             ("project", application.project.as_str().into()),
             ("labels", labels(&application.labels)),
         ]);
-        let project = reusable([
+        let project = reusable_value([
             ("name", details.project.name.as_str().into()),
             ("labels", labels(&details.project.labels)),
         ]);
@@ -81,8 +84,8 @@ impl ApplicationFacts {
         let destination = permitted_destination(details.cluster, namespace, details.permitted);
         Self(reusable([
             ("principal", principal.0.clone()),
-            ("application", application_value.into_value()),
-            ("project", project.into_value()),
+            ("application", application_value),
+            ("project", project),
             ("destination", destination),
             ("identity", identity(details)),
             ("rbac", rbac(verdicts)),
@@ -91,14 +94,13 @@ impl ApplicationFacts {
 }
 
 fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
-    let verdicts = reusable([
+    reusable_value([
         ("applications_get", verdict(&verdicts.applications_get)),
         ("applications_sync", verdict(&verdicts.applications_sync)),
         ("applications_override", verdict(&verdicts.applications_override)),
         ("logs_get", verdict(&verdicts.logs_get)),
         ("exec_create", verdict(&verdicts.exec_create)),
-    ]);
-    verdicts.into_value()
+    ])
 }
 
 /// Who acts, and who would act if service accounts acted.
@@ -111,7 +113,7 @@ fn identity(details: &ApplicationDetails<'_>) -> Value {
         Ok(derived) => ("acting", account_value(derived)),
         Err(error) => ("error", one_line(&error.to_string(), MAX_REASON_BYTES).into()),
     };
-    reusable([("mode", details.mode.as_str().into()), ("acts", acts.into()), what]).into_value()
+    reusable_value([("mode", details.mode.as_str().into()), ("acts", acts.into()), what])
 }
 
 fn account_value(derived: &DerivedAccount) -> Value {
@@ -125,15 +127,14 @@ fn account_value(derived: &DerivedAccount) -> Value {
     };
     let (index, location) = entry.unzip();
     let account = derived.account.as_ref();
-    let value = reusable([
+    reusable_value([
         ("user", optional(user)),
         ("namespace", optional(account.map(|account| account.namespace.as_str()))),
         ("name", optional(account.map(|account| account.name.as_str()))),
         ("by", by.into()),
         ("index", optional(index)),
         ("location", optional(location)),
-    ]);
-    value.into_value()
+    ])
 }
 
 /// Input of `data.tollgate.applications.decision`. The schema is

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use regorus::Value;
 use regorus::value::Object;
 
-use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, reusable, texts};
+use super::{PrincipalFacts, RbacVerdict, insert, labels, object, optional, reusable, reusable_value, texts};
 use tollgate_state::{Cluster, Project};
 
 /// An ApplicationSet, as policies see it.
@@ -40,7 +40,7 @@ pub struct ApplicationSetFacts(Object);
 impl ApplicationSetFacts {
     /// Takes some microseconds: call it once per request.
     pub fn new(principal: &PrincipalFacts, operation: &str, set: &ApplicationSetDetails<'_>) -> Self {
-        let set = reusable([
+        let set = reusable_value([
             ("namespace", set.namespace.into()),
             ("name", set.name.into()),
             ("project", set.project.into()),
@@ -51,7 +51,7 @@ impl ApplicationSetFacts {
         Self(reusable([
             ("principal", principal.0.clone()),
             ("operation", operation.into()),
-            ("set", set.into_value()),
+            ("set", set),
         ]))
     }
 }
