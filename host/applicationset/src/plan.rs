@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::heap_size::count;
 use super::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
+use tollgate_state::write::batch::Propagation;
 use tollgate_state::write::{self, ObjectKey, WritableKind, Writer};
 
 mod application;
@@ -56,17 +57,6 @@ impl Action {
             Self::Keep => "keep",
         }
     }
-}
-
-/// What happens to the Applications of a set that is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cascade {
-    /// They are deleted with the set. Those with Argo CD's finalizer have their resources deleted
-    /// too, once Argo CD's controller handles it.
-    #[default]
-    Background,
-    /// They stay, without the reference to the set.
-    Orphan,
 }
 
 /// The change of one object.
@@ -198,10 +188,11 @@ pub struct Plan {
     pub changes: Vec<PlannedChange>,
     /// The problems; if there are any, nothing of the plan is carried out.
     pub problems: Vec<PlanProblem>,
-    /// What happens to the Applications of a set that is deleted. As in Argo CD,
-    /// [`Cascade::Background`] becomes [`Cascade::Orphan`] if the stored set's `applicationsSync`
-    /// does not allow deletion.
-    pub cascade: Cascade,
+    /// What happens to the Applications of a set that is deleted. If they are deleted with it, those
+    /// with Argo CD's finalizer have their resources deleted too, once Argo CD's controller handles
+    /// it. As in Argo CD, [`Propagation::Background`] becomes [`Propagation::Orphan`] if the stored
+    /// set's `applicationsSync` does not allow deletion.
+    pub cascade: Propagation,
 }
 
 impl Plan {
@@ -246,7 +237,7 @@ impl Plan {
             set: set::change(set, existing.set, projects.as_deref()),
             changes,
             problems,
-            cascade: Cascade::Background,
+            cascade: Propagation::Background,
         }
     }
 
@@ -256,7 +247,7 @@ impl Plan {
             set: set::change(set, stored, None),
             changes: Vec::new(),
             problems: Vec::new(),
-            cascade: Cascade::Background,
+            cascade: Propagation::Background,
         }
     }
 
@@ -265,10 +256,10 @@ impl Plan {
     /// A cluster deletes every object that refers to a deleted one as its owner, whether as its
     /// controller or not. Applications that refer to the set without belonging to it are therefore
     /// part of the plan. One that also has another owner is kept.
-    pub fn deletion(set: &ApplicationSet, existing: StoredState, cascade: Cascade) -> Self {
+    pub fn deletion(set: &ApplicationSet, existing: StoredState, cascade: Propagation) -> Self {
         let cascade = match may_delete(set.sync()) {
             true => cascade,
-            false => Cascade::Orphan,
+            false => Propagation::Orphan,
         };
         let owner = Owner::of(&set.name.name, &set.object);
         let is_bound = |stored: &Value| owner.is_controller_of(stored) || owner.garbage_collects(stored);
@@ -277,9 +268,9 @@ impl Plan {
             let name = set.application_name(name_of(&before).to_owned());
             let goes = owner.is_controller_of(&before) || owner.others(&before).next().is_none();
             let (action, after) = match (cascade, goes) {
-                (Cascade::Background, true) => (Action::Delete, None),
-                (Cascade::Background, false) => (Action::Keep, None),
-                (Cascade::Orphan, _) => (Action::Update, Some(without_owner_reference(&before, &owner))),
+                (Propagation::Background, true) => (Action::Delete, None),
+                (Propagation::Background, false) => (Action::Keep, None),
+                (Propagation::Orphan, _) => (Action::Update, Some(without_owner_reference(&before, &owner))),
             };
             PlannedChange::new(name, action, Some(before), after)
         };

@@ -246,10 +246,9 @@ impl ApplicationSetHandler<'_, '_> {
             ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
             ReadScope::Owned => {
                 let _permit = self.front_state.acquire_bulk_read(self.patience()).await?;
-                let owned: Vec<ObjectKey> = self
-                    .owned(name)
-                    .map(|one| apply::key(WritableKind::Application, &one.name))
-                    .collect();
+                let owned = self.owned(name);
+                let owned = owned.map(|one| apply::key(WritableKind::Application, &one.name));
+                let owned: Vec<ObjectKey> = owned.collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
             }
@@ -333,7 +332,7 @@ impl ApplicationSetHandler<'_, '_> {
 
     fn ensure_reader(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
-            self.reader = Some(self.front_state.acquire_reader(self.principal.limit_key())?);
+            self.reader = Some(self.front_state.readers.acquire(self.principal.limit_key())?);
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::platform::api::query::{
     AGENT_PARAMETERS, AUDIT_PARAMETERS, OwnerFilter, Query, ROW_PARAMETERS, encode_cursor,
 };
 use crate::platform::api::{AgentRef, Error};
-use crate::platform::permit::{PlatformPermission, check, check_each, may_allow_prefix, object};
+use crate::platform::permit::{Permission, check, check_each, may_allow_prefix, object};
 use crate::platform::route::PlatformRoute;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -168,7 +168,7 @@ impl<'a> PlatformHandler<'a> {
         }
     }
 
-    fn may(&self, permission: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
+    fn may(&self, permission: Permission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
         let check = check(&self.snapshot.policies, &self.caller, permission, object);
         let allowed = check.allowed;
         checks.push(check);
@@ -224,7 +224,7 @@ impl<'a> PlatformHandler<'a> {
     /// itself.
     fn row_filter(
         &self,
-        permission: PlatformPermission,
+        permission: Permission,
         list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<CredentialFilter, Error> {
@@ -262,7 +262,7 @@ impl<'a> PlatformHandler<'a> {
 
     /// Whether the caller could see any of the requested rows at this agent; without an agent, any
     /// row that is for all agents.
-    fn could_see(&self, permission: PlatformPermission, agent: Option<AgentId>, list: &ListRequest) -> bool {
+    fn could_see(&self, permission: Permission, agent: Option<AgentId>, list: &ListRequest) -> bool {
         let name = list.query.owner.user().unwrap_or_default();
         let object = self.object(agent, name);
         may_allow_prefix(&self.snapshot.policies, &self.caller, permission, &object)
@@ -270,7 +270,7 @@ impl<'a> PlatformHandler<'a> {
 
     fn visible<'r>(
         &self,
-        permission: PlatformPermission,
+        permission: Permission,
         list: &ListRequest,
         rows: impl Iterator<Item = (Option<AgentId>, &'r User)>,
     ) -> Vec<bool> {
@@ -282,7 +282,7 @@ impl<'a> PlatformHandler<'a> {
     }
 
     /// For each agent, whether the caller has the permission for everybody there, or for one person.
-    fn check_agents(&self, permission: PlatformPermission, user: Option<&str>) -> Vec<bool> {
+    fn check_agents(&self, permission: Permission, user: Option<&str>) -> Vec<bool> {
         let agents = self.agents.agents();
         let objects: Vec<String> = agents.map(|agent| object(Some(&agent.name), user)).collect();
         check_each(&self.snapshot.policies, &self.caller, permission, &objects)
@@ -295,7 +295,7 @@ impl<'a> PlatformHandler<'a> {
     /// response is the same whether rows exist or not.
     fn check_empty_list(
         &self,
-        permission: PlatformPermission,
+        permission: Permission,
         list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
@@ -306,16 +306,11 @@ impl<'a> PlatformHandler<'a> {
         self.require(permission, list.object(), checks)
     }
 
-    fn require(
-        &self,
-        permission: PlatformPermission,
-        object: String,
-        checks: &mut Vec<CheckRecord>,
-    ) -> Result<(), Error> {
+    fn require(&self, permission: Permission, object: String, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
         if self.may(permission, object.clone(), checks) {
             return Ok(());
         }
-        let [resource, action] = permission.resource_and_action();
+        let [resource, action] = permission;
         Err(Error::NotPermitted {
             resource,
             action,

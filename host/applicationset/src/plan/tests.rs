@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Action, Cascade, PROJECTS_ANNOTATION, Plan, StoredState, is_equivalent, replaced, upserted};
+use super::{Action, PROJECTS_ANNOTATION, Plan, StoredState, is_equivalent, replaced, upserted};
 use crate::{ApplicationSet, ApplicationsSync, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_state::ObjectName;
+use tollgate_state::write::batch::Propagation;
 
 mod generated;
 mod references;
@@ -329,22 +330,22 @@ fn rules_that_cannot_be_followed_stand_in_the_way() {
 fn a_set_that_goes_takes_its_applications_or_lets_them_go() {
     let all = || existing(vec![owned("a"), generated("b")]);
     let deletion = |sync, cascade| Plan::deletion(&set(&stored(), sync), all(), cascade);
-    let plan = deletion(ApplicationsSync::Sync, Cascade::Background);
+    let plan = deletion(ApplicationsSync::Sync, Propagation::Background);
     assert_eq!(actions(&plan), [("a", Action::Delete, None)]);
     assert_eq!((plan.set.action, plan.deletions()), (Action::Delete, 1));
     for plan in [
-        deletion(ApplicationsSync::Sync, Cascade::Orphan),
-        deletion(ApplicationsSync::CreateOnly, Cascade::Background),
-        deletion(ApplicationsSync::CreateUpdate, Cascade::Background),
+        deletion(ApplicationsSync::Sync, Propagation::Orphan),
+        deletion(ApplicationsSync::CreateOnly, Propagation::Background),
+        deletion(ApplicationsSync::CreateUpdate, Propagation::Background),
     ] {
-        assert_eq!((plan.cascade, plan.deletions()), (Cascade::Orphan, 0));
+        assert_eq!((plan.cascade, plan.deletions()), (Propagation::Orphan, 0));
         assert_eq!(actions(&plan), [("a", Action::Update, None)]);
         let after = plan.changes[0].after.as_ref().unwrap();
         assert_eq!(after["metadata"].get("ownerReferences"), None);
         assert_eq!(after["metadata"]["finalizers"], owned("a")["metadata"]["finalizers"]);
     }
-    let plan = deletion(ApplicationsSync::CreateDelete, Cascade::Background);
-    assert_eq!(plan.cascade, Cascade::Background);
+    let plan = deletion(ApplicationsSync::CreateDelete, Propagation::Background);
+    assert_eq!(plan.cascade, Propagation::Background);
 }
 
 #[test]

@@ -18,9 +18,7 @@ pub(super) struct Preview {
 
 fn word(action: Action) -> &'static str {
     match action {
-        Action::Create => "create",
-        Action::Update => "update",
-        Action::Delete => "delete",
+        Action::Create | Action::Update | Action::Delete => action.as_str(),
         Action::Keep => "unchanged",
     }
 }
@@ -51,11 +49,9 @@ pub(super) fn deleted(changes: Value, left: &[UndoFailure]) -> Value {
 }
 
 /// What storing a set would do, in the form of Argo CD's dry run, with additions.
-pub(super) fn dry_run(preview: Preview) -> Value {
-    let Preview { set, review, .. } = preview;
-    let review = &review;
+pub(super) fn dry_run(Preview { set, review, .. }: Preview) -> Value {
     let resources: Vec<Value> = review.plan.changes.iter().filter_map(resource).collect();
-    let mut answer = stored(set, review.plan.set.action, previews(review));
+    let mut answer = stored(set, review.plan.set.action, previews(&review));
     if let Some(members) = answer.as_object_mut() {
         let status = members.entry("status").or_insert_with(|| json!({}));
         match status.as_object_mut() {
@@ -65,20 +61,15 @@ pub(super) fn dry_run(preview: Preview) -> Value {
             None => *status = json!({ "resources": resources }),
         }
         members.insert("diff".to_owned(), review.plan.set.diff().into());
-        members.extend(refused(review));
+        members.extend(refused(&review));
     }
     answer
 }
 
 pub(super) fn generated(preview: Preview) -> Value {
-    let Preview {
-        applications, review, ..
-    } = preview;
-    let review = &review;
-    let mut answer = Map::new();
-    answer.insert("applications".to_owned(), applications.into());
-    answer.insert("changes".to_owned(), previews(review));
-    answer.extend(refused(review));
+    let mut answer = refused(&preview.review);
+    answer.insert("changes".to_owned(), previews(&preview.review));
+    answer.insert("applications".to_owned(), preview.applications.into());
     Value::Object(answer)
 }
 

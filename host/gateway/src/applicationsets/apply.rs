@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::applicationsets::permit::ApprovedPlan;
 use crate::projects::update::resource_version;
-use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, with_owner_reference};
+use tollgate_applicationset::plan::{Action, Owner, Plan, PlanProblem, PlannedChange, with_owner_reference};
 use tollgate_identity::clock::Clock;
 use tollgate_state::ObjectName;
 use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
@@ -145,8 +145,7 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<App
     }
     let unchanged = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
     let is_written = !matches!(plan.set.action, Action::Keep | Action::Delete);
-    let propagation = propagation(plan.cascade);
-    let set = write(WritableKind::ApplicationSet, plan.set, propagation);
+    let set = write(WritableKind::ApplicationSet, plan.set, plan.cascade);
     let writes = set.into_iter().chain(ordered(plan.changes)).collect();
     let stored = writer.batch(writes).await?;
     Ok(stored_set(unchanged.or_else(|| first(stored).filter(|_| is_written))))
@@ -193,9 +192,8 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<ApplyOutco
 
 /// Once the set is deleted the cluster deletes what it owned, whatever happens here.
 async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, Box<BatchError>> {
-    let propagation = propagation(plan.cascade);
-    let set = write(WritableKind::ApplicationSet, plan.set, propagation);
-    if plan.cascade == Cascade::Orphan {
+    let set = write(WritableKind::ApplicationSet, plan.set, plan.cascade);
+    if plan.cascade == Propagation::Orphan {
         // As long as the set exists, everything can be undone.
         let writes = ordered(plan.changes).into_iter().chain(set).collect();
         return writer.batch(writes).await.map(|_| ApplyOutcome::default());
@@ -219,13 +217,6 @@ async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<ApplyOutcome, 
 fn stored_set(set: Option<Value>) -> ApplyOutcome {
     let left = Vec::new();
     ApplyOutcome { set, left }
-}
-
-fn propagation(cascade: Cascade) -> Propagation {
-    match cascade {
-        Cascade::Background => Propagation::Background,
-        Cascade::Orphan => Propagation::Orphan,
-    }
 }
 
 fn first(stored: Vec<Option<StoredObject>>) -> Option<Value> {

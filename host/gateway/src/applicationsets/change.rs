@@ -180,14 +180,11 @@ impl ApplicationSetHandler<'_, '_> {
         self.run_and_record(move |context, checks| {
             let applications = context.generate(&set_permit, &set)?;
             let plan = Plan::new(&set, existing, applications.clone());
-            let review = context
-                .authorizer
-                .review(&set_permit, plan, checks)
-                .map_err(Error::Denied)?;
+            let review = context.authorizer.review(&set_permit, plan, checks);
             Ok(answer(Preview {
                 set: set.object,
                 applications,
-                review,
+                review: review.map_err(Error::Denied)?,
             }))
         })
         .await
@@ -301,12 +298,9 @@ fn approve(
 ) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
     let (action, before) = (plan.set.action, plan.set.before.clone());
-    let approved = context
-        .authorizer
-        .authorize_plan(set_permit, plan, checks)
-        .map_err(Error::Denied)?;
+    let approved = context.authorizer.authorize_plan(set_permit, plan, checks);
     Ok(Planned {
-        approved,
+        approved: approved.map_err(Error::Denied)?,
         changes,
         action,
         before,

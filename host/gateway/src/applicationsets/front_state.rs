@@ -65,7 +65,7 @@ pub(crate) struct ApplicationSetsFrontState {
     /// Sets of each person, waiting ones included.
     persons: Arc<Limiter>,
     /// Requests of each person that read or write objects where they are stored.
-    readers: Arc<Limiter>,
+    pub(super) readers: Arc<Limiter>,
     /// Permits of requests that read many objects.
     bulk_reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
@@ -177,10 +177,6 @@ impl ApplicationSetsFrontState {
             now,
             projects,
         });
-    }
-
-    pub(super) fn acquire_reader(&self, person: u64) -> Result<LimitPermit, Rejection> {
-        Ok(self.readers.acquire(person)?)
     }
 
     pub(super) async fn acquire_bulk_read(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {

@@ -42,11 +42,8 @@ impl ApplicationSetHandler<'_, '_> {
                     && selector.matches(&labels(set))
                     && is_in_projects(set, owned, &query.projects)
             };
-            let shown = self
-                .writer
-                .select(WritableKind::ApplicationSet, &namespace, &is_shown)
-                .await;
-            let shown = shown.map_err(Error::State)?.into_iter();
+            let shown = self.writer.select(WritableKind::ApplicationSet, &namespace, &is_shown);
+            let shown = shown.await.map_err(Error::State)?.into_iter();
             found.extend(shown.map(|one| (name_of(&one.object, &namespace), one.object)));
         }
         self.record.finish_stage(Stage::Authorize);

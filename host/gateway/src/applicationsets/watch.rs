@@ -82,11 +82,8 @@ impl ApplicationSetHandler<'_, '_> {
             query,
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
-        let compared = self
-            .front_state
-            .comparisons
-            .run(self.principal.limit_key(), compared)
-            .await;
+        let comparisons = &self.front_state.comparisons;
+        let compared = comparisons.run(self.principal.limit_key(), compared).await;
         // A closed front responds as if it did not exist.
         let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
         if watcher.query.name.is_empty() {
@@ -112,10 +109,8 @@ impl Watcher {
             self.snapshots.changed().await.ok()?;
             let front_state = Arc::clone(&self.front_state);
             let person = self.principal.limit_key();
-            self = front_state
-                .comparisons
-                .run(person, move || self.compare_newest())
-                .await??;
+            let compared = front_state.comparisons.run(person, move || self.compare_newest());
+            self = compared.await??;
         }
     }
 

@@ -7,17 +7,13 @@ use http::Response;
 
 use crate::platform::api::query::{OwnerFilter, Query};
 use crate::platform::api::{AgentView, Error};
-use crate::platform::permit::{PlatformPermission, object};
+use crate::platform::permit::{GET_AUDIT, GET_SESSIONS, GET_TOKENS, Permission, object};
 use crate::platform::{PlatformHandler, items};
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
 /// A caller who has one of these permissions for all users of an agent administers it.
-const ADMINISTERS: [PlatformPermission; 3] = [
-    PlatformPermission::GetTokens,
-    PlatformPermission::GetSessions,
-    PlatformPermission::GetAudit,
-];
+const ADMINISTERS: [Permission; 3] = [GET_TOKENS, GET_SESSIONS, GET_AUDIT];
 
 impl PlatformHandler<'_> {
     /// Lists the agents shared with the caller, or also all that the caller administers. Of the
@@ -47,7 +43,7 @@ impl PlatformHandler<'_> {
         });
         let views: Vec<AgentView> = views.collect();
         if views.is_empty() && *owner != OwnerFilter::Mine {
-            self.require(PlatformPermission::GetTokens, object(None, owner.user()), checks)?;
+            self.require(GET_TOKENS, object(None, owner.user()), checks)?;
         }
         Ok(items(&views))
     }

@@ -6,10 +6,10 @@ use http::Response;
 
 use crate::platform::api::query::OwnerFilter;
 use crate::platform::api::{AuditView, Error};
-use crate::platform::permit::{PlatformPermission, object};
+use crate::platform::permit::{GET_AUDIT, object};
 use crate::platform::{ListRequest, PlatformHandler, items};
 use tollgate_core::agent::AgentId;
-use tollgate_identity::store::{AuditEvent, AuditFilter};
+use tollgate_identity::store::AuditFilter;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::record::CheckRecord;
 
@@ -33,8 +33,11 @@ impl PlatformHandler<'_> {
             limit: list.query.event_limit(),
         };
         let events = self.front_state.store.audit(&filter).await?;
-        let views: Vec<AuditView> = events.into_iter().map(|event| self.event(event)).collect();
-        Ok(items(&views))
+        let views = events.into_iter().map(|event| {
+            let agent = event.agent_id.map(|id| self.agent(id));
+            AuditView::of(event, agent)
+        });
+        Ok(items(&views.collect::<Vec<_>>()))
     }
 
     /// The agents whose events are shown. `None` means that agents make no difference.
@@ -47,29 +50,20 @@ impl PlatformHandler<'_> {
         if requested.is_some() {
             let agent = list.agent.and_then(|id| self.agent(id).name);
             let agent = agent.as_deref().or(list.query.agent.as_deref());
-            self.require(PlatformPermission::GetAudit, object(agent, user), checks)?;
+            self.require(GET_AUDIT, object(agent, user), checks)?;
             return Ok(requested);
         }
-        let everywhere = self.require(PlatformPermission::GetAudit, object(None, user), checks);
+        let everywhere = self.require(GET_AUDIT, object(None, user), checks);
         if everywhere.is_ok() {
             return Ok(None);
         }
-        let allowed = self.check_agents(PlatformPermission::GetAudit, user);
-        let readable: Vec<AgentId> = self
-            .agents
-            .agents()
-            .zip(allowed)
-            .filter(|(_, allowed)| *allowed)
-            .map(|(agent, _)| agent.id)
-            .collect();
+        let allowed = self.check_agents(GET_AUDIT, user);
+        let agents = self.agents.agents().zip(allowed);
+        let readable = agents.filter_map(|(agent, allowed)| allowed.then_some(agent.id));
+        let readable: Vec<AgentId> = readable.collect();
         if readable.is_empty() {
             everywhere?;
         }
         Ok(Some(readable))
-    }
-
-    fn event(&self, event: AuditEvent) -> AuditView {
-        let agent = event.agent_id.map(|id| self.agent(id));
-        AuditView::of(event, agent)
     }
 }

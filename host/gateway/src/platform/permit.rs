@@ -11,28 +11,15 @@ use crate::extensions::facts::Lookup;
 use crate::policies::Policies;
 use tollgate_proxy::record::CheckRecord;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PlatformPermission {
-    GetTokens,
-    CreateTokens,
-    DeleteTokens,
-    GetSessions,
-    DeleteSessions,
-    GetAudit,
-}
+/// An RBAC resource and an action.
+pub(crate) type Permission = [&'static str; 2];
 
-impl PlatformPermission {
-    pub(crate) fn resource_and_action(self) -> [&'static str; 2] {
-        match self {
-            Self::GetTokens => ["tokens", "get"],
-            Self::CreateTokens => ["tokens", "create"],
-            Self::DeleteTokens => ["tokens", "delete"],
-            Self::GetSessions => ["sessions", "get"],
-            Self::DeleteSessions => ["sessions", "delete"],
-            Self::GetAudit => ["audit", "get"],
-        }
-    }
-}
+pub(crate) const GET_TOKENS: Permission = ["tokens", "get"];
+pub(crate) const CREATE_TOKENS: Permission = ["tokens", "create"];
+pub(crate) const DELETE_TOKENS: Permission = ["tokens", "delete"];
+pub(crate) const GET_SESSIONS: Permission = ["sessions", "get"];
+pub(crate) const DELETE_SESSIONS: Permission = ["sessions", "delete"];
+pub(crate) const GET_AUDIT: Permission = ["audit", "get"];
 
 /// The RBAC object of somebody's tokens, sessions or events at one agent.
 ///
@@ -42,35 +29,22 @@ pub(crate) fn object(agent: Option<&str>, user: Option<&str>) -> String {
     format!("{}/{}", agent.unwrap_or("*"), user.unwrap_or("*"))
 }
 
-pub(crate) fn check(
-    policies: &Policies,
-    caller: &Caller,
-    permission: PlatformPermission,
-    object: String,
-) -> CheckRecord {
-    Lookup::of(&policies.rbac, caller, permission.resource_and_action(), object).into_check()
+pub(crate) fn check(policies: &Policies, caller: &Caller, permission: Permission, object: String) -> CheckRecord {
+    Lookup::of(&policies.rbac, caller, permission, object).into_check()
 }
 
 /// Whether the caller could have the permission on any object with this prefix. It may return true
 /// if they have none, but never false if they have one.
-pub(crate) fn may_allow_prefix(
-    policies: &Policies,
-    caller: &Caller,
-    permission: PlatformPermission,
-    prefix: &str,
-) -> bool {
-    policies
-        .rbac
-        .may_allow_prefix(&caller.roles, permission.resource_and_action(), prefix)
+pub(crate) fn may_allow_prefix(policies: &Policies, caller: &Caller, permission: Permission, prefix: &str) -> bool {
+    policies.rbac.may_allow_prefix(&caller.roles, permission, prefix)
 }
 
 pub(crate) fn check_each(
     policies: &Policies,
     caller: &Caller,
-    permission: PlatformPermission,
+    [resource, action]: Permission,
     objects: &[String],
 ) -> Vec<bool> {
-    let [resource, action] = permission.resource_and_action();
     let texts = objects.iter().map(String::as_str);
     let verdicts = policies.rbac.decide_each(&caller.roles, resource, action, texts);
     verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()

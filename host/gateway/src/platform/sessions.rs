@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
-use crate::platform::permit::PlatformPermission;
+use crate::platform::permit::{DELETE_SESSIONS, GET_SESSIONS};
 use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
@@ -66,10 +66,9 @@ impl PlatformHandler<'_> {
         list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let filter = self.row_filter(PlatformPermission::GetSessions, list, checks)?;
+        let filter = self.row_filter(GET_SESSIONS, list, checks)?;
         // Browser sessions that were not used are valid for all agents.
-        let has_unused =
-            list.query.agent.is_none() && (list.is_mine || self.could_see(PlatformPermission::GetSessions, None, list));
+        let has_unused = list.query.agent.is_none() && (list.is_mine || self.could_see(GET_SESSIONS, None, list));
         let mut collected = PageBuilder::new(list.query.decode_cursor(Position::is_sound)?, list.query.row_limit());
         while collected.needs_query() {
             let (rows, end) = match collected.after() {
@@ -79,13 +78,13 @@ impl PlatformHandler<'_> {
                 Some(Position::Unused(_)) => (Vec::new(), None),
             };
             let of = rows.iter().map(|(_, view)| of_session(view));
-            let visible = self.visible(PlatformPermission::GetSessions, list, of);
+            let visible = self.visible(GET_SESSIONS, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             collected.add_rows(rows.map(|(row, _)| row), end);
         }
         let (mut views, next) = collected.finish()?;
         if views.is_empty() {
-            self.check_empty_list(PlatformPermission::GetSessions, list, checks)?;
+            self.check_empty_list(GET_SESSIONS, list, checks)?;
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         Ok(page(&views, next.as_ref()))
@@ -148,7 +147,7 @@ impl PlatformHandler<'_> {
     fn may_end(&self, session_owner: &SessionOwner, checks: &mut Vec<CheckRecord>) -> bool {
         let mut may = |agent| {
             let object = self.object(agent, &session_owner.user.username);
-            self.may(PlatformPermission::DeleteSessions, object, checks)
+            self.may(DELETE_SESSIONS, object, checks)
         };
         self.is_mine(&session_owner.user)
             || may(session_owner.agent_id)

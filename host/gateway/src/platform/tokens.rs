@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::platform::api::content::NewToken;
 use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
-use crate::platform::permit::{PlatformPermission, object};
+use crate::platform::permit::{CREATE_TOKENS, DELETE_TOKENS, GET_TOKENS, object};
 use crate::platform::{ListRequest, PlatformHandler, answer, page, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
@@ -41,7 +41,7 @@ impl PlatformHandler<'_> {
         list: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let filter = self.row_filter(PlatformPermission::GetTokens, list, checks)?;
+        let filter = self.row_filter(GET_TOKENS, list, checks)?;
         let mut collected = PageBuilder::new(list.query.decode_cursor(|_| true)?, list.query.row_limit());
         while collected.needs_query() {
             let page_request = Page {
@@ -51,13 +51,13 @@ impl PlatformHandler<'_> {
             let rows = self.front_state.store.tokens(&filter, &page_request).await?;
             let end = last_of_full(&rows).map(position);
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
-            let visible = self.visible(PlatformPermission::GetTokens, list, of);
+            let visible = self.visible(GET_TOKENS, list, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             collected.add_rows(rows.map(|(token, _)| (position(&token), token)), end);
         }
         let (tokens, next) = collected.finish()?;
         if tokens.is_empty() {
-            self.check_empty_list(PlatformPermission::GetTokens, list, checks)?;
+            self.check_empty_list(GET_TOKENS, list, checks)?;
         }
         let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
         Ok(page(&views, next.as_ref()))
@@ -104,7 +104,7 @@ impl PlatformHandler<'_> {
     pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let token = self.front_state.store.token(id).await?.ok_or(Error::UnknownToken)?;
         let object = self.object(Some(token.agent_id), &token.user.username);
-        if !self.is_mine(&token.user) && !self.may(PlatformPermission::DeleteTokens, object, checks) {
+        if !self.is_mine(&token.user) && !self.may(DELETE_TOKENS, object, checks) {
             return Err(Error::UnknownToken);
         }
         let session = SessionId::new(AccessType::PersonalAccessToken, id.to_string());
@@ -123,11 +123,7 @@ impl PlatformHandler<'_> {
             (Some(name), Some(_) | None) => name,
         };
         let agent = self.find_agent(agent).map_or(agent, |agent| agent.name.as_str());
-        self.require(
-            PlatformPermission::CreateTokens,
-            object(Some(agent), Some(name)),
-            checks,
-        )?;
+        self.require(CREATE_TOKENS, object(Some(agent), Some(name)), checks)?;
         let unknown = || Error::UnknownUser { user: name.clone() };
         let user = self.agents.user_named(name).ok_or_else(unknown)?;
         unblocked(user)

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Action, Cascade, Owner, Plan, PlanProblem, StoredState, without_owner_reference};
+use super::super::{Action, Owner, Plan, PlanProblem, StoredState, without_owner_reference};
 use super::{actions, existing, generated, owned, plan, reference, set, stored};
 use crate::ApplicationsSync;
+use tollgate_state::write::batch::Propagation;
 
 /// An Application that refers to the set as an owner that is not its controller.
 fn attached(name: &str, others: &[Value]) -> Value {
@@ -16,7 +17,7 @@ fn attached(name: &str, others: &[Value]) -> Value {
     application
 }
 
-fn deletion(applications: Vec<Value>, cascade: Cascade) -> Plan {
+fn deletion(applications: Vec<Value>, cascade: Propagation) -> Plan {
     Plan::deletion(&set(&stored(), ApplicationsSync::Sync), existing(applications), cascade)
 }
 
@@ -72,7 +73,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
             generated("d"),
         ]
     };
-    let plan = deletion(all(), Cascade::Background);
+    let plan = deletion(all(), Propagation::Background);
     assert_eq!(
         actions(&plan),
         [
@@ -82,7 +83,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
         ]
     );
     assert_eq!(plan.deletions(), 2);
-    let plan = deletion(all(), Cascade::Orphan);
+    let plan = deletion(all(), Propagation::Orphan);
     assert_eq!(
         actions(&plan),
         [
@@ -101,7 +102,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
     for uid in [json!("u0"), json!("")] {
         let mut application = attached("b", &[]);
         application["metadata"]["ownerReferences"][0]["uid"] = uid;
-        assert!(deletion(vec![application], Cascade::Background).changes.is_empty());
+        assert!(deletion(vec![application], Propagation::Background).changes.is_empty());
     }
 }
 

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::apply::{ApplyOutcome, Error, Options, carry_out};
 use tollgate_applicationset::plan::{
-    Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, StoredState, with_owner_reference,
-    without_owner_reference,
+    Action, Owner, Plan, PlanProblem, PlannedChange, StoredState, with_owner_reference, without_owner_reference,
 };
 use tollgate_identity::clock::Clock;
+use tollgate_state::write::batch::Propagation;
 use tollgate_state::write::{self, FolderWriter, WritableKind, Writer};
 use tollgate_state::{ObjectName, directory};
 
@@ -139,11 +139,11 @@ fn plan(existing: StoredState, actions: &[(&str, Action)]) -> Plan {
         },
         changes,
         problems: Vec::new(),
-        cascade: Cascade::Background,
+        cascade: Propagation::Background,
     }
 }
 
-fn deletion(existing: StoredState, cascade: Cascade) -> Plan {
+fn deletion(existing: StoredState, cascade: Propagation) -> Plan {
     let mut made = plan(existing, &[]);
     made.set.action = Action::Delete;
     made.set.after = None;
@@ -303,7 +303,7 @@ async fn a_set_goes_with_its_applications_or_without() {
     world.with_two().await;
     let existing = world.existing().await;
     let owner = Owner::of("web", existing.set.as_ref().unwrap());
-    let mut plan = deletion(existing.clone(), Cascade::Orphan);
+    let mut plan = deletion(existing.clone(), Propagation::Orphan);
     plan.changes = existing
         .applications
         .iter()
@@ -329,7 +329,7 @@ async fn a_set_goes_with_its_applications_or_without() {
     let world = World::new();
     world.with_two().await;
     let existing = world.existing().await;
-    let mut plan = deletion(existing.clone(), Cascade::Background);
+    let mut plan = deletion(existing.clone(), Propagation::Background);
     plan.changes = existing
         .applications
         .iter()

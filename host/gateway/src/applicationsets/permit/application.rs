@@ -129,6 +129,7 @@ fn optional_object<'a>(
 }
 
 fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Result<(), String> {
+    let mut has_dry_source = false;
     for (key, path) in [
         ("drySource", "spec.sourceHydrator.drySource"),
         ("syncSource", "spec.sourceHydrator.syncSource"),
@@ -138,17 +139,14 @@ fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Res
         };
         let url = text(source, "repoURL", &format!("{path}.repoURL"))?;
         if !url.is_empty() {
+            has_dry_source |= key == "drySource";
             found.push(url);
         }
     }
-    let dry = fields
-        .get("drySource")
-        .and_then(|dry| dry.get("repoURL"))
-        .and_then(Value::as_str);
-    if dry.is_none_or(str::is_empty) {
-        return Err("spec.sourceHydrator.drySource.repoURL is required".to_owned());
+    match has_dry_source {
+        true => Ok(()),
+        false => Err("spec.sourceHydrator.drySource.repoURL is required".to_owned()),
     }
-    Ok(())
 }
 
 pub(super) fn unnamed(set: &str) -> String {
@@ -180,21 +178,17 @@ pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]
         if !seen.insert(name.to_owned()) {
             return Some(duplicate(set, name));
         }
-        let project = project_of(application);
-        if let Some(missing) = placement.missing_project(project) {
-            return Some(missing);
-        }
-        let field = |key: &str| {
-            let text = application
-                .pointer("/spec/destination")
-                .and_then(|fields| fields.get(key));
-            text.and_then(Value::as_str).unwrap_or_default().to_owned()
+        let field = |pointer: &str| {
+            let text = application.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
         };
-        placement.destination_error(&Destination {
-            name: field("name"),
-            server: field("server"),
-            namespace: field("namespace"),
-        })
+        let destination = Destination {
+            name: field("/spec/destination/name"),
+            server: field("/spec/destination/server"),
+            namespace: field("/spec/destination/namespace"),
+        };
+        let missing = placement.missing_project(project_of(application));
+        missing.or_else(|| placement.destination_error(&destination))
     };
     applications.iter().map(&mut judge).collect()
 }

@@ -152,11 +152,8 @@ impl ProjectChecks {
             Some(Finding::denied(&reason).by(rule))
         });
         let answer = CheckResult::new(refused, |refused| {
-            let urls: Vec<String> = application
-                .repositories
-                .iter()
-                .map(|url| redact_credentials(url))
-                .collect();
+            let urls = application.repositories.iter().map(|url| redact_credentials(url));
+            let urls: Vec<String> = urls.collect();
             let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
             CheckedFact::source(&urls, refused)
         });

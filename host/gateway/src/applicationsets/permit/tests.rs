@@ -8,13 +8,14 @@ use crate::applicationsets::permit::{
     ApprovedPlan, Error, Operation, ResolvedInputs, SetAuthorizer, SetPermit, SetRequest,
 };
 use crate::caller::{Caller, CallerCache};
-use tollgate_applicationset::plan::{Cascade, Owner, Plan, StoredState};
+use tollgate_applicationset::plan::{Owner, Plan, StoredState};
 use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_config::GenerationLimits;
 use tollgate_config::{ApplicationSetChecks, ApplicationSets, GitCache, GitLimits};
 use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, BundleSource, Front};
+use tollgate_state::write::batch::Propagation;
 use tollgate_state::{ObjectName, Resources, directory};
 
 mod argocd;
@@ -142,7 +143,7 @@ impl World {
             .authorize_plan(&permit, plan, &mut Vec::new())
     }
 
-    fn delete(&self, stored: &StoredState, cascade: Cascade) -> Result<ApprovedPlan, Error> {
+    fn delete(&self, stored: &StoredState, cascade: Propagation) -> Result<ApprovedPlan, Error> {
         let permit = self.authorize_operation(Operation::Delete, None, stored)?;
         let set = set_of(stored.set.clone().unwrap());
         let plan = Plan::deletion(&set, stored.clone(), cascade);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::applicationsets::request::RequestKind;
 use crate::platform::api::Error;
 use crate::platform::api::query::{for_each_parameter, wrong};
-use tollgate_applicationset::plan::Cascade;
+use tollgate_state::write::batch::Propagation;
 
 /// The parameters of a request, from a query or the message of a call. A parameter that the
 /// request does not have is at its default.
@@ -31,7 +31,7 @@ pub(crate) struct Query {
     pub(crate) dry_run: bool,
     /// What happens to the Applications of a deleted set. If absent, the set itself decides.
     #[serde(skip)]
-    pub(crate) cascade: Option<Cascade>,
+    pub(crate) cascade: Option<Propagation>,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
     #[serde(skip)]
@@ -102,10 +102,10 @@ fn boolean(name: &str, value: &str) -> Result<bool, Error> {
 }
 
 /// `true` and `false` are Argo CD's values for Applications.
-fn cascade(value: &str) -> Result<Cascade, Error> {
+fn cascade(value: &str) -> Result<Propagation, Error> {
     match value {
-        "true" | "background" => Ok(Cascade::Background),
-        "false" | "orphan" => Ok(Cascade::Orphan),
+        "true" | "background" => Ok(Propagation::Background),
+        "false" | "orphan" => Ok(Propagation::Orphan),
         _ => Err(wrong("has `cascade` that is neither `background` nor `orphan`")),
     }
 }
@@ -114,7 +114,7 @@ fn cascade(value: &str) -> Result<Cascade, Error> {
 mod tests {
     use super::Query;
     use crate::applicationsets::request::RequestKind;
-    use tollgate_applicationset::plan::Cascade;
+    use tollgate_state::write::batch::Propagation;
 
     #[test]
     fn lists_and_changes() {
@@ -134,7 +134,7 @@ mod tests {
         let query = Query::read(Some("upsert=false&dryRun=false"), RequestKind::Create).expect("a query");
         assert_eq!((query.upsert, query.dry_run, query.deletions), (false, false, None));
         let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), RequestKind::Delete).expect("a query");
-        assert_eq!((query.cascade, &*query.namespace), (Some(Cascade::Orphan), "n"));
+        assert_eq!((query.cascade, &*query.namespace), (Some(Propagation::Orphan), "n"));
     }
 
     #[test]

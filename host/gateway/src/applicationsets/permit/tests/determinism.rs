@@ -122,7 +122,7 @@ fn a_change_is_judged_as_a_set_that_is_new() {
             .authorize_operation(Operation::Get, None, &existing)
             .is_ok()
     );
-    assert!(World::new(&rows).delete(&existing, Cascade::Background).is_ok());
+    assert!(World::new(&rows).delete(&existing, Propagation::Background).is_ok());
 }
 
 /// A preview shows what is generated, and lists why it would not be written.

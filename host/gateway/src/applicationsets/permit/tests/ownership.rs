@@ -62,7 +62,10 @@ fn attached() -> StoredState {
 #[test]
 fn what_goes_with_a_set_is_judged_whoever_its_controller_is() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, delete, dev/*, allow\n";
-    for (cascade, action) in [(Cascade::Background, Action::Delete), (Cascade::Orphan, Action::Update)] {
+    for (cascade, action) in [
+        (Propagation::Background, Action::Delete),
+        (Propagation::Orphan, Action::Update),
+    ] {
         let outcome = World::new(rows).delete(&attached(), cascade);
         refused(outcome, "application `prod/b`: `applications, delete` is not permitted");
         let both = format!("{rows}p, ann, applications, delete, prod/*, allow");

@@ -285,7 +285,7 @@ fn what_stays_as_it_is_passes_the_same_checks() {
 fn deleting_needs_the_right_on_all_that_is_owned() {
     let existing = stored("dev", vec![application("a", "dev"), application("b", "prod")]);
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, delete, dev/*, allow\n";
-    for cascade in [Cascade::Background, Cascade::Orphan] {
+    for cascade in [Propagation::Background, Propagation::Orphan] {
         let outcome = World::new(rows).delete(&existing, cascade);
         refused(outcome, "application `prod/b`: `applications, delete` is not permitted");
         let both = format!("{rows}p, ann, applications, delete, prod/*, allow");
@@ -299,7 +299,7 @@ fn what_stays_behind_loses_its_reference_and_nothing_else() {
     let world = all();
     let existing = stored("dev", vec![application("a", "dev")]);
     let permit = world.authorize_operation(Operation::Delete, None, &existing).unwrap();
-    let mut plan = Plan::deletion(&set_of(existing.set.clone().unwrap()), existing, Cascade::Orphan);
+    let mut plan = Plan::deletion(&set_of(existing.set.clone().unwrap()), existing, Propagation::Orphan);
     plan.changes[0].after.as_mut().unwrap()["spec"]["project"] = json!("prod");
     let outcome = world
         .authorizer(&world.caller("ann"))
