@@ -195,11 +195,8 @@ impl Loader {
     fn unknown_extensions(&self, state: &StateParts) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         for (plugin, grant) in &self.config.plugins.grants {
-            for name in grant
-                .extensions
-                .iter()
-                .filter(|name| state.extensions.find(name).is_none())
-            {
+            let is_unknown = |name: &&String| state.extensions.find(name).is_none();
+            for name in grant.extensions.iter().filter(is_unknown) {
                 let message =
                     format!("`plugins.grants.{plugin}.extensions` names `{name}`, and there is no such extension");
                 let finding = Diagnostic::warning(grant.location.clone(), message);

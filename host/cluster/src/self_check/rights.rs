@@ -43,7 +43,7 @@ pub(super) trait AccessReviewer: Sync {
 }
 
 impl AccountRight {
-    fn verb(self) -> &'static str {
+    pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Impersonate(ImpersonationKind::Classic) => "impersonate",
             Self::Impersonate(ImpersonationKind::Constrained) => "impersonate:serviceaccount",
@@ -51,7 +51,7 @@ impl AccountRight {
         }
     }
 
-    fn api_group(self) -> &'static str {
+    pub(super) fn api_group(self) -> &'static str {
         match self {
             Self::Impersonate(ImpersonationKind::Classic) | Self::Get => "",
             Self::Impersonate(ImpersonationKind::Constrained) => AUTHENTICATION_GROUP,

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
+use super::super::rights::AccountRight;
 use super::{ConstrainedPermissions, Subject, cluster_role, constrained_rules, namespaced_role};
 use tollgate_policy::impersonate::service_account::ServiceAccountName;
 
@@ -105,18 +106,17 @@ fn roles(
 ) -> Vec<Value> {
     let mut objects = Vec::new();
     for (namespace, names) in &accounts.namespaces {
-        let rule = |group: &str, verb: &str| {
+        let rule = |right: AccountRight| {
             json!({
-                "apiGroups": [group], "resources": ["serviceaccounts"], "resourceNames": names, "verbs": [verb],
+                "apiGroups": [right.api_group()], "resources": ["serviceaccounts"], "resourceNames": names,
+                "verbs": [right.verb()],
             })
         };
-        let mut rules = vec![match mode {
-            ImpersonationKind::Classic => rule("", "impersonate"),
-            ImpersonationKind::Constrained => rule(AUTHENTICATION_GROUP, "impersonate:serviceaccount"),
-        }];
+        let mut rights = vec![AccountRight::Impersonate(mode)];
         if check == ExistenceCheck::With {
-            rules.push(rule("", "get"));
+            rights.push(AccountRight::Get);
         }
+        let rules: Vec<Value> = rights.into_iter().map(rule).collect();
         objects.extend(namespaced_role((namespace, role), &rules, subject));
     }
     objects
