@@ -11,8 +11,8 @@ use super::engine::EPOCH_TICK;
 use super::imports::{GrantedImports, PluginLog};
 use super::provider::CallState;
 use super::wasi::Wasi;
+use tollgate_core::plugin::World;
 
-/// What one call of a guest may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
     /// Wall time, waiting for a free slot included.
@@ -28,29 +28,27 @@ pub(super) struct Budget {
     pub(super) cpu_time: Duration,
 }
 
-impl Default for Budget {
-    fn default() -> Self {
-        Self {
-            time: Duration::from_millis(100),
-            memory_bytes: 16 << 20,
-            host_calls: 256,
-            log_bytes: 8 << 10,
-            data_bytes: 256 << 10,
-            cpu_time: Duration::from_millis(100),
-        }
-    }
-}
-
 impl Budget {
-    /// The budget of a credential provider, which mostly waits for other servers.
-    pub(super) fn of_provider() -> Self {
-        Self {
-            time: Duration::from_secs(10),
-            memory_bytes: 64 << 20,
-            host_calls: 4096,
-            log_bytes: 8 << 10,
-            data_bytes: 2 << 20,
-            cpu_time: Duration::from_secs(1),
+    /// The budget where the grant says nothing. Providers and generators mostly wait for other
+    /// servers.
+    pub(super) fn of_world(world: World) -> Self {
+        match world {
+            World::HeaderFilter => Self {
+                time: Duration::from_millis(100),
+                memory_bytes: 16 << 20,
+                host_calls: 256,
+                log_bytes: 8 << 10,
+                data_bytes: 256 << 10,
+                cpu_time: Duration::from_millis(100),
+            },
+            World::CredentialProvider | World::Generator => Self {
+                time: Duration::from_secs(10),
+                memory_bytes: 64 << 20,
+                host_calls: 4096,
+                log_bytes: 8 << 10,
+                data_bytes: 2 << 20,
+                cpu_time: Duration::from_secs(1),
+            },
         }
     }
 
@@ -107,10 +105,8 @@ impl HostState {
         self.wasi.get_or_insert_with(|| Box::new(Wasi::new(self.granted)))
     }
 
-    /// The [`CallState`] of a credential provider or generator.
-    ///
-    /// # Errors
-    /// Another kind of guest: its linker has none of these functions.
+    /// The [`CallState`] of a credential provider or generator. Other guests are not linked with the
+    /// functions that call this.
     pub(super) fn provider(&mut self) -> wasmtime::Result<&mut CallState> {
         self.provider
             .as_deref_mut()
@@ -128,7 +124,6 @@ impl HostState {
         self.provider.as_deref()
     }
 
-    /// Takes the [`CallState`] out when the call is over.
     pub(super) fn into_provider(self) -> Option<Box<CallState>> {
         self.provider
     }

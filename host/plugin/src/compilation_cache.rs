@@ -46,8 +46,7 @@ impl std::fmt::Debug for CompilationCache {
 }
 
 impl CompilationCache {
-    /// # Errors
-    /// Why the cache cannot be used. The gateway works without it.
+    /// An error says why the cache cannot be used. The gateway works without it.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let refuse = |why: String| io::Error::other(format!("`{}` {why}", folder.display()));
         let failed = |error: io::Error| refuse(format!("cannot be used: {error}"));
@@ -77,7 +76,6 @@ impl CompilationCache {
         })
     }
 
-    /// The file of one guest for one engine.
     pub(super) fn file(&self, engine: &Engine, sha256: &str) -> PathBuf {
         self.folder.join(name(engine, sha256))
     }
@@ -150,7 +148,6 @@ pub(super) fn component(
     Ok((component, CodeOrigin::Compiled))
 }
 
-/// File with the key of the hashes.
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
 

@@ -13,7 +13,6 @@ use super::plan::{HeaderPlan, MAX_PREFIXES, MAX_REMOVE, MAX_SET, MIN_PREFIX_BYTE
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::header_names::is_host_owned;
 
-/// Edits in one answer.
 pub(super) const MAX_EDITS: usize = 128;
 /// Bytes of names and values in one answer or plan.
 pub(super) const MAX_EDIT_BYTES: usize = 32 * 1024;
@@ -61,7 +60,6 @@ pub(super) fn apply(edits: Vec<Edit>, headers: &mut HeaderMap) {
     }
 }
 
-/// The plan, if every part of it is allowed.
 pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
     let wit::Plan {
         remove,

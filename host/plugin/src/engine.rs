@@ -12,7 +12,6 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 use super::budget::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLE_ELEMENTS, MAX_TABLES};
 use super::error::Error;
 
-/// Plugins one gateway loads.
 pub(super) const MAX_PLUGINS: usize = 32;
 /// Additional slots, for calls still running on a replaced version and for loads.
 const SPARE_SLOTS: usize = 32;
@@ -25,7 +24,6 @@ const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 const KEEP_TABLE_BYTES: usize = 16 << 10;
 /// Memory any guest may have, whatever its grant says.
 pub(super) const MAX_MEMORY_BYTES: usize = 1 << 30;
-/// Stack of the guest's own code.
 const WASM_STACK_BYTES: usize = 512 << 10;
 /// Address space that the pool reserves per slot. Next to none of it is ever backed by memory.
 const SLOT_ADDRESS_SPACE_BYTES: u64 = 5 << 30;
@@ -41,7 +39,6 @@ pub enum Allocation {
     OnDemand,
 }
 
-/// The wasmtime engine of all guests, and its instance slots.
 #[derive(Debug)]
 pub(super) struct PluginEngine {
     pub(super) engine: Engine,
@@ -59,12 +56,8 @@ impl PluginEngine {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
         let plugin_slots = (workers * 2).clamp(8, 64);
         let slots = plugin_slots * MAX_PLUGINS + SPARE_SLOTS;
-        let pooled = if wanted == Allocation::Pool && fits(slots) {
-            pool(slots)
-        } else {
-            None
-        };
-        let (engine, allocation) = match pooled {
+        let has_pool = wanted == Allocation::Pool && fits(slots);
+        let (engine, allocation) = match has_pool.then(|| pool(slots)).flatten() {
             Some(engine) => (engine, Allocation::Pool),
             None => (on_demand().map_err(Error::Engine)?, Allocation::OnDemand),
         };

@@ -82,18 +82,6 @@ impl CallError {
             Self::Busy { .. } => "busy",
         }
     }
-
-    /// The plugin that refused or failed.
-    pub fn plugin(&self) -> &str {
-        match self {
-            Self::Refused { plugin, .. }
-            | Self::Trap { plugin, .. }
-            | Self::Timeout { plugin, .. }
-            | Self::Memory { plugin, .. }
-            | Self::InvalidOutput { plugin, .. }
-            | Self::Busy { plugin } => plugin,
-        }
-    }
 }
 
 /// How a guest failed.

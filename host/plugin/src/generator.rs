@@ -6,7 +6,6 @@
 //! Security: parameters contain no known secret.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use tollgate_state::ObjectName;
 pub type Generator = Guest<GeneratorParts>;
 
 /// What a generator has beside its code.
+#[expect(missing_debug_implementations, reason = "the generated exports have none")]
 pub struct GeneratorParts {
     exports: GuestIndices,
     services: HostServices,
@@ -37,18 +37,9 @@ pub struct GeneratorParts {
     memo: Arc<Memo>,
 }
 
-impl fmt::Debug for GeneratorParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GeneratorParts").finish_non_exhaustive()
-    }
-}
-
 impl Generator {
     /// Finds the exports and lets the guest check the configuration, which fits the manifest's
-    /// schema. Returns the guest's warnings.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
+    /// schema. Returns the guest's warnings, or why the generator cannot be used.
     pub(super) async fn start(
         manifest: Manifest,
         origin: CodeOrigin,

@@ -38,7 +38,7 @@ impl GrantedImports {
 /// Writes a plugin's log lines, at a limited rate.
 #[derive(Debug)]
 pub(super) struct PluginLog {
-    plugin: String,
+    pub(super) plugin: String,
     rate: DefaultDirectRateLimiter,
 }
 

@@ -198,13 +198,10 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
     let sha256 = compilation_cache::sha256(&wasm);
     let location = Location::new(file.display().to_string(), 0);
     let mut diagnostics = Vec::new();
-    let (imports, exports) = match interfaces(&wasm) {
-        Ok(interfaces) => interfaces,
-        Err(error) => {
-            diagnostics.push(Diagnostic::error(location, format!("not a component: {error:#}")));
-            (Vec::new(), Vec::new())
-        }
-    };
+    let (imports, exports) = interfaces(&wasm).unwrap_or_else(|error| {
+        diagnostics.push(Diagnostic::error(location, format!("not a component: {error:#}")));
+        (Vec::new(), Vec::new())
+    });
     let manifest = manifest_beside(file, &sha256, &mut diagnostics);
     if let Some(manifest) = &manifest {
         let export = manifest.world.export();
@@ -213,15 +210,13 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
             diagnostics.push(Diagnostic::error(manifest.locations.world.clone(), message));
         }
     }
-    let summary = manifest.as_ref().map(ManifestSummary::new);
-    let file = file.display().to_string();
     Ok(Inspection {
-        file,
+        file: file.display().to_string(),
         sha256,
         bytes: wasm.len(),
         imports,
         exports,
-        manifest: summary,
+        manifest: manifest.as_ref().map(ManifestSummary::new),
         diagnostics,
     })
 }

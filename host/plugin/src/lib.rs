@@ -53,8 +53,6 @@ pub use provider::{
     ProviderCluster, ProviderEnvironment, ProviderMint, SecretValues, SystemWallClock, WallClock, webapi_public_values,
 };
 
-use egress::EgressClient;
-
 /// The wasmtime engine, the compilation cache and the settings of plugins.
 #[derive(Debug)]
 pub struct Runtime {
@@ -71,25 +69,13 @@ impl Runtime {
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
     pub fn new(config: &tollgate_config::Plugins) -> Result<Self, Error> {
-        Self::with_allocation(config, Allocation::Pool)
+        let environment = ProviderEnvironment::of_pod(&config.ambient);
+        Self::with_environment(config, Allocation::Pool, environment)
     }
 
-    /// Like [`Self::new`], with a choice of allocation. [`Allocation::OnDemand`] never tries a
-    /// pool. [`Allocation::Pool`] does without one where address space is limited.
-    ///
-    /// # Errors
-    /// [`Error`]: the engine or its clock does not start.
-    pub fn with_allocation(config: &tollgate_config::Plugins, wanted: Allocation) -> Result<Self, Error> {
-        let environment = ProviderEnvironment {
-            egress_client: Arc::new(EgressClient::new()),
-            ambient: Arc::new(PodIdentities::new(&config.ambient)),
-            clock: Arc::new(SystemWallClock),
-        };
-        Self::with_environment(config, wanted, environment)
-    }
-
-    /// Like [`Self::new`], with another environment for credential providers. For tests and
-    /// replays.
+    /// Like [`Self::new`], with a choice of allocation and of what surrounds credential providers.
+    /// For tests and replays. [`Allocation::OnDemand`] never tries a pool. [`Allocation::Pool`]
+    /// does without one where address space is limited.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
@@ -124,52 +110,34 @@ impl Runtime {
         self.load_some(None, previous)
     }
 
-    /// Like [`Self::load`], for the plugin `name` only.
-    pub(crate) fn load_only(&self, name: &str) -> (PluginSet, Vec<Diagnostic>) {
-        self.load_some(Some(name), None)
-    }
-
-    fn load_some(&self, only: Option<&str>, previous: Option<&PluginSet>) -> (PluginSet, Vec<Diagnostic>) {
+    /// Like [`Self::load`], for the plugin `only`, or for all.
+    pub(crate) fn load_some(&self, only: Option<&str>, previous: Option<&PluginSet>) -> (PluginSet, Vec<Diagnostic>) {
         // Another engine's guests cannot be taken over.
         let before = previous
             .filter(|set| Arc::ptr_eq(&set.host, &self.host))
             .map(|set| &set.entries);
         let nothing = BTreeMap::new();
-        let loader = load::Loader {
-            host: &self.host,
-            cache: self.cache.as_ref().ok(),
-            config: &self.config,
-            environment: &self.environment,
-            only,
-        };
-        let (entries, mut diagnostics) = match block_on_new_thread(|| loader.load(before.unwrap_or(&nothing))) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
-                (before.cloned().unwrap_or_default(), vec![finding])
-            }
-        };
-        diagnostics.extend(
-            self.cache
-                .as_ref()
-                .err()
-                .filter(|_| self.config.directory.is_some())
-                .cloned(),
-        );
+        let before = before.unwrap_or(&nothing);
+        let loaded = block_on_new_thread(|| self.load_entries(only, before));
+        let (entries, mut diagnostics) = loaded.unwrap_or_else(|error| {
+            let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
+            (before.clone(), vec![finding])
+        });
+        if let (Err(finding), Some(_)) = (&self.cache, &self.config.directory) {
+            diagnostics.push(finding.clone());
+        }
         let missing = self.config.required.iter().filter(|name| !entries.contains_key(*name));
         let missing: Vec<String> = missing.cloned().collect();
         for name in &missing {
             let message = format!("the required plugin `{name}` is not loaded");
             diagnostics.push(Diagnostic::error(None, message).with_hint("nothing passes until it is"));
         }
-        (
-            PluginSet {
-                host: self.host.clone(),
-                entries,
-                missing,
-            },
-            diagnostics,
-        )
+        let set = PluginSet {
+            host: self.host.clone(),
+            entries,
+            missing,
+        };
+        (set, diagnostics)
     }
 
     /// How instances get their memory.

@@ -10,21 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::compilation_cache::{self, CompilationCache};
+use super::compilation_cache;
 use super::egress::EgressAllowList;
-use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS, PluginEngine};
+use super::engine::{MAX_MEMORY_BYTES, MAX_PLUGINS};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
 use super::imports::GrantedImports;
 use super::provider::{self, CredentialProvider, HostServices};
 use super::sandbox::Sandbox;
-use super::{manifest, manifest::Manifest};
+use super::{Runtime, manifest, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 use tollgate_core::plugin::{Import, World};
 
-/// Bytes of a component.
 pub(super) const MAX_COMPONENT_BYTES: u64 = 64 << 20;
-/// Bytes of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 
 #[derive(Clone, Debug)]
@@ -66,25 +64,18 @@ impl Plugin {
     }
 }
 
-pub(super) struct Loader<'a> {
-    pub(super) host: &'a Arc<PluginEngine>,
-    pub(super) cache: Option<&'a CompilationCache>,
-    pub(super) config: &'a tollgate_config::Plugins,
-    pub(super) environment: &'a provider::ProviderEnvironment,
-    /// The only plugin to load; all if absent.
-    pub(super) only: Option<&'a str>,
-}
-
 #[derive(Default)]
 struct PluginFiles {
     component: Option<PathBuf>,
     manifest: Option<PathBuf>,
 }
 
-impl Loader<'_> {
-    /// Loads the plugins of the folder. A plugin that cannot be loaded stays as in `previous`.
-    pub(super) async fn load(
+impl Runtime {
+    /// Loads the plugin `only`, or all of the folder. A plugin that cannot be loaded stays as in
+    /// `previous`.
+    pub(super) async fn load_entries(
         &self,
+        only: Option<&str>,
         previous: &BTreeMap<String, LoadedPlugin>,
     ) -> (BTreeMap<String, LoadedPlugin>, Vec<Diagnostic>) {
         let mut diagnostics = Vec::new();
@@ -96,16 +87,13 @@ impl Loader<'_> {
             Ok(files) => files,
             Err(error) => {
                 let message = format!("cannot read the plugins folder: {error}");
-                diagnostics.push(Diagnostic::error(
-                    Location::new(directory.display().to_string(), 0),
-                    message,
-                ));
+                diagnostics.push(Diagnostic::error(file_location(directory), message));
                 return (previous.clone(), diagnostics);
             }
         };
         self.unused_grants(&files_by_name, &mut diagnostics);
         for (name, files) in files_by_name {
-            if self.only.is_some_and(|only| only != name) {
+            if only.is_some_and(|only| only != name) {
                 continue;
             }
             if entries.len() >= MAX_PLUGINS {
@@ -142,10 +130,8 @@ impl Loader<'_> {
             }
             (None, manifest) => {
                 let message = format!("the manifest has no component `{name}.wasm` beside it");
-                (
-                    None,
-                    vec![Diagnostic::warning(manifest.as_deref().map(file_location), message)],
-                )
+                let location = manifest.as_deref().map(file_location);
+                (None, vec![Diagnostic::warning(location, message)])
             }
         }
     }
@@ -166,8 +152,8 @@ impl Loader<'_> {
         if let Some(previous) = previous.filter(is_unchanged) {
             return Ok((previous.clone(), Vec::new()));
         }
-        let text = String::from_utf8(text)
-            .map_err(|_| vec![Diagnostic::error(file_location(manifest), "the manifest is not UTF-8")])?;
+        let not_text = |_| vec![Diagnostic::error(file_location(manifest), "the manifest is not UTF-8")];
+        let text = String::from_utf8(text).map_err(not_text)?;
         let loaded = manifest::parse(&text, &manifest.display().to_string(), name);
         let mut diagnostics = loaded.diagnostics;
         let Some(checked) = loaded.value else {
@@ -220,9 +206,10 @@ impl Loader<'_> {
             let message = "the file beside the manifest is not WebAssembly".to_owned();
             return Err(refuse(&locations.file, message));
         }
-        let (component, origin) = compilation_cache::component(&self.host.engine, self.cache, sha256, wasm)
-            .map_err(|error| refuse(&locations.file, format!("the component does not compile: {error:#}")))?;
-        let sandbox = Sandbox::new(self.host, &component, &manifest, granted, budget)?;
+        let (component, origin) =
+            compilation_cache::component(&self.host.engine, self.cache.as_ref().ok(), sha256, wasm)
+                .map_err(|error| refuse(&locations.file, format!("the component does not compile: {error:#}")))?;
+        let sandbox = Sandbox::new(&self.host, &component, &manifest, granted, budget)?;
         let plugin = match manifest.world {
             World::HeaderFilter => {
                 let config = grant.config.to_string();
@@ -249,10 +236,8 @@ impl Loader<'_> {
 
     /// Reports grants without a plugin, which are usually typing mistakes.
     fn unused_grants(&self, files_by_name: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
-        for (name, grant) in &self.config.grants {
-            if files_by_name.contains_key(name) {
-                continue;
-            }
+        let grants = self.config.grants.iter();
+        for (name, grant) in grants.filter(|(name, _)| !files_by_name.contains_key(*name)) {
             let message = format!("`plugins.grants.{name}` is for a plugin that is not there");
             diagnostics.push(
                 Diagnostic::warning(grant.location.clone(), message)
@@ -270,34 +255,21 @@ fn effective_grant(
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
-        match Import::from_name(name) {
-            Some(import) if manifest.imports.contains(&import) => {
-                agreed.insert(import);
-            }
-            Some(_) | None => {
-                let message = format!("`{name}` is granted to `{}`, which does not ask for it", manifest.name);
-                warnings.push(Diagnostic::warning(manifest.locations.imports.clone(), message));
-            }
+        let import = Import::from_name(name).filter(|import| manifest.imports.contains(import));
+        if import.is_none() {
+            let message = format!("`{name}` is granted to `{}`, which does not ask for it", manifest.name);
+            warnings.push(Diagnostic::warning(manifest.locations.imports.clone(), message));
         }
+        agreed.extend(import);
     }
-    let standard = match manifest.world {
-        World::HeaderFilter => Budget::default(),
-        World::CredentialProvider | World::Generator => Budget::of_provider(),
-    };
-    let time = grant.time.unwrap_or(standard.time);
-    let budget = Budget {
-        time,
-        // A filter waits for nothing, so all of its time may be CPU time.
-        cpu_time: match manifest.world {
-            World::HeaderFilter => time,
-            World::CredentialProvider | World::Generator => standard.cpu_time,
-        },
-        memory_bytes: grant
-            .memory_bytes
-            .unwrap_or(standard.memory_bytes)
-            .min(MAX_MEMORY_BYTES),
-        ..standard
-    };
+    let mut budget = Budget::of_world(manifest.world);
+    budget.time = grant.time.unwrap_or(budget.time);
+    // A filter waits for nothing, so all of its time may be CPU time.
+    if manifest.world == World::HeaderFilter {
+        budget.cpu_time = budget.time;
+    }
+    let memory_bytes = grant.memory_bytes.unwrap_or(budget.memory_bytes);
+    budget.memory_bytes = memory_bytes.min(MAX_MEMORY_BYTES);
     (GrantedImports::new(&agreed), budget, warnings)
 }
 
@@ -402,10 +374,8 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
         .map_err(fail)?;
     let observed = metadata.len().max(u64::try_from(content.len()).unwrap_or(u64::MAX));
     if observed > most {
-        return Err(Diagnostic::error(
-            file_location(path),
-            format!("the file has `{observed}` bytes; at most `{most}` are allowed"),
-        ));
+        let message = format!("the file has `{observed}` bytes; at most `{most}` are allowed");
+        return Err(Diagnostic::error(file_location(path), message));
     }
     Ok(content)
 }
@@ -416,8 +386,6 @@ fn file_location(path: &Path) -> Location {
 
 fn previous_kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
-    Diagnostic::warning(
-        file_location(path),
-        format!("version `{version}`, loaded before, stays in use"),
-    )
+    let message = format!("version `{version}`, loaded before, stays in use");
+    Diagnostic::warning(file_location(path), message)
 }

@@ -49,7 +49,6 @@ pub enum ContextPart {
     Cluster,
 }
 
-/// A manifest, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     /// Also the name of its two files.
@@ -59,7 +58,6 @@ pub(crate) struct Manifest {
     /// Digest of the component, lower-case hex.
     pub(crate) sha256: String,
     pub(crate) world: World,
-    /// Host interfaces it may import.
     pub(crate) imports: BTreeSet<Import>,
     /// Request fields it may see.
     pub(crate) request_fields: Vec<HeaderName>,
@@ -150,8 +148,7 @@ struct RawManifest {
 
 type Words = Vec<Spanned<String>>;
 
-/// Reads the manifest `text` of the file `file`, which should describe the
-/// plugin `stem`.
+/// Reads the manifest `text` of the file `file`, which should describe the plugin `stem`.
 pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
     let file: Arc<str> = file.into();
     let raw: RawManifest = match crate::yaml::from_str(text) {
@@ -191,31 +188,25 @@ impl ManifestChecker {
         }
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if raw.name.value.is_empty() || raw.name.value.len() > 63 || !raw.name.value.bytes().all(good) {
-            self.refuse(
-                &raw.name,
-                format!("`{}` is not a plugin name", raw.name.value),
-                NAME_HINT,
-            );
+            let message = format!("`{}` is not a plugin name", raw.name.value);
+            self.refuse(&raw.name, message, NAME_HINT);
         }
         let version = self.version(&raw.version);
         let sha256 = self.digest(&raw.sha256);
         let world = World::from_name(&raw.world.value);
         if world.is_none() {
-            self.refuse(
-                &raw.world,
-                format!("there is no world `{}`", raw.world.value),
-                "known: `header-filter`, `credential-provider`, `generator`",
-            );
+            let message = format!("there is no world `{}`", raw.world.value);
+            let hint = "known: `header-filter`, `credential-provider`, `generator`";
+            self.refuse(&raw.world, message, hint);
         }
         self.host_version(raw.minimum_host_version.as_ref());
+        let file = Location::new(self.file.clone(), 0);
+        let first_import = raw.imports.first().map(|part| self.at(part));
         let locations = ManifestLocations {
-            file: Location::new(self.file.clone(), 0),
             sha256: self.at(&raw.sha256),
             world: self.at(&raw.world),
-            imports: raw
-                .imports
-                .first()
-                .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
+            imports: first_import.unwrap_or_else(|| file.clone()),
+            file,
         };
         let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::from_name);
         let context = self.words(&raw.context, "part of the context", CONTEXT, known_word);
@@ -256,18 +247,14 @@ impl ManifestChecker {
         version.ok()
     }
 
-    /// The host must be at least as new as the manifest requires.
     fn host_version(&mut self, part: Option<&Spanned<String>>) {
         let Some(part) = part else { return };
         let Some(wanted) = self.version(part) else { return };
         let host = semver::Version::parse(env!("CARGO_PKG_VERSION"));
         if host.as_ref().map_or(true, |host| *host < wanted) {
             let message = format!("the plugin needs version `{wanted}` of the gateway");
-            self.refuse(
-                part,
-                message,
-                concat!("this is version `", env!("CARGO_PKG_VERSION"), "`"),
-            );
+            let hint = concat!("this is version `", env!("CARGO_PKG_VERSION"), "`");
+            self.refuse(part, message, hint);
         }
     }
 
@@ -276,11 +263,8 @@ impl ManifestChecker {
         if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Some(hex);
         }
-        self.refuse(
-            part,
-            "`sha256` is not a digest".to_owned(),
-            "64 hex digits, as `sha256sum` prints them",
-        );
+        let hint = "64 hex digits, as `sha256sum` prints them";
+        self.refuse(part, "`sha256` is not a digest".to_owned(), hint);
         None
     }
 
@@ -343,17 +327,13 @@ impl ManifestChecker {
                 self.refuse(at, message, "such as `generators: [plugin]`");
             }
             (Some(World::HeaderFilter | World::CredentialProvider), Some(part)) => {
-                self.refuse(
-                    part,
-                    "only a `generator` has `generators`".to_owned(),
-                    "remove the key, or change `world`",
-                );
+                let message = "only a `generator` has `generators`".to_owned();
+                self.refuse(part, message, "remove the key, or change `world`");
             }
             (_, _) => {}
         }
     }
 
-    /// Checks that a guest of one world asks for no interface of another.
     fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
         for part in parts {
             if Import::from_name(&part.value).is_some_and(|import| !import.is_available_in(world)) {

@@ -7,11 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use tollgate_core::header_names::is_host_owned;
 
-/// Names a plan may remove.
 pub(super) const MAX_REMOVE: usize = 256;
-/// Prefixes a plan may remove.
 pub(super) const MAX_PREFIXES: usize = 32;
-/// Fields a plan may set.
 pub(super) const MAX_SET: usize = 64;
 /// Minimum bytes of a prefix. Shorter prefixes would remove far too many fields.
 pub(super) const MIN_PREFIX_BYTES: usize = 3;
@@ -62,14 +59,13 @@ impl NameBloomFilter {
     }
 }
 
-/// The bit of a name or prefix in the prefix mask.
 fn prefix_bit(text: &str) -> u64 {
     text.as_bytes().get(PREFIX_BYTE).map_or(0, |byte| 1 << (byte & 63))
 }
 
 impl HeaderPlan {
-    /// A plan. Prefixes are lower case and at least 3 bytes long; shorter ones
-    /// match nothing. Fields the host owns are left alone whatever is listed.
+    /// Prefixes are lower case; those shorter than [`MIN_PREFIX_BYTES`] match nothing. Fields the
+    /// host owns are left alone whatever is listed.
     pub(super) fn new(
         remove: Vec<HeaderName>,
         remove_prefixes: Vec<String>,

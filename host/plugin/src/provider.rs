@@ -63,6 +63,17 @@ pub struct ProviderEnvironment {
     pub clock: Arc<dyn WallClock>,
 }
 
+impl ProviderEnvironment {
+    /// The machine's network and clock, and the identities of this pod.
+    pub fn of_pod(ambient: &tollgate_config::Ambient) -> Self {
+        Self {
+            egress_client: Arc::default(),
+            ambient: Arc::new(PodIdentities::new(ambient)),
+            clock: Arc::new(SystemWallClock),
+        }
+    }
+}
+
 /// What the operator grants a provider beyond imports and budget.
 pub(crate) struct ProviderGrant {
     pub(crate) allow_list: EgressAllowList,
@@ -85,15 +96,10 @@ pub struct ProviderCluster {
 pub type CredentialProvider = Guest<ProviderParts>;
 
 /// What a credential provider has beside its code.
+#[expect(missing_debug_implementations, reason = "the generated exports have none")]
 pub struct ProviderParts {
     exports: GuestIndices,
     services: HostServices,
-}
-
-impl fmt::Debug for ProviderParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProviderParts").finish_non_exhaustive()
-    }
 }
 
 impl CredentialProvider {

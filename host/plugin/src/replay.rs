@@ -28,7 +28,7 @@ pub use outcome::ReplayOutcome;
 
 use super::egress::{EgressClient, address_of};
 use super::provider::{CredentialProvider, EgressRecord, ProviderEnvironment, webapi_public_values};
-use super::{Allocation, Ambient, PluginSet, Runtime, SecretValues, WallClock};
+use super::{Allocation, Ambient, Runtime, SecretValues, WallClock};
 use super::{manifest, manifest::Manifest};
 use crate::credential::MintRequest;
 use fakes::CaseEnvironment;
@@ -156,7 +156,8 @@ pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> R
             Some((_, environment)) => environment,
             None => ReplayEnvironment::load(settings, &manifest, &granted)?,
         };
-        report.cases.push(environment.run_case(name, case)?);
+        let replayed = super::block_on_new_thread(|| environment.run_case(case))?;
+        report.cases.push(replayed);
         report.granted.hosts.extend(granted.hosts.iter().cloned());
         report.granted.imports.extend(granted.imports.iter().cloned());
         report.granted.audiences.extend(granted.audiences.iter().cloned());
@@ -183,16 +184,12 @@ fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Mani
 fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
     let permissions = &manifest.provider;
     let mut hosts = BTreeSet::new();
-    for host in permissions
-        .hosts
-        .iter()
-        .filter_map(|host| host.expand_text(&case.config))
-    {
-        match host.as_str() {
-            "*" => hosts.extend(case.expected_hosts()),
-            _ => {
-                hosts.insert(host);
-            }
+    let patterns = permissions.hosts.iter();
+    for host in patterns.filter_map(|host| host.expand_text(&case.config)) {
+        if host == "*" {
+            hosts.extend(case.expected_hosts());
+        } else {
+            hosts.insert(host);
         }
     }
     let audiences = permissions.audiences.iter();
@@ -207,7 +204,7 @@ fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
 
 /// A provider with one grant, and what surrounds it.
 struct ReplayEnvironment {
-    set: PluginSet,
+    provider: Arc<CredentialProvider>,
     surroundings: Arc<CaseEnvironment>,
 }
 
@@ -233,29 +230,27 @@ impl ReplayEnvironment {
             clock: Arc::clone(&surroundings) as Arc<dyn WallClock>,
         };
         let runtime = Runtime::with_environment(&settings, Allocation::OnDemand, environment)?;
-        let (set, findings) = runtime.load_only(name);
-        if set.provider(name).is_none() {
-            return Err(Error::Load(name.clone(), findings));
-        }
-        Ok(Self { set, surroundings })
-    }
-
-    fn run_case(&self, name: &str, case: &Case) -> Result<CaseReport, Error> {
-        let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
-        self.surroundings.set(case);
-        Ok(super::block_on_new_thread(|| self.run_calls(provider, case))?)
+        let (set, findings) = runtime.load_some(Some(name), None);
+        let provider = set.provider(name).cloned();
+        Ok(Self {
+            provider: provider.ok_or_else(|| Error::Load(name.clone(), findings))?,
+            surroundings,
+        })
     }
 
     /// `check`, `mint`, and `revoke` where the case wants it.
-    async fn run_calls(&self, provider: &Arc<CredentialProvider>, case: &Case) -> CaseReport {
+    async fn run_case(&self, case: &Case) -> CaseReport {
+        self.surroundings.set(case);
         let secret_values = SecretValues {
             values: case.secret.clone(),
-            public: match provider.name() {
+            public: match self.provider.name() {
                 "webapi" => webapi_public_values(&case.config),
                 _ => case.public.clone(),
             },
         };
-        let source = provider.mint_for(case.cluster.clone(), &case.config, secret_values);
+        let source = self
+            .provider
+            .mint_for(case.cluster.clone(), &case.config, secret_values);
         let request = MintRequest {
             reason: case.reason,
             previous_expiry: case.previous_expiry,
@@ -265,20 +260,20 @@ impl ReplayEnvironment {
             Ok(warnings) => (warnings, source.mint_traced(request).await),
             Err(error) => (Vec::new(), (Err(error), Vec::new())),
         };
-        let mut revoked = Vec::new();
-        if let Ok(credential) = &minted {
-            warnings.extend(credential.warnings.iter().cloned());
-        }
-        if case.expects_revocation {
-            let held = minted.as_ref().ok();
-            match held.and_then(|credential| credential.revocation.as_ref()) {
-                None => revoked.push("revoke: there is no credential with something to revoke".to_owned()),
-                Some(held) => {
-                    let error = source.revoke_now(held).await.err();
-                    revoked.extend(error.map(|error| format!("revoke: {}: {error}", error.class.as_str())));
-                }
+        let credential = minted.as_ref().ok();
+        warnings.extend(
+            credential
+                .iter()
+                .flat_map(|credential| credential.warnings.iter().cloned()),
+        );
+        let revoked = match credential.and_then(|credential| credential.revocation.as_ref()) {
+            _ if !case.expects_revocation => None,
+            None => Some("revoke: there is no credential with something to revoke".to_owned()),
+            Some(held) => {
+                let error = source.revoke_now(held).await.err();
+                error.map(|error| format!("revoke: {}: {error}", error.class.as_str()))
             }
-        }
+        };
         let labels = SecretLabels::for_case(case);
         let mut differences = compare::requests(case, &self.surroundings.attempts(), &labels);
         differences.extend(outcome::differences(&case.expect, &minted, &warnings, &labels));
@@ -305,9 +300,7 @@ fn entry(host: &str) -> EgressEntry {
     }
 }
 
-/// Time limit of a mint that should time out.
 const TIMEOUT_CASE_BUDGET: Duration = Duration::from_secs(2);
-/// Time limit of any other mint.
 const DEFAULT_CASE_BUDGET: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

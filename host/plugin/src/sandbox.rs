@@ -22,7 +22,6 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::{Import, World};
 
 pub(super) struct Sandbox {
-    plugin: String,
     host: Arc<PluginEngine>,
     instance: InstancePre<HostState>,
     budget: Budget,
@@ -51,7 +50,6 @@ impl Sandbox {
         }
         let instance = linker.instantiate_pre(component).map_err(refuse)?;
         Ok(Self {
-            plugin: manifest.name.clone(),
             host: host.clone(),
             instance,
             budget,
@@ -104,7 +102,7 @@ impl Sandbox {
         let called = self.call(budget, Some(call), export).await;
         let (answer, state) = called.map_err(|error| plugin_failed(&error))?;
         let call = state.into_provider().ok_or_else(|| {
-            let (plugin, cause) = (self.plugin.clone(), TrapCause::Guest);
+            let (plugin, cause) = (self.log.plugin.clone(), TrapCause::Guest);
             plugin_failed(&CallError::Trap { plugin, cause })
         })?;
         match answer {
@@ -121,7 +119,7 @@ impl Sandbox {
         work: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         let busy = || CallError::Busy {
-            plugin: self.plugin.clone(),
+            plugin: self.log.plugin.clone(),
         };
         let slots = async { (self.plugin_slots.acquire().await, self.host.slots.acquire().await) };
         let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
@@ -133,15 +131,15 @@ impl Sandbox {
 
     fn timeout(&self, budget: Budget) -> CallError {
         CallError::Timeout {
-            plugin: self.plugin.clone(),
+            plugin: self.log.plugin.clone(),
             allowed_ms: budget.time.as_millis(),
         }
     }
 
     /// The exceeded limit or the fault behind an error of the engine.
     fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
-        tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
-        let plugin = self.plugin.clone();
+        tracing::debug!(target: "tollgate::plugin", plugin = self.log.plugin, error = %format!("{error:#}"), "call failed");
+        let plugin = self.log.plugin.clone();
         let cause = match (state.exceeded, error.downcast_ref::<Trap>()) {
             (Some(ExceededLimit::Time), _) => return self.timeout(budget),
             (Some(ExceededLimit::Memory), _) => {
@@ -182,33 +180,24 @@ fn check_interfaces(
             Some(short) if base_interfaces(manifest.world).contains(&short) => {}
             Some(short) => findings.extend(import(Import::from_name(short), name, manifest, granted)),
             None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
-            None => findings.push(
-                Diagnostic::error(
-                    manifest.locations.imports.clone(),
-                    format!("the component imports `{name}`"),
-                )
-                .with_hint("a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2"),
-            ),
+            None => {
+                let message = format!("the component imports `{name}`");
+                let hint = "a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2";
+                findings.push(Diagnostic::error(manifest.locations.imports.clone(), message).with_hint(hint));
+            }
         }
     }
     let wanted = manifest.world.export();
-    let mut names = Vec::new();
-    let mut found = false;
-    for (name, item) in kind.exports(&host.engine) {
-        let name = unversioned(name);
-        found |= name == wanted && matches!(item.ty, ComponentItem::ComponentInstance(_));
-        names.push(name);
-    }
-    if !found {
+    let mut exports = kind.exports(&host.engine);
+    let is_wanted = |item: &ComponentItem| matches!(item, ComponentItem::ComponentInstance(_));
+    if !exports.any(|(name, item)| unversioned(name) == wanted && is_wanted(&item.ty)) {
         let message = format!("the component does not export `{wanted}`, which its world demands");
-        let names = if names.is_empty() {
-            "nothing".to_owned()
-        } else {
-            names.join(", ")
+        let names: Vec<&str> = kind.exports(&host.engine).map(|(name, _)| unversioned(name)).collect();
+        let hint = match names.as_slice() {
+            [] => "it exports: nothing".to_owned(),
+            names => format!("it exports: {}", names.join(", ")),
         };
-        findings.push(
-            Diagnostic::error(manifest.locations.world.clone(), message).with_hint(format!("it exports: {names}")),
-        );
+        findings.push(Diagnostic::error(manifest.locations.world.clone(), message).with_hint(hint));
     }
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
 }

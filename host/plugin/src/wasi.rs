@@ -13,7 +13,6 @@ use super::budget::HostState;
 use super::imports::GrantedImports;
 use tollgate_core::plugin::Import;
 
-/// Random bytes of one call.
 const MAX_RANDOM_BYTES: u64 = 4096;
 /// Handles a guest may hold.
 const MAX_HANDLES: usize = 256;

@@ -22,7 +22,6 @@ pub(super) fn location(position: &serde_saphyr::Location, file: &Arc<str>) -> Lo
     }
 }
 
-/// Converts an error of the parser to a diagnostic with its position.
 pub(super) fn diagnostic(error: &serde_saphyr::Error, file: &Arc<str>) -> Diagnostic {
     let start = error
         .location()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
-use tollgate_plugin::{Allocation, CallError, FilterContext, InvalidOutput, Runtime, TrapCause};
+use tollgate_plugin::{Allocation, CallError, FilterContext, InvalidOutput, ProviderEnvironment, Runtime, TrapCause};
 
 use crate::plugins::support::{LOOP_MS, Place, call, filter, headers, lines, same};
 
@@ -189,7 +189,8 @@ async fn without_a_pool_everything_works_as_well() {
     place.grant("good", &[], json!({}));
     place.install("hostile", "bad", same);
     place.grant("bad", &[], json!({ "request": "memoryBomb" }));
-    let runtime = Runtime::with_allocation(&place.plugins, Allocation::OnDemand).unwrap();
+    let environment = ProviderEnvironment::of_pod(&place.plugins.ambient);
+    let runtime = Runtime::with_environment(&place.plugins, Allocation::OnDemand, environment).unwrap();
     assert_eq!(runtime.allocation(), Allocation::OnDemand);
     let (set, diagnostics) = runtime.load(None);
     assert_eq!(lines(&diagnostics), Vec::<String>::new());

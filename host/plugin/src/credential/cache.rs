@@ -3,16 +3,6 @@
 //! Invariant: no two mints of one key run at once.
 //!
 //! Security: no secret reaches a log, and no credential reaches the disk.
-//!
-//! | part | does |
-//! |---|---|
-//! | [`key`] | identifies a credential |
-//! | [`lifetime`], [`backoff`] | when to renew, when to try again |
-//! | [`clock`] | the current time, on two clocks |
-//! | `slot` | one credential: requests for it, 401, renewal |
-//! | `in_flight` | one mint in progress, and its waiters |
-//! | `shared` | what slots share: limits, tasks, revocations |
-//! | [`health`] | what operators see |
 
 pub mod backoff;
 pub mod clock;

@@ -83,7 +83,10 @@ impl CredentialSourceFactory<'_> {
         let source = match &config.auth {
             ClusterAuth::Anonymous => static_source(Credential::anonymous()),
             ClusterAuth::InCluster => self.pod_token_source(cluster, label),
-            ClusterAuth::Bearer(token) => bearer(token),
+            ClusterAuth::Bearer(token) => match Token::parse(token.expose_secret().to_owned()) {
+                Ok(token) => static_source(Credential::from_token(token)),
+                Err(error) => unusable_source("config.cluster", &error.to_string()),
+            },
             ClusterAuth::Basic { username, password } => static_source(Credential {
                 basic: Some(BasicAuth {
                     username: username.expose_secret().to_owned(),
@@ -210,13 +213,6 @@ fn static_source(credential: Credential) -> CredentialSource {
         credential: Arc::new(credential),
         generation: 1,
     })
-}
-
-fn bearer(token: &SecretString) -> CredentialSource {
-    match Token::parse(token.expose_secret().to_owned()) {
-        Ok(token) => static_source(Credential::from_token(token)),
-        Err(error) => unusable_source("config.cluster", &error.to_string()),
-    }
 }
 
 /// A credential source without a credential.

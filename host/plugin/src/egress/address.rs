@@ -17,10 +17,7 @@ pub(crate) enum AddressScope {
     Loopback,
 }
 
-/// Tests one address.
-///
-/// # Errors
-/// The range that refuses it.
+/// The error names the range that refuses the address.
 pub(super) fn check(address: IpAddr, scope: AddressScope) -> Result<(), DenyCode> {
     match (SpecialPurposeRange::classify(address), scope) {
         (None, _)

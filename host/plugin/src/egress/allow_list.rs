@@ -16,10 +16,7 @@ pub(crate) struct EgressAllowList {
 }
 
 impl EgressAllowList {
-    /// Checks each entry; reads the files their `ca` names.
-    ///
-    /// # Errors
-    /// Every entry that cannot be used, in the order given. One bad entry refuses the whole list,
+    /// Reads the files that `ca` names. One entry that cannot be used refuses the whole list,
     /// because a list that allows less than it says would be confusing.
     pub(crate) fn new<'a>(specs: impl IntoIterator<Item = &'a EgressEntry>) -> Result<Self, Vec<EntryError>> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
@@ -36,14 +33,11 @@ impl EgressAllowList {
         }
     }
 
-    /// Tests a URL: `https://`, host, port, path, and nothing else. The
-    /// addresses of the host are tested by [`super::EgressClient::send`].
+    /// Tests a URL: `https://`, host, port, path, and nothing else. The first entry that matches
+    /// host and port decides on address ranges and authorities. [`super::EgressClient::send`] tests
+    /// the addresses of the host.
     ///
-    /// # Errors
-    /// The first rule it breaks. The text names the host, never more.
-    ///
-    /// The first entry in list order that matches host and port decides on address ranges and
-    /// authorities.
+    /// The error is the first rule that the URL breaks. Its text names the host, never more.
     pub(crate) fn allow(&self, url: &str) -> Result<Target, Denied> {
         let target::ParsedUrl { host, port, path } = target::parse_url(url)?;
         let meant = |entry: &&AllowedHost| entry.pattern.matches(&host, port);

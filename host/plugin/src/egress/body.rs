@@ -15,7 +15,6 @@ use zeroize::Zeroizing;
 
 use super::error::Error;
 
-/// Bytes of an answer's body.
 const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
 
 /// An answer, whatever its status.
@@ -41,11 +40,7 @@ impl fmt::Debug for Response {
     }
 }
 
-/// Reads a body to its end.
-///
-/// # Errors
-/// [`Error::TooLarge`] as soon as it is known. For a connection that ends early, the error that
-/// `failed` returns.
+/// Reads a body to its end. A connection that ends early gives the error that `failed` returns.
 pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
     mut incoming: B,
     failed: impl Fn(B::Error) -> Error,

@@ -28,7 +28,6 @@ use super::request::{CheckedRequest, Request};
 use super::target::Target;
 use super::tls;
 
-/// Maximum time for one address to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Addresses tried before a host counts as down.
 const MAX_ADDRESSES: usize = 4;
@@ -52,8 +51,9 @@ enum Transport {
 }
 
 impl Default for EgressClient {
+    /// A client on the machine's own network.
     fn default() -> Self {
-        Self::new()
+        Self::with_network(Arc::new(SystemNetwork))
     }
 }
 
@@ -89,11 +89,6 @@ impl Deadline {
 }
 
 impl EgressClient {
-    /// A client on the machine's own network.
-    pub fn new() -> Self {
-        Self::with_network(Arc::new(SystemNetwork))
-    }
-
     /// A client on another network, for tests.
     pub fn with_network(network: Arc<dyn Network>) -> Self {
         Self::with_transport(Transport::Network(network))
@@ -111,13 +106,8 @@ impl EgressClient {
         }
     }
 
-    /// Sends a request and reads the response to its end.
-    ///
-    /// A host is asked at most 10 times a second, after a burst of 20; the wait
-    /// for its turn counts against the request's timeout.
-    ///
-    /// # Errors
-    /// See [`Error`]. No status counts as an error, not even 4xx or 5xx.
+    /// Sends a request and reads the response to its end. The wait for the rate limit of the host
+    /// counts against the request's timeout. No status counts as an error, not even 4xx or 5xx.
     ///
     /// Cancel safe: dropping the future closes the connection.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, Error> {
@@ -142,7 +132,7 @@ impl EgressClient {
                 let stream = deadline.limit(EgressStage::Tls, handshake).await?;
                 let tasks = ConnectionTasks(CancellationToken::new());
                 let _ends_at_return = tasks.0.clone().drop_guard();
-                let exchange = exchange(checked, stream, tasks);
+                let exchange = exchange(checked, stream, &tasks);
                 let (head, incoming) = deadline.limit(EgressStage::Head, exchange).await?.into_parts();
                 let reading = body::read(incoming, |error| exchange_error(&host, &error));
                 (head, deadline.limit(EgressStage::Body, reading).await?, peer)
@@ -251,16 +241,15 @@ async fn tls_handshake(
             Some(cause) => tls_error(target, cause.to_string()),
             None => Error::Connect {
                 host: target.host.to_string(),
-                reason: format!("the connection ended while agreeing on TLS: {error}"),
+                reason: format!("the connection ended during the TLS handshake: {error}"),
             },
         })
 }
 
-/// Writes the request and waits for the head of the response.
 async fn exchange(
     checked: CheckedRequest,
     stream: TlsStream<Box<dyn Stream>>,
-    tasks: ConnectionTasks,
+    tasks: &ConnectionTasks,
 ) -> Result<http::Response<Incoming>, Error> {
     let host = checked.target.host.to_string();
     let failed = |error: hyper::Error| exchange_error(&host, &error);

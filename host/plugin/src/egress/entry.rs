@@ -14,9 +14,7 @@ use super::address::{self, AddressScope, address_of};
 use super::error::DenyCode;
 use super::tls;
 use tollgate_config::EgressEntry;
-use tollgate_core::address::SpecialPurposeRange;
 
-/// The port of an entry that names none.
 pub(super) const HTTPS_PORT: u16 = 443;
 /// Bytes of a host, RFC 1035 section 2.3.4.
 const MAX_HOST_BYTES: usize = 253;
@@ -37,27 +35,19 @@ pub(crate) enum EntryError {
     Host(String, String),
     #[error("`{0}`: a port is 1 to 65535")]
     Port(String),
-    #[error("`{0}` has a port, and `port` says another one")]
+    #[error("`{0}` names a port, and `port` is another one; write the port once")]
     TwoPorts(String),
     #[error("`{0}`: `loopback` is for addresses and `localhost`; any other name can be pointed there by others")]
     LoopbackName(String),
     #[error("`{0}`: `private` and `loopback` exclude each other")]
     ConflictingScopes(String),
     /// An address to which no request could pass the check.
-    #[error("`{0}` is refused as `{code}`{advice}", code = .1.as_str(), advice = advice(*.1))]
+    #[error("`{0}` is refused as `{code}`; {advice}", code = .1.as_str(), advice = .1.advice())]
     Address(String, DenyCode),
     #[error("`{0}`: cannot read the authorities in `{path}`", path = .1.display())]
     Read(String, PathBuf, #[source] std::io::Error),
     #[error("`{0}`: `ca` cannot be used")]
     Authority(String, #[source] crate::certificates::Error),
-}
-
-fn advice(code: DenyCode) -> &'static str {
-    match code {
-        DenyCode::Address(SpecialPurposeRange::Private) => "; `private: true` permits it",
-        DenyCode::Address(SpecialPurposeRange::Loopback) => "; `loopback: true` permits it",
-        _ => "; no entry permits it",
-    }
 }
 
 /// A host pattern with a port, of an allow-list entry or of a manifest.
@@ -78,9 +68,6 @@ impl HostPortPattern {
     /// Reads `host`, `host:port`, `*.suffix`, `*.suffix:port`, an IPv4 address,
     /// or an IPv6 address in brackets. Names are compared as A-labels, so
     /// capitals and Unicode spellings do not matter.
-    ///
-    /// # Errors
-    /// What is wrong with the text, see [`EntryError`].
     pub(crate) fn parse(text: &str) -> Result<Self, EntryError> {
         refuse_url_parts(text)?;
         let (host, port) = split_port(text)?;
@@ -147,7 +134,6 @@ pub(crate) struct AllowedHost {
 }
 
 impl AllowedHost {
-    /// Checks an entry; reads the file `ca` names.
     pub(crate) fn new(spec: &EgressEntry) -> Result<Self, EntryError> {
         let entry = || spec.host.clone();
         let mut pattern = HostPortPattern::parse(&spec.host)?;

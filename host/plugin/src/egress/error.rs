@@ -67,6 +67,17 @@ impl DenyCode {
             Self::Address(SpecialPurposeRange::Reserved) => "address-reserved",
         }
     }
+
+    /// The key of an entry that permits an address.
+    pub(super) fn advice(self) -> &'static str {
+        match self {
+            Self::Address(SpecialPurposeRange::Private) => "`private: true` permits it",
+            Self::Address(SpecialPurposeRange::Loopback) => {
+                "`loopback: true` permits it, on an entry for an address or `localhost`"
+            }
+            _ => "no entry permits it",
+        }
+    }
 }
 
 /// A refusal by the egress rules. Trying again changes nothing.
@@ -86,21 +97,9 @@ impl Denied {
     }
 
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
-        let advice = match code {
-            DenyCode::Address(SpecialPurposeRange::Private) => "; `private: true` on the entry permits it",
-            DenyCode::Address(SpecialPurposeRange::Loopback) => {
-                "; `loopback: true` on an entry for an address or `localhost` permits it"
-            }
-            DenyCode::Address(SpecialPurposeRange::Metadata | SpecialPurposeRange::LinkLocal) => {
-                "; no entry permits it"
-            }
-            _ => "",
-        };
-        let rule = code.as_str();
-        Self::new(
-            code,
-            format!("`{host}` leads to `{address}`, refused as `{rule}`{advice}"),
-        )
+        let (rule, advice) = (code.as_str(), code.advice());
+        let message = format!("`{host}` leads to `{address}`, refused as `{rule}`; {advice}");
+        Self { code, message }
     }
 }
 
@@ -136,14 +135,14 @@ pub(crate) enum Error {
     #[error("no connection to `{host}`: {reason}")]
     Connect { host: String, reason: String },
     /// Most often, the certificate is not trusted.
-    #[error("no TLS with `{host}`: {reason}")]
+    #[error("the TLS handshake with `{host}` failed: {reason}")]
     Tls { host: String, reason: String },
     #[error("no answer within {} ms, while {stage}", allowed.as_millis())]
     Timeout { stage: EgressStage, allowed: Duration },
     /// The connection ended before the response did.
-    #[error("the answer of `{host}` is cut short")]
+    #[error("the connection to `{host}` ended before its response was complete")]
     Truncated { host: String },
     /// `what` is `head` or `body`.
-    #[error("the {what} of the answer is over {allowed} bytes")]
+    #[error("the {what} of the answer has more than the `{allowed}` bytes allowed")]
     TooLarge { what: &'static str, allowed: usize },
 }

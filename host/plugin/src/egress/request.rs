@@ -16,15 +16,11 @@ use zeroize::Zeroizing;
 use super::error::Error;
 use super::target::Target;
 
-/// Bytes of a request's body.
 const MAX_REQUEST_BODY_BYTES: usize = 64 * 1024;
-/// Bytes of a query.
 const MAX_QUERY_BYTES: usize = 16 * 1024;
-/// Header fields of a request.
 const MAX_HEADERS: usize = 64;
 /// Bytes of all header names and values of a request.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
-/// The `User-Agent` if the plugin sets none.
 const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
 /// One request. Secrets in it are zeroized when it is sent or dropped; copies
@@ -54,7 +50,6 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A checked request and its target.
 pub(super) struct CheckedRequest {
     pub(super) target: Target,
     /// In the form of HTTP/2.
@@ -63,9 +58,6 @@ pub(super) struct CheckedRequest {
 
 impl Request {
     /// Checks everything that the allow-list does not cover.
-    ///
-    /// # Errors
-    /// [`Error::InvalidRequest`], naming the part.
     pub(super) fn check(self) -> Result<CheckedRequest, Error> {
         let observed = self.body.len();
         if observed > MAX_REQUEST_BODY_BYTES {

@@ -8,7 +8,6 @@ use url::{Host, Url};
 use super::entry::{AllowedHost, HTTPS_PORT};
 use super::error::{Denied, DenyCode};
 
-/// Bytes of a URL.
 const MAX_URL_BYTES: usize = 8 * 1024;
 
 /// Where a request may go. Made by [`super::EgressAllowList::allow`] alone.
@@ -50,12 +49,8 @@ pub(super) struct ParsedUrl {
     pub(super) path: String,
 }
 
-/// Parses and checks a URL.
-///
-/// # Errors
-/// The first rule it breaks. Source: RFC 3986 and the WHATWG URL standard,
-/// whose parser drops tabs and line ends, takes `\` for `/` and decodes
-/// percent signs in hosts.
+/// The error is the first rule that the URL breaks. Source: RFC 3986 and the WHATWG URL standard,
+/// whose parser drops tabs and line ends, takes `\` for `/` and decodes percent signs in hosts.
 pub(super) fn parse_url(text: &str) -> Result<ParsedUrl, Denied> {
     let deny = |code, message: &str| Err(Denied::new(code, message));
     if text.len() > MAX_URL_BYTES {

@@ -10,7 +10,6 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::certificates::{Error, roots_from_pem, system_roots};
 
-/// A configuration that trusts only the authorities in `pem`.
 pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, Error> {
     with_roots(roots_from_pem(pem)?)
 }

@@ -15,7 +15,6 @@ use tollgate_core::header_names::is_host_owned;
 use tollgate_core::json_path::SingularPath;
 use tollgate_core::plugin::World;
 
-/// One entry of `secrets`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSecret {
@@ -29,7 +28,6 @@ pub(super) struct RawSecret {
     public_fields: Words,
 }
 
-/// One entry of `audiences`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawAudience {
@@ -39,7 +37,6 @@ pub(super) struct RawAudience {
     cluster: bool,
 }
 
-/// One entry of `captures`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCapture {
@@ -116,11 +113,8 @@ impl ManifestChecker {
         HostTemplate::parse(&part.value)
             .inspect_err(|error| {
                 let message = format!("`{}` is no host of a manifest: {error}", part.value);
-                self.refuse(
-                    part,
-                    message,
-                    "such as `auth.example.com`, `sts.{region}.example.com`, `{endpoint}`",
-                );
+                let hint = "such as `auth.example.com`, `sts.{region}.example.com`, `{endpoint}`";
+                self.refuse(part, message, hint);
             })
             .ok()
     }
@@ -171,11 +165,8 @@ impl ManifestChecker {
     fn path(&mut self, part: &Spanned<String>) -> Option<SingularPath> {
         SingularPath::parse(&part.value)
             .inspect_err(|error| {
-                self.refuse(
-                    part,
-                    error.to_string(),
-                    "an RFC 9535 singular query, such as `$.a.b[0]`",
-                )
+                let hint = "an RFC 9535 singular query, such as `$.a.b[0]`";
+                self.refuse(part, error.to_string(), hint);
             })
             .ok()
     }
@@ -185,11 +176,8 @@ impl ManifestChecker {
         let name = name.filter(|name| !matches!(name.as_str(), "set-cookie" | "authorization" | "location"));
         if name.is_none() {
             let message = format!("no plugin may read the field `{}`", part.value);
-            self.refuse(
-                part,
-                message,
-                "such as `x-request-id`; fields that carry credentials stay in the gateway",
-            );
+            let hint = "such as `x-request-id`; fields that carry credentials stay in the gateway";
+            self.refuse(part, message, hint);
         }
         name
     }

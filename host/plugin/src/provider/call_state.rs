@@ -26,7 +26,6 @@ use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 const MAX_SECRETS: usize = 256;
 /// Bytes of them all.
 const MAX_SECRETS_BYTES: usize = 1 << 20;
-/// Requests of one call.
 pub(crate) const MAX_REQUESTS: u32 = 8;
 
 /// The clock guests and expiry times see.

@@ -24,7 +24,6 @@ const MAX_WARNINGS: usize = 8;
 /// Fields of one credential, and bytes of all their values.
 const MAX_FIELDS: usize = 16;
 const MAX_FIELDS_BYTES: usize = 32 << 10;
-/// Bytes of a certificate and its issuers.
 const MAX_CHAIN_BYTES: usize = 64 << 10;
 /// Reason reported when a guest exceeded its requests, whatever it says itself.
 const OVER_BUDGET: &str = "more requests than a call may send";
@@ -92,7 +91,7 @@ impl CallState {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| invalid_output("a name no header field can have"))?;
-            if is_host_owned(&name) || !self.permissions.allows_output_header(&name) {
+            if is_host_owned(&name) || !self.permissions.output_headers.contains(&name) {
                 return Err(invalid_output(&format!(
                     "the field `{name}`, which is not among its `outputHeaders`"
                 )));

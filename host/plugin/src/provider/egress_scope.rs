@@ -28,10 +28,6 @@ enum Piece {
 }
 
 impl TextTemplate {
-    /// Takes `text` apart.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -46,6 +42,7 @@ impl TextTemplate {
             rest = tail;
         }
         pieces.push(Piece::Text(rest.to_owned()));
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         Ok(Self(pieces))
     }
 
@@ -77,10 +74,6 @@ impl fmt::Display for TextTemplate {
 }
 
 impl HostTemplate {
-    /// Takes `text` apart.
-    ///
-    /// # Errors
-    /// What is wrong, in words.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let template = Self(TextTemplate::parse(text)?);
         let plain = template.0.0.iter().all(|piece| matches!(piece, Piece::Text(_)));
@@ -107,7 +100,7 @@ impl HostTemplate {
         // SECURITY: only the manifest may write a wildcard. A URL is accepted only as the whole
         // template, because `{region}.example.com` would otherwise become any host that `region`
         // begins with.
-        let single = self.is_single_placeholder();
+        let single = matches!(self.0.0.as_slice(), [Piece::Field(_)]);
         let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         let good = |text: &str| !text.contains('*') && (single || text.bytes().all(label));
         let text = self.0.fill(config, |member| good(member).then_some(member))?;
@@ -115,14 +108,6 @@ impl HostTemplate {
             (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
             (_, _) => Some(text),
         }
-    }
-
-    fn is_single_placeholder(&self) -> bool {
-        let pieces = &self.0.0;
-        let mut pieces = pieces
-            .iter()
-            .filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
-        matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
     }
 }
 

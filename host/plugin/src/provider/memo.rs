@@ -13,16 +13,15 @@ use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::memo as wit;
 use crate::budget::HostState;
 
-/// Entries of one cluster.
 const MAX_ENTRIES: usize = 8;
 /// Texts and secrets of one entry.
 const MAX_FIELDS: usize = 16;
-/// Bytes of a name or text.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Bytes of an entry: a gateway has hundreds of clusters.
 const MAX_ENTRY_BYTES: usize = 128 << 10;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
+#[derive(Clone)]
 struct MemoEntry {
     key: String,
     fields: Vec<(String, String)>,
@@ -86,28 +85,22 @@ impl wit::Host for HostState {
             return Ok(None);
         }
         let now = call.now_ms();
-        let found = {
-            let mut entries = call.memo.entries();
-            entries.retain(|entry| entry.expires_at > now);
-            entries
-                .iter()
-                .find(|entry| entry.key == key)
-                .map(|entry| (entry.fields.clone(), entry.values.clone(), entry.expires_at))
-        };
-        let Some((fields, values, expires_at)) = found else {
+        call.memo.sweep(now);
+        let found = call.memo.entries().iter().find(|entry| entry.key == key).cloned();
+        let Some(found) = found else {
             return Ok(None);
         };
-        let mut handles = Vec::with_capacity(values.len());
-        for (name, secret) in values {
+        let mut handles = Vec::with_capacity(found.values.len());
+        for (name, secret) in found.values {
             let Ok(handle) = call.insert_secret(secret) else {
                 return Ok(None);
             };
             handles.push((name, handle));
         }
         Ok(Some(wit::Entry {
-            fields,
+            fields: found.fields,
             values: handles,
-            expires_at,
+            expires_at: found.expires_at,
         }))
     }
 

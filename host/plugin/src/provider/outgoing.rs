@@ -24,7 +24,6 @@ use tollgate_core::json_path::SingularPath;
 /// checked on the whole request.
 const MAX_FIELDS: usize = 256;
 const MAX_FIELDS_BYTES: usize = 256 << 10;
-/// Paths of one request.
 const MAX_CAPTURES: usize = 16;
 /// Time that a guest has left after its last request timed out.
 const GUEST_RESERVE: Duration = Duration::from_millis(200);
@@ -183,7 +182,7 @@ impl CallState {
         let visible = if self.services.reveals_bodies {
             VisibleStrings::All
         } else {
-            VisibleStrings::Paths(self.permissions.visible())
+            VisibleStrings::Paths(&self.permissions.visible)
         };
         let RedactedBody { mut body, captured } = if response.status.is_success() {
             redact_body(&response.body, capture, visible)

@@ -59,9 +59,9 @@ pub(crate) struct ResolvedPermissions {
     secrets: Vec<ResolvedSecret>,
     audiences: Vec<(String, EgressScope)>,
     captures: Vec<(HostMatcher, EgressScope)>,
-    visible: Vec<SingularPath>,
+    pub(crate) visible: Vec<SingularPath>,
     response_headers: Vec<HeaderName>,
-    output_headers: Vec<HeaderName>,
+    pub(crate) output_headers: Vec<HeaderName>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,15 +96,13 @@ impl ResolvedPermissions {
             let from = permission.host.expand(config)?;
             Some((from, EgressScope::new(expand(&permission.hosts), permission.cluster)))
         });
-        let visible = permissions
-            .visible
-            .iter()
-            .filter_map(|template| template.expand(config));
+        let visible = permissions.visible.iter();
+        let visible = visible.filter_map(|template| SingularPath::parse(&template.expand(config)?).ok());
         Self {
             secrets: secrets.collect(),
             audiences: audiences.collect(),
             captures: captures.collect(),
-            visible: visible.filter_map(|path| SingularPath::parse(&path).ok()).collect(),
+            visible: visible.collect(),
             response_headers: permissions.response_headers.clone(),
             output_headers: permissions.output_headers.clone(),
             hosts: all,
@@ -141,17 +139,9 @@ impl ResolvedPermissions {
         EgressScope::new(Arc::clone(&self.hosts), true)
     }
 
-    pub(crate) fn visible(&self) -> &[SingularPath] {
-        &self.visible
-    }
-
     /// Whether the guest may read the field `name` of a response.
     pub(crate) fn allows_response_header(&self, name: &HeaderName) -> bool {
         const ALWAYS: [&str; 3] = ["content-type", "date", "retry-after"];
         ALWAYS.contains(&name.as_str()) || self.response_headers.contains(name)
-    }
-
-    pub(crate) fn allows_output_header(&self, name: &HeaderName) -> bool {
-        self.output_headers.contains(name)
     }
 }

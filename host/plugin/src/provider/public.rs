@@ -15,13 +15,6 @@ use tollgate_template::{Context, Template};
 /// parse contributes none; `check` reports the mistake.
 pub fn webapi_public_values(config: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut add = |value: &Value, context: Context| {
-        texts(value, &mut |text| {
-            if let Ok(template) = Template::parse(text) {
-                names.extend(template.public_names(context));
-            }
-        })
-    };
     for (key, context) in [
         ("url", Context::Url),
         ("headers", Context::Header),
@@ -29,9 +22,11 @@ pub fn webapi_public_values(config: &Value) -> BTreeSet<String> {
         ("form", Context::Body),
         ("jsonBody", Context::Body),
     ] {
-        if let Some(value) = config.get(key) {
-            add(value, context);
-        }
+        texts(config.get(key).unwrap_or(&Value::Null), &mut |text| {
+            if let Ok(template) = Template::parse(text) {
+                names.extend(template.public_names(context));
+            }
+        });
     }
     names
 }

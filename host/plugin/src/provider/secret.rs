@@ -137,9 +137,7 @@ impl Secret {
 
 #[derive(serde::Deserialize)]
 struct Claims {
-    #[serde(default)]
     iat: Option<f64>,
-    #[serde(default)]
     exp: Option<f64>,
 }
 

@@ -12,7 +12,6 @@ use crate::bindings::provider::tollgate::plugin::{json_path, provider_types, rev
 use crate::budget::HostState;
 use tollgate_core::json_path::SingularPath;
 
-/// Bytes of a document a path is looked up in.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
 impl secrets::HostSecret for HostState {

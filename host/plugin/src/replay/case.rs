@@ -66,7 +66,6 @@ impl fmt::Debug for Case {
     }
 }
 
-/// An expected request and its canned response. Either may be missing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScriptedExchange {
@@ -232,7 +231,6 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
 }
 
 impl Case {
-    /// Checks that it is consistent.
     fn check(mut self) -> Result<Self, String> {
         if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "exchange") {
             return Err(format!("kind `{kind}` is not replayed, only `exchange` is"));
@@ -261,21 +259,18 @@ impl Case {
                 (0..count).map(exchange).collect()
             }
         };
-        let mut answers = self
-            .exchanges
-            .iter_mut()
-            .filter_map(|exchange| exchange.answer.as_mut());
+        let exchanges = self.exchanges.iter_mut();
+        let mut answers = exchanges.filter_map(|exchange| exchange.answer.as_mut());
         answers.try_for_each(CannedResponse::check)?;
         Ok(self)
     }
 
-    /// Time limit of the mint.
     pub(super) fn budget(&self) -> Duration {
         let fails = |exchange: &ScriptedExchange| exchange.answer.as_ref()?.fail;
-        let late = self.exchanges.iter().filter_map(fails);
+        let mut failures = self.exchanges.iter().filter_map(fails);
         match self.budget_ms {
             Some(budget) => Duration::from_millis(budget),
-            None if late.into_iter().any(|fail| fail == TransportFailure::Timeout) => TIMEOUT_CASE_BUDGET,
+            None if failures.any(|fail| fail == TransportFailure::Timeout) => TIMEOUT_CASE_BUDGET,
             None => DEFAULT_CASE_BUDGET,
         }
     }

@@ -38,10 +38,8 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels)
                 found.push(format!("request {number} was not sent: {} {url}", expected.method));
             }
             (None, Some(attempt)) => {
-                found.push(format!(
-                    "request {number} was not expected: {}",
-                    described(attempt, labels)
-                ));
+                let request = described(attempt, labels);
+                found.push(format!("request {number} was not expected: {request}"));
             }
             (Some(None), _) | (None, None) => {}
         }
@@ -193,7 +191,6 @@ impl Differences<'_> {
     }
 }
 
-/// Joins texts into a list, or says that there are none.
 fn listed(texts: &[String]) -> String {
     match texts {
         [] => "nothing".to_owned(),
@@ -207,10 +204,7 @@ fn host(url: &str) -> Option<String> {
 }
 
 fn same_url(expected: &str, observed: &str) -> bool {
-    match (url::Url::parse(expected), url::Url::parse(observed)) {
-        (Ok(expected), Ok(observed)) => expected == observed,
-        _ => false,
-    }
+    url::Url::parse(expected).is_ok_and(|expected| url::Url::parse(observed) == Ok(expected))
 }
 
 fn grouped(pairs: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {

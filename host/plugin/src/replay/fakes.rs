@@ -67,7 +67,6 @@ impl CaseEnvironment {
         };
     }
 
-    /// The requests sent so far.
     pub(super) fn attempts(&self) -> Vec<Attempt> {
         self.state().attempts.clone()
     }

@@ -17,10 +17,8 @@ use crate::provider::Redactor;
 const SHORT_BYTES: usize = 4;
 /// Strings of responses shorter than this are words such as `Bearer`.
 const ANSWER_BYTES: usize = 8;
-/// Bytes of a difference that are shown.
 const SHOWN_BYTES: usize = 400;
 
-/// The secrets of a case, with the labels shown for them.
 pub(super) struct SecretLabels {
     /// Sorted by length, the longest first, because one may be a prefix of another.
     known: Vec<(Zeroizing<String>, String)>,
@@ -102,10 +100,7 @@ impl SecretLabels {
         }
         let (scheme, rest) = value.split_once(' ').unwrap_or(("", value));
         let separator = if scheme.is_empty() { "" } else { " " };
-        match self.known.iter().find(|(known, _)| known.as_str() == rest) {
-            Some((_, label)) => format!("{scheme}{separator}{label}"),
-            None => format!("{scheme}{separator}<{} bytes>", rest.len()),
-        }
+        format!("{scheme}{separator}{}", self.token(rest))
     }
 
     /// The label of a token, or its length if it is unknown.

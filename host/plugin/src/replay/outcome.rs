@@ -122,11 +122,8 @@ fn error_differences(expected: &Expected, error: &MintError, found: &mut Vec<Str
             found.push(format!("{what}: expected {expected}, observed {observed}"));
         }
     }
-    if let Some(part) = expected
-        .message
-        .as_ref()
-        .filter(|part| !error.message.contains(part.as_str()))
-    {
+    let part = expected.message.as_deref();
+    if let Some(part) = part.filter(|part| !error.message.contains(part)) {
         found.push(format!("message: `{}` does not contain `{part}`", error.message));
     }
 }
@@ -144,46 +141,39 @@ fn credential_differences(
         found.push(format!("token: expected {expected}, observed {observed}"));
     }
     if expected.client_cert != credential.certificate.is_some() {
-        let difference = match &credential.certificate {
-            Some(_) => "there is a client certificate; `client_cert: true` expects one",
-            None => "there is no client certificate",
-        };
-        found.push(difference.to_owned());
+        found.push(match &credential.certificate {
+            Some(_) => "there is a client certificate; `client_cert: true` expects one".to_owned(),
+            None => "there is no client certificate".to_owned(),
+        });
     }
     fields(expected, credential, labels, found);
     expiry(expected, credential, found);
     let cacheable = expected.cacheable.unwrap_or(true);
-    if cacheable != credential.cacheable {
-        found.push(format!(
-            "cacheable: expected {cacheable}, observed {}",
-            credential.cacheable
-        ));
+    let observed = credential.cacheable;
+    if cacheable != observed {
+        found.push(format!("cacheable: expected {cacheable}, observed {observed}"));
     }
     if let Some(revoke) = &expected.revoke {
+        let values = revoke.as_object().into_iter().flat_map(Map::values);
         let held = credential.revocation.as_ref().map(ExposeSecret::expose_secret);
-        let values = revoke
-            .as_object()
-            .into_iter()
-            .flat_map(Map::values)
-            .filter_map(Value::as_str);
-        match held {
+        let missing = |held: &str| {
+            values
+                .filter_map(Value::as_str)
+                .filter(|value| !held.contains(value))
+                .count()
+        };
+        match held.map(missing) {
             None => found.push("revoke: there is nothing to revoke with".to_owned()),
-            Some(held) => {
-                let missing = values.filter(|value| !held.contains(value)).count();
-                if missing > 0 {
-                    found.push(format!("revoke: {missing} of the values are not in what revokes"));
-                }
-            }
+            Some(0) => {}
+            Some(missing) => found.push(format!("revoke: {missing} of the values are not in what revokes")),
         }
     }
 }
 
 fn fields(expected: &Expected, credential: &Credential, labels: &SecretLabels, found: &mut Vec<String>) {
     for (name, value) in &expected.headers {
-        let sent = credential
-            .headers
-            .iter()
-            .find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        let mut headers = credential.headers.iter();
+        let sent = headers.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
         match sent.map(|(_, value)| value.expose_secret()) {
             Some(observed) if observed == value => {}
             Some(observed) => found.push(format!("headers: `{name}` is {}", labels.token(observed))),

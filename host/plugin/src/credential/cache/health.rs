@@ -3,10 +3,8 @@
 //!
 //! Security: it contains no secret; a fingerprint has a meaning in this process only.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::super::MintError;
 
@@ -60,12 +58,8 @@ pub struct Health {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh_at: Option<Timestamp>,
     /// How long the last mint took, whether it succeeded or not.
-    #[serde(
-        rename = "last_mint_seconds",
-        serialize_with = "seconds",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub last_mint: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_mint_seconds: Option<f64>,
     /// Completed mints, successful or not.
     pub mints: u64,
     /// Failed mints.
@@ -100,11 +94,4 @@ pub struct Totals {
     pub live: usize,
     /// Mints that may still start at once.
     pub free_mints: usize,
-}
-
-fn seconds<S: Serializer>(took: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match took {
-        Some(took) => serializer.serialize_f64(took.as_secs_f64()),
-        None => serializer.serialize_none(),
-    }
 }

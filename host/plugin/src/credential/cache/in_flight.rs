@@ -20,9 +20,10 @@ use super::slot::{Lease, Slot};
 /// checks its own budget report the timeout itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LeaseSharing {
     /// Everyone who waits for the slot.
+    #[default]
     Shared,
     /// One request: each credential of the slot serves one.
     SingleUse,
@@ -79,7 +80,6 @@ pub(super) fn finish(in_flight: &InFlightMint, outcome: MintOutcome) {
     });
 }
 
-/// Runs a mint and hands its result to the slot.
 pub(super) async fn run_mint(
     slot: Arc<Slot>,
     shared: Arc<SharedState>,

@@ -182,17 +182,9 @@ fn hash_part(hash: &mut Sha256, part: &[u8]) {
 
 /// Sorts the members of objects by name, so that equal configurations give equal texts.
 pub fn canonical_json(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let sorted: std::collections::BTreeMap<&String, Value> = members
-                .iter()
-                .map(|(name, value)| (name, canonical_json(value)))
-                .collect();
-            sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
-        }
-        Value::Array(items) => items.iter().map(canonical_json).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
-    }
+    let mut sorted = value.clone();
+    sorted.sort_all_objects();
+    sorted
 }
 
 #[cfg(test)]

@@ -51,7 +51,6 @@ impl RenewalWindow {
         })
     }
 
-    /// The deadlines of a credential whose request started at `start`.
     pub(super) fn deadlines_from(self, start: Moment) -> Deadlines {
         Deadlines {
             refresh: start.plus(self.refresh),

@@ -65,7 +65,6 @@ impl SharedState {
         }
     }
 
-    /// Revokes a credential at its provider, in the background.
     pub(super) fn revoke(self: &Arc<Self>, key: CredentialKey, mint: Arc<dyn Mint>, revocation: SecretString) {
         let shared = Arc::clone(self);
         self.spawn(async move {

@@ -43,8 +43,9 @@ struct CurrentCredential {
     minted: Moment,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Lifecycle {
+    #[default]
     Open,
     Closed,
 }
@@ -65,7 +66,7 @@ struct MintCounters {
     last_error: Option<LastError>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SlotState {
     lifecycle: Lifecycle,
     /// Whether waiters share the credential of the last mint.
@@ -134,16 +135,7 @@ impl Slot {
             current: ArcSwapOption::const_empty(),
             renew_not_before_ms: AtomicU64::new(0),
             mint: Mutex::new(mint),
-            state: Mutex::new(SlotState {
-                lifecycle: Lifecycle::Open,
-                sharing: LeaseSharing::Shared,
-                generation: 0,
-                in_flight: None,
-                rejected: None,
-                last_forced_mint: None,
-                backoff_state: None,
-                counters: MintCounters::default(),
-            }),
+            state: Mutex::default(),
         }
     }
 
@@ -241,7 +233,7 @@ impl Slot {
             minted_at: current.as_ref().map(|it| it.minted.wall),
             expires_at: credential.and_then(|it| it.expires_at),
             refresh_at: current.as_ref().map(|it| it.deadlines.refresh.wall),
-            last_mint: state.counters.last_mint,
+            last_mint_seconds: state.counters.last_mint.map(|took| took.as_secs_f64()),
             mints: state.counters.mints,
             failed: state.counters.failed,
             last_error: state.counters.last_error.clone(),
@@ -274,7 +266,6 @@ impl Slot {
         *locked(&self.mint) = mint;
     }
 
-    /// The mint, unless the slot is closed.
     pub(super) fn mint_if_open(&self) -> Option<Arc<dyn Mint>> {
         let open = locked(&self.state).lifecycle == Lifecycle::Open;
         open.then(|| Arc::clone(&locked(&self.mint)))
@@ -369,11 +360,8 @@ impl Slot {
         let Ok(mut state) = self.state.try_lock() else {
             return;
         };
-        let due = self
-            .current
-            .load()
-            .as_ref()
-            .is_some_and(|it| it.deadlines.is_renewal_due(now));
+        let current = self.current.load();
+        let due = current.as_ref().is_some_and(|it| it.deadlines.is_renewal_due(now));
         let may_renew = now.millis() >= self.renew_not_before_ms.load(Ordering::Relaxed);
         if due && may_renew && state.lifecycle == Lifecycle::Open && state.in_flight.is_none() {
             // Nobody waits for the result, and a stopping cache starts no mints.

@@ -201,7 +201,7 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
     };
     let allow_list = EgressAllowList::new([&spec]).unwrap();
     let request = get(&allow_list, &format!("https://127.0.0.1:{port}/")).unwrap();
-    let response = EgressClient::new().send(request).await.unwrap();
+    let response = EgressClient::default().send(request).await.unwrap();
     assert_eq!((response.status.as_u16(), response.body.as_slice()), (200, &b"{}"[..]));
 }
 

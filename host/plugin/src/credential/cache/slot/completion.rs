@@ -24,7 +24,6 @@ const PAUSE: Duration = Duration::from_secs(30);
 type CompletedMint = (MintOutcome, Option<Arc<Credential>>);
 
 impl Slot {
-    /// Stores the result of a mint, and notifies its waiters.
     pub(in super::super) fn complete_mint(
         self: &Arc<Self>,
         shared: &SharedState,
