@@ -68,9 +68,8 @@ pub enum ExtraPermission {
 impl ExtraPermission {
     /// What a request needs besides; `None` for most.
     pub fn required_for(attributes: &Attributes) -> Option<Self> {
-        let is_log = attributes.api_group.is_empty()
-            && attributes.resource.as_deref() == Some("pods")
-            && attributes.subresource.as_deref() == Some("log");
+        let resource = (attributes.api_group.as_str(), attributes.resource.as_deref());
+        let is_log = resource == PODS && attributes.subresource.as_deref() == Some("log");
         match (runs_program(attributes), is_log) {
             (true, _) => Some(Self::Exec),
             (false, true) => Some(Self::Logs),

@@ -91,16 +91,6 @@ impl ApplicationIndex {
         self.by_namespace.values().flat_map(HashMap::values)
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.by_namespace.values().map(HashMap::len).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The project of this name, merged with its global projects.
     pub fn project(&self, name: &str) -> Option<&Arc<Project>> {
         self.projects.get(name).map(|merged_project| &merged_project.merged)

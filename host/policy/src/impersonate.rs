@@ -127,15 +127,14 @@ fn compile(
     variables: &[&str],
     found: &mut Vec<Diagnostic>,
 ) -> Option<Expression> {
-    let compiled = Expression::compile(&source.value, variables);
-    compiled
-        .map_err(|error| {
-            found.push(Diagnostic::error(
-                location_of(path, source),
-                format!("`{part}`: {error}"),
-            ))
-        })
-        .ok()
+    match Expression::compile(&source.value, variables) {
+        Ok(expression) => Some(expression),
+        Err(error) => {
+            let message = format!("`{part}`: {error}");
+            found.push(Diagnostic::error(location_of(path, source), message));
+            None
+        }
+    }
 }
 
 fn failed(part: &str) -> impl FnOnce(cel::Error) -> Error {

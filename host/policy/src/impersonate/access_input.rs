@@ -45,7 +45,7 @@ impl AccessInput {
                 "config_project": agent.config_project,
                 "cluster": agent.cluster,
             }),
-            user: json!(user),
+            user: json!({"id": user.id, "username": user.username}),
             access: json!({
                 "type": session.access_type().as_str(),
                 "as": access_as,

@@ -16,11 +16,11 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
     for (at, entry) in entries.iter().enumerate() {
         let location = &entry.written.location;
         let warn = |message: String, hint: &str| Diagnostic::warning(location.clone(), message).with_hint(hint);
-        let broken = [
+        let fields = [
             ("server", &entry.server, &entry.written.server),
             ("namespace", &entry.namespace, &entry.written.namespace),
         ];
-        for (field, compiled, pattern) in broken {
+        for (field, compiled, pattern) in fields {
             if let Err(error) = compiled {
                 found.push(warn(
                     format!(
@@ -42,10 +42,7 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
             )),
             AccountName::Qualified(_) | AccountName::Unqualified(_) => {}
         }
-        for (field, pattern) in [
-            ("server", &entry.written.server),
-            ("namespace", &entry.written.namespace),
-        ] {
+        for (field, _, pattern) in fields {
             if pattern.starts_with('!') {
                 found.push(warn(
                     format!("`destinationServiceAccounts[{at}].{field}` is `{pattern}`; `!` negates nothing here"),
