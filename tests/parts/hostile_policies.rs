@@ -207,6 +207,34 @@ fn recursion_is_refused() {
             "in a circle",
         );
         refused(
+            "cycle over an import that another file of the package has",
+            &policy("data.b.f(1)", "g(n) := data.b.f(n)"),
+            &[
+                ("b.rego", "package b\n\nf(n) := other(n)\n"),
+                (
+                    "imports.rego",
+                    "package b\n\nimport data.tollgate.extensions.g as other\n",
+                ),
+            ],
+            "in a circle",
+        );
+        refused(
+            "one name for two imports of a package",
+            &policy("data.b.f(1)", ""),
+            &[
+                ("b.rego", "package b\n\nimport data.c as lib\n\nf(n) := lib.f(n)\n"),
+                ("c.rego", "package c\n\nf(n) := n\n"),
+                ("imports.rego", "package b\n\nimport data.tollgate.extensions as lib\n"),
+            ],
+            "`lib` is imported for `data.tollgate.extensions`, and in the same package it is also an import of `data.c`",
+        );
+        refused(
+            "one name for an import and a rule",
+            &policy("g(1)", "g(n) := n").replace("\n\ndefault", "\n\nimport data.b.f as g\n\ndefault"),
+            &[("b.rego", "package b\n\nf(n) := n\n")],
+            "`g` is imported for `data.b.f`, and in the same package it is also a rule",
+        );
+        refused(
             "cycle over the package",
             &policy("x", "x := count(data.tollgate)"),
             &[],

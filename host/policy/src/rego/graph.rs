@@ -36,8 +36,9 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
                 .with_hint("the package must be that of the front, the rule `decision`"),
         ]);
     }
+    let imports = syntax::imports(modules);
     for module in modules {
-        graph.collect(module);
+        graph.collect(module, &imports);
     }
     let cycles = graph.cycles();
     graph.found.extend(cycles);
@@ -91,17 +92,21 @@ impl Graph {
         }
     }
 
-    fn collect(&mut self, module: &Module) {
+    fn collect(&mut self, module: &Module, imports: &BTreeMap<Path, BTreeMap<String, Path>>) {
         let package = syntax::package(module);
-        let of_data = |(_, path): &(String, Path)| path.first().is_some_and(|root| root == "data");
-        let imports = syntax::imports(module).filter(of_data).collect();
+        let no_imports = BTreeMap::new();
+        let imports = imports.get(&package).unwrap_or(&no_imports);
         for import in &module.imports {
+            let Some((name, path)) = syntax::import(import) else {
+                continue;
+            };
             // Uses of the alias are not analyzed, so the whole path counts as read.
-            if let Some([root, path @ ..]) = fixed_start(&import.refr).as_deref()
+            if let [root, path @ ..] = &*path
                 && root == "input"
             {
                 self.record_input_path(path, location(&import.span));
             }
+            self.check_import(&package, imports, (&name, &path), location(&import.span));
         }
         for rule in &module.policy {
             let Some(&node) = self.rules.get(&syntax::rule_path(&package, rule)) else {
@@ -110,11 +115,35 @@ impl Graph {
             let mut visitor = RuleVisitor {
                 graph: self,
                 package: &package,
-                imports: &imports,
+                imports,
                 node,
             };
             visitor.rule(rule);
         }
+    }
+
+    /// Refuses an import whose name means something else elsewhere in the package. regorus would
+    /// choose one meaning for all files: the rule before an import, and the last of two imports.
+    fn check_import(
+        &mut self,
+        package: &[String],
+        imports: &BTreeMap<String, Path>,
+        (name, path): (&String, &Path),
+        location: Location,
+    ) {
+        let rule: Path = package.iter().chain([name]).cloned().collect();
+        let other = imports.get(name).filter(|other| *other != path);
+        let other = match other {
+            Some(other) => format!("also an import of `{}`", other.join(".")),
+            None if syntax::rules_below(&self.rules, &rule).next().is_some() => "also a rule".to_owned(),
+            None => return,
+        };
+        let message = format!(
+            "`{name}` is imported for `{}`, and in the same package it is {other}",
+            path.join(".")
+        );
+        self.found
+            .push(Diagnostic::error(location, message).with_hint("give the import another name with `as`"));
     }
 
     /// Records that a rule names `path` below `input`.
@@ -266,7 +295,12 @@ impl RuleVisitor<'_> {
     }
 
     fn resolve(&self, path: &[String]) -> Option<Path> {
-        syntax::resolve(self.package, |name| self.imports.get(name), path)
+        let import = |name: &str| {
+            self.imports
+                .get(name)
+                .filter(|path| path.first().is_some_and(|root| root == "data"))
+        };
+        syntax::resolve(self.package, import, path)
     }
 
     fn reference(&mut self, path: &[String], location: Location) {

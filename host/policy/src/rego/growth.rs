@@ -121,17 +121,20 @@ impl<'a> SizeEstimator<'a> {
     fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
         let mut arities = BTreeMap::new();
         let mut heads = Vec::new();
+        let contexts: BTreeMap<_, _> = syntax::imports(modules)
+            .into_iter()
+            .map(|(package, imports)| (package.clone(), Rc::new(ModuleContext { package, imports })))
+            .collect();
         for module in modules {
-            let context = Rc::new(ModuleContext {
-                package: syntax::package(module),
-                imports: syntax::imports(module).collect(),
-            });
+            let Some(context) = contexts.get(&syntax::package(module)) else {
+                continue;
+            };
             for rule in &module.policy {
                 let path = syntax::rule_path(&context.package, rule);
                 if let Some(arity) = syntax::arity(rule) {
                     arities.insert(path.clone(), arity);
                 }
-                heads.push((path, rule, Rc::clone(&context)));
+                heads.push((path, rule, Rc::clone(context)));
             }
         }
         let mut rules: BTreeMap<Path, Vec<_>> = BTreeMap::new();

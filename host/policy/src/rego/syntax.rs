@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use regorus::unstable::{Expr, ExprRef, Module, Query, Rule, RuleHead, Span};
+use regorus::unstable::{Expr, ExprRef, Import, Module, Query, Rule, RuleHead, Span};
 
 use tollgate_core::diagnostic::Location;
 
@@ -171,13 +171,24 @@ pub(super) fn package(module: &Module) -> Path {
     fixed_start(&module.package.refr).unwrap_or_default()
 }
 
-/// Names that a module imports, with their full paths including `data` or `input`.
-pub(super) fn imports(module: &Module) -> impl Iterator<Item = (String, Path)> {
-    module.imports.iter().filter_map(|import| {
-        let path = fixed_start(&import.refr)?;
-        let alias = import.r#as.as_ref().map(|span| span.text().to_owned());
-        Some((alias.or_else(|| path.last().cloned())?, path))
-    })
+/// The name that an import declares, and its full path including `data` or `input`.
+pub(super) fn import(import: &Import) -> Option<(String, Path)> {
+    let path = fixed_start(&import.refr)?;
+    let alias = import.r#as.as_ref().map(|span| span.text().to_owned());
+    Some((alias.or_else(|| path.last().cloned())?, path))
+}
+
+/// What each package imports, by name. As in regorus, an import of one file holds in all files of
+/// its package.
+pub(super) fn imports(modules: &[Module]) -> BTreeMap<Path, BTreeMap<String, Path>> {
+    let mut packages = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for module in modules {
+        let names = packages.entry(package(module)).or_default();
+        for (name, path) in module.imports.iter().filter_map(import) {
+            names.entry(name).or_insert(path);
+        }
+    }
+    packages
 }
 
 pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
