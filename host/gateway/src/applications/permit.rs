@@ -238,13 +238,10 @@ fn check_access(
     let access_mode = ReadOrWrite::classify(attributes);
     // SECURITY: the refusal is the same for an Application that does not exist and one the caller
     // may not see. It comes before anything of the Application is read.
-    let Some(evaluation) = evaluation else {
+    let Some(evaluation) = evaluation.filter(|evaluation| evaluation.may_get()) else {
         return Err(not_visible(caller, attributes));
     };
     let status_message = |reason: &str| status_message::forbidden(caller.principal.username(), attributes, reason);
-    if !evaluation.may_get() {
-        return Err(not_visible(caller, attributes));
-    }
     match (access_mode, evaluation.may_sync()) {
         (ReadOrWrite::Read, _) | (ReadOrWrite::Write, true) => {}
         (ReadOrWrite::Write, false) => return Err(Error::SyncDenied(status_message(SYNC_DENIED))),

@@ -18,7 +18,7 @@ use tollgate_policy::application_request::{ActingIdentity, ExtraPermission};
 use tollgate_policy::applications::{ApplicationIndex, IndexedApplication};
 use tollgate_policy::impersonate;
 use tollgate_policy::impersonate::service_account::{self, ImpersonationRules, PrincipalInfo};
-use tollgate_policy::rbac::{Outcome, Rbac, RbacRequest, object_name};
+use tollgate_policy::rbac::{Rbac, RbacRequest, object_name};
 use tollgate_policy::rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
 use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
@@ -247,10 +247,7 @@ impl ApplicationEvaluation {
             action,
             object: &self.object,
         };
-        match rbac.decide(&self.caller.roles, request).outcome {
-            Outcome::Allow => true,
-            Outcome::Deny => false,
-        }
+        rbac.decide(&self.caller.roles, request).is_allowed()
     }
 
     pub(super) fn may(&self, permission: ExtraPermission) -> bool {

@@ -64,10 +64,8 @@ impl SetAuthorizer<'_> {
             ApplicationSetChecks::Argocd => return Err(Error::PlanMismatch),
         }
         let change_checks = self.change_checks(permit, plan);
-        let projects = change_checks.iter().filter_map(ChangeCheck::project);
-        let projects: BTreeSet<String> = projects.map(str::to_owned).collect();
         if is_templated(&permit.project) {
-            self.judge_rendered_projects((permit, &projects), checks, &mut outcome)?;
+            self.judge_rendered_projects((permit, &change_checks), checks, &mut outcome)?;
         }
         for finding in &permit.nondeterminism {
             self.put_about_set(permit, finding.clone(), &mut outcome.refused);
@@ -94,27 +92,15 @@ impl SetAuthorizer<'_> {
         Ok(outcome)
     }
 
-    /// Judges a plan that is only previewed. Argo CD does not check at all what a set generates.
-    pub(super) fn judge_preview(
-        &self,
-        permit: &SetPermit,
-        plan: &Plan,
-        checks: &mut Vec<CheckRecord>,
-    ) -> Result<PlanVerdict, Error> {
-        match self.settings.checks {
-            ApplicationSetChecks::Generated => self.judge_plan(permit, plan, checks),
-            ApplicationSetChecks::Argocd => check_plan_matches(permit, plan).map(|()| PlanVerdict::default()),
-        }
-    }
-
     /// Checks the permissions on a set whose projects are known only after rendering.
     fn judge_rendered_projects(
         &self,
-        (permit, projects): (&SetPermit, &BTreeSet<String>),
+        (permit, change_checks): (&SetPermit, &[ChangeCheck<'_>]),
         checks: &mut Vec<CheckRecord>,
         outcome: &mut PlanVerdict,
     ) -> Result<(), Error> {
-        let mut projects = projects.clone();
+        let projects = change_checks.iter().filter_map(ChangeCheck::project);
+        let mut projects: BTreeSet<String> = projects.map(str::to_owned).collect();
         if projects.is_empty() {
             // Argo CD uses this text unrendered, so it counts too.
             projects.insert(permit.project.clone());
@@ -269,7 +255,7 @@ impl PlanContext<'_> {
 }
 
 /// Checks whether a plan was made of the permitted request.
-fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), Error> {
+pub(super) fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), Error> {
     let same_set = plan.set.name == permit.name;
     let same_project = match (permit.operation, &plan.set.after) {
         (Operation::Delete, _) | (_, None) => true,
