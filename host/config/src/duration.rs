@@ -15,7 +15,7 @@ pub enum Error {
     #[error("a duration must not be negative")]
     Negative,
     /// It is more than Go can hold, about 292 years.
-    #[error("a duration this long cannot be written")]
+    #[error("a duration may be at most about 292 years")]
     TooLong,
 }
 

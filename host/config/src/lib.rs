@@ -13,7 +13,6 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
 
 mod application_sets;
-mod applications;
 pub mod duration;
 mod egress;
 mod kubernetes;
@@ -21,7 +20,6 @@ pub mod raw;
 mod state;
 
 pub use application_sets::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
-pub use applications::{ImpersonationMode, ServiceAccountSemantics};
 pub use egress::EgressEntry;
 pub use kubernetes::{
     Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreConfig, StoreUrl, UserClaimMapping, UserLookupKey,
@@ -104,6 +102,43 @@ pub enum GatewayIdentity {
     /// It does, where impersonation is off or only audited, and where the fallback is the
     /// controller.
     Allowed,
+}
+
+/// Whether Applications act as their service accounts. Applies to all Applications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ImpersonationMode {
+    /// They do not; the gateway's own identity acts.
+    #[default]
+    Off,
+    /// They do not, but what [`ImpersonationMode::Enforce`] would refuse is recorded.
+    Audit,
+    /// They do.
+    Enforce,
+}
+
+impl ImpersonationMode {
+    /// A stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Audit => "audit",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// How `destinationServiceAccounts` are read where Argo CD is surprising.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServiceAccountSemantics {
+    /// Servers are compared without trailing slashes, and by cluster name too. Accounts must be
+    /// names that Kubernetes can have. Accounts of Kubernetes' own namespaces and of the control
+    /// plane's must be spelled out.
+    #[default]
+    #[serde(skip)]
+    Strict,
+    /// Exactly as Argo CD reads them.
+    Argocd,
 }
 
 /// Settings of the extension front.

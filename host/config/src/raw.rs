@@ -184,10 +184,8 @@ pub struct SettingLocations {
 impl SettingLocations {
     /// Reads the settings file at `path`. If it cannot be read, every location is the file alone.
     pub fn read(path: &Path) -> Self {
-        Self::parse(
-            &std::fs::read_to_string(path).unwrap_or_default(),
-            path.display().to_string(),
-        )
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        Self::parse(&text, path.display().to_string())
     }
 
     fn parse(text: &str, file: String) -> Self {

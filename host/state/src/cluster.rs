@@ -13,7 +13,7 @@ use serde_json::Value;
 use tollgate_core::diagnostic::Location;
 
 /// A cluster's connection settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClusterConfig {
     /// Where its credential comes from.
     pub auth: ClusterAuth,
@@ -37,9 +37,10 @@ pub struct ClusterConfig {
 }
 
 /// How the gateway authenticates. A cluster has exactly one authentication.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub enum ClusterAuth {
     /// Requests are sent without a credential.
+    #[default]
     Anonymous,
     /// The control plane's own cluster: with the pod's ServiceAccount token and the certificate
     /// authority mounted beside it.

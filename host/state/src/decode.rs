@@ -194,10 +194,8 @@ impl<'p> Collector<'p> {
     /// Secret is meant.
     fn shared_servers(&mut self) -> Vec<Cluster> {
         let mut ambiguous = Vec::new();
-        for pair in self.found_clusters.windows(2) {
-            let [(first, at), (second, location)] = pair else {
-                continue;
-            };
+        let clusters = &self.found_clusters;
+        for ((first, at), (second, location)) in clusters.iter().zip(clusters.iter().skip(1)) {
             if first.server == second.server {
                 let server = &first.server;
                 let message = format!("two cluster secrets name the server `{server}`, the other at {at}");

@@ -82,14 +82,13 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Opens a mapping; any other value is a finding.
     pub(crate) fn open(node: &'a Node, source: &'a SourceMap, findings: &'a Findings) -> Option<Self> {
-        let path = String::new();
-        Self {
+        let whole = Self {
             node,
             source,
             findings,
-            path,
-        }
-        .mapping()
+            path: String::new(),
+        };
+        whole.mapping()
     }
 
     /// The same mapping, with its findings elsewhere.
@@ -165,7 +164,6 @@ impl<'a> Fields<'a> {
         Some(self.value(key)?.as_text()?.value.as_ref().to_owned())
     }
 
-    /// A text under `key` that may be absent, null or empty.
     pub(crate) fn text_or_empty(&self, key: &str) -> String {
         self.text(key).unwrap_or_default()
     }
@@ -214,8 +212,7 @@ impl<'a> Fields<'a> {
 
     /// A whole number under `key`; absent is 0.
     pub(crate) fn integer(&self, key: &str) -> i64 {
-        let value = self.value(key).and_then(|value| value.as_integer());
-        value.unwrap_or_default()
+        self.value(key).and_then(|value| value.as_integer()).unwrap_or_default()
     }
 
     pub(crate) fn positive_integer(&self, key: &str) -> Option<i64> {

@@ -5,6 +5,7 @@
 //! Security: `Debug` shows no secret.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -16,7 +17,6 @@ pub mod agent;
 mod cluster;
 mod decode;
 pub mod destination;
-mod destination_service_account;
 pub mod directory;
 pub mod extensions;
 mod fields;
@@ -28,7 +28,6 @@ pub mod watch;
 pub mod write;
 
 pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
-pub use destination_service_account::ParseDestinationServiceAccountError;
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
 /// A text value and its location.
@@ -140,6 +139,37 @@ pub struct DestinationServiceAccount {
     pub default_service_account: String,
     /// Where the entry starts.
     pub location: Location,
+}
+
+/// A text is not a [`DestinationServiceAccount`] because it does not have three parts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
+pub struct ParseDestinationServiceAccountError {
+    /// The text.
+    pub text: String,
+    /// How many parts it has.
+    pub observed: usize,
+}
+
+impl FromStr for DestinationServiceAccount {
+    type Err = ParseDestinationServiceAccountError;
+
+    /// Reads `SERVER,NAMESPACE,ACCOUNT`; parts may be empty and are kept as they are, not trimmed.
+    ///
+    /// Source: Argo CD, `argocd proj create --dest-service-accounts`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<&str> = text.split(',').collect();
+        let [server, namespace, account] = *parts.as_slice() else {
+            let (text, observed) = (text.to_owned(), parts.len());
+            return Err(ParseDestinationServiceAccountError { text, observed });
+        };
+        Ok(Self {
+            server: server.to_owned(),
+            namespace: namespace.to_owned(),
+            default_service_account: account.to_owned(),
+            location: Location::default(),
+        })
+    }
 }
 
 /// An entry of a list of resources that an `AppProject` allows or denies.

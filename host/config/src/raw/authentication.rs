@@ -148,10 +148,8 @@ pub(super) fn issuers(
 ) -> Vec<(Option<Issuer>, bool)> {
     if jwt.len() > MAX_ISSUERS {
         let found = jwt.len();
-        findings.error_in(
-            &format!("{section}.jwt"),
-            format_args!("has {found} issuers, {MAX_ISSUERS} are allowed"),
-        );
+        let message = format!("has {found} issuers, {MAX_ISSUERS} are allowed");
+        findings.error_in(&format!("{section}.jwt"), message);
     }
     let mut urls = BTreeSet::new();
     let mut issuers = Vec::new();

@@ -173,10 +173,8 @@ impl RawAuthorizer {
             is_protected(url) && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
         });
         let Some(url) = parsed else {
-            validator.error_in(
-                "kubernetes.authorizer.remote.url",
-                format_args!("`{url}` is not an https URL without user, query and fragment"),
-            );
+            let message = format!("`{url}` is not an https URL without user, query and fragment");
+            validator.error_in("kubernetes.authorizer.remote.url", message);
             return Authorizer::Embedded;
         };
         let key = "kubernetes.authorizer.remote.streamLifetime";
@@ -202,10 +200,8 @@ fn public_url(text: &str, validator: &mut SettingsValidator<'_>) -> Option<Url> 
         matches!(url.scheme(), "https" | "http") && url.path().ends_with("/k8s-proxy/") && url.query().is_none()
     });
     if url.is_none() {
-        validator.error_in(
-            "kubernetes.publicURL",
-            format_args!("`{text}` is not a URL that ends with `/k8s-proxy/`"),
-        );
+        let message = format!("`{text}` is not a URL that ends with `/k8s-proxy/`");
+        validator.error_in("kubernetes.publicURL", message);
     }
     url
 }

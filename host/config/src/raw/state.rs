@@ -83,9 +83,8 @@ fn namespaces(names: Vec<String>, validator: &mut SettingsValidator<'_>) -> Appl
     }
     if names.len() > MAX_NAMESPACES {
         let found = names.len();
-        mistake(&format!(
-            "has {found} names, at most {MAX_NAMESPACES} are allowed; `*` is one watch for all"
-        ));
+        let allowed = format!("at most {MAX_NAMESPACES} are allowed; `*` is one watch for all");
+        mistake(&format!("has {found} names, {allowed}"));
     }
     for name in names.iter().filter(|name| !is_label(name)) {
         mistake(&format!("has `{name}`, which is neither a namespace nor `*`"));

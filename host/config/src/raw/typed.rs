@@ -10,11 +10,8 @@ use serde_saphyr::Error;
 
 const MAX_MISTAKES: usize = 50;
 
-/// Reads settings. Booleans are only `true` and `false`.
-///
-/// # Errors
-/// Every mistake, in order. If a key is unknown or misses something, the rest of its top-level key
-/// is not checked.
+/// Reads settings, or gives every mistake, in order. Booleans are only `true` and `false`. If a key
+/// is unknown or misses something, the rest of its top-level key is not checked.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
     let parse =
         |text: &str| serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
@@ -100,9 +97,9 @@ fn blank_section(lines: &mut [String], line: usize) -> bool {
     let Some(start) = (0..=line).rev().find(|at| lines.get(*at).is_some_and(is_top)) else {
         return false;
     };
-    let end = (start + 1..lines.len())
-        .find(|at| lines.get(*at).is_some_and(is_top))
-        .unwrap_or(lines.len());
+    let mut below = start + 1..lines.len();
+    let end = below.find(|at| lines.get(*at).is_some_and(is_top));
+    let end = end.unwrap_or(lines.len());
     for text in lines.iter_mut().take(end).skip(start) {
         // The settings require both keys.
         *text = match text.split_once(':') {

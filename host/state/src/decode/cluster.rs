@@ -70,10 +70,9 @@ const WEB_API_PLUGIN: &str = "webapi";
 pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) -> ClusterConfig {
     let mistakes = Mistakes::default();
     let text = secret.text("config");
-    let (auth, tls) = if text.trim().is_empty() {
-        (ClusterAuth::Anonymous, ClusterTls::default())
-    } else {
-        settings(text, &mistakes)
+    let (auth, tls) = match text.trim() {
+        "" => (ClusterAuth::Anonymous, ClusterTls::default()),
+        _ => settings(text, &mistakes),
     };
     let name = &object.name.name;
     if tls.verification == TlsVerification::Off {
@@ -109,13 +108,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
 pub(super) fn in_cluster() -> ClusterConfig {
     ClusterConfig {
         auth: ClusterAuth::InCluster,
-        tls: ClusterTls::default(),
-        values: BTreeMap::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-        secret_name: None,
-        resource_version: None,
-        location: None,
+        ..ClusterConfig::default()
     }
 }
 

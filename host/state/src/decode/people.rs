@@ -93,12 +93,8 @@ impl Unresolved {
     fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
         let mut seen = SeenValues::new();
         for (person, location) in &self.people {
-            check_unique(
-                &mut seen,
-                ("user number", person.user.id.to_string()),
-                location,
-                findings,
-            );
+            let number = person.user.id.to_string();
+            check_unique(&mut seen, ("user number", number), location, findings);
             // GitLab's names are unique regardless of case.
             let username = person.user.username.to_lowercase();
             check_unique(&mut seen, ("username", username), location, findings);

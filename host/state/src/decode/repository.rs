@@ -53,9 +53,14 @@ pub(super) fn repository(
     }) {
         mistakes.push("`url` names a user; put it under `username` and `password`".to_owned());
     }
-    let verification = match flag(secret, "insecure", &mut mistakes) {
-        true => TlsVerification::Off,
-        false => TlsVerification::On,
+    // Source: Go's `strconv.ParseBool`.
+    let verification = match secret.text("insecure") {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => TlsVerification::Off,
+        "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => TlsVerification::On,
+        _ => {
+            mistakes.push("`insecure` must be `true` or `false`".to_owned());
+            TlsVerification::On
+        }
     };
     let auth = auth(secret, &mut mistakes);
     let client_certificate = client_certificate(secret, &mut mistakes);
@@ -83,18 +88,6 @@ pub(super) fn repository(
 fn value(secret: &Secret, key: &str) -> Option<SecretString> {
     let value = secret.values.get(key)?;
     (!value.expose_secret().is_empty()).then(|| value.clone())
-}
-
-/// Source: Go's `strconv.ParseBool`.
-fn flag(secret: &Secret, key: &str, mistakes: &mut Vec<String>) -> bool {
-    match secret.text(key) {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-        "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-        _ => {
-            mistakes.push(format!("`{key}` must be `true` or `false`"));
-            false
-        }
-    }
 }
 
 /// Argo CD uses the first of: password or token, SSH key, GitHub App. Here, too, a Secret with

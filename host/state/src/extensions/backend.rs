@@ -64,14 +64,12 @@ pub(super) fn connection(backend: Setting<'_>) -> ConnectionSpec {
     let keep_alive = duration("keepAlive", &CONNECTION);
     let idle = duration("idleConnectionTimeout", &CONNECTION);
     let most = parent_of("maxIdleConnections").count("maxIdleConnections", (0, 10_000));
-    let most = most.filter(|most| *most > 0);
+    let most = most.and_then(|most| usize::try_from(most).ok().filter(|most| *most > 0));
     ConnectionSpec {
         connect_timeout: connect.unwrap_or(default.connect_timeout),
         keep_alive: keep_alive.unwrap_or(default.keep_alive),
         idle_connection_timeout: idle.unwrap_or(default.idle_connection_timeout),
-        max_idle_connections: most
-            .and_then(|most| usize::try_from(most).ok())
-            .unwrap_or(default.max_idle_connections),
+        max_idle_connections: most.unwrap_or(default.max_idle_connections),
     }
 }
 

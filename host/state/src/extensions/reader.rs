@@ -180,11 +180,10 @@ impl<'a> Setting<'a> {
         let refused = match tollgate_config::duration::parse(&self.string(key)?) {
             Ok(Duration::ZERO) => return None,
             Ok(found) if bounds.contains(&found) => return Some(found),
-            Ok(found) => format!(
-                "`{key}` is {found:?}, allowed is {:?} to {:?}",
-                bounds.start(),
-                bounds.end()
-            ),
+            Ok(found) => {
+                let (least, most) = (bounds.start(), bounds.end());
+                format!("`{key}` is {found:?}, allowed is {least:?} to {most:?}")
+            }
             Err(error) => format!("`{key}`: {error}"),
         };
         found.refuse(ErrorClass::InvalidSetting, refused);

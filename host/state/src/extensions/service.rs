@@ -148,9 +148,8 @@ fn duplicates(reader: &SettingsReader<'_>, services: &[ServiceSpec]) {
     }
 }
 
-/// Warns about services whose cluster is not known, and about services that share one.
-///
-/// Without known clusters there are no warnings.
+/// Warns about services whose cluster is not known, and about services that share one, if any
+/// cluster is known.
 pub(super) fn compare_with_clusters(reader: &SettingsReader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
     let several = specs.iter().filter(|spec| spec.services.len() > 1);
     for spec in several.filter(|_| !clusters.is_empty()) {

@@ -11,7 +11,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::decode::LAST_APPLIED;
 
@@ -134,6 +134,14 @@ impl<'de> DeserializeSeed<'de> for Part {
     }
 }
 
+macro_rules! keep_scalars {
+    ($($visit:ident: $scalar:ty),*) => {
+        $(fn $visit<E>(self, value: $scalar) -> Result<Value, E> {
+            Ok(Value::from(value))
+        })*
+    };
+}
+
 /// A part that is not a mapping is kept, so that decoding reports it.
 impl<'de> Visitor<'de> for Part {
     type Value = Value;
@@ -169,25 +177,7 @@ impl<'de> Visitor<'de> for Part {
         Ok(Value::Array(Vec::new()))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::from(text))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::from(number))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::from(number))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
-    }
+    keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::kinds::{WatchRequirement, WatchSpec, watch_specs};
 use super::object::Object;
 use super::watch_failure::WatchFailure;
-use super::watch_store::{StoreChange, WatchState, WatchStore};
+use super::watch_store::{WatchState, WatchStore};
 use crate::decode::read::DecodedItem;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
@@ -50,11 +50,9 @@ impl SharedState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn notify(&self, change: StoreChange) {
-        if change == StoreChange::Changed {
-            self.progress.notify_all();
-            self.count.send_modify(|count| *count = count.wrapping_add(1));
-        }
+    fn notify(&self) {
+        self.progress.notify_all();
+        self.count.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     pub(super) fn watches(&self) -> Vec<WatchSpec> {
@@ -75,7 +73,7 @@ impl SharedState {
 
     pub(super) fn record_connection_error(&self, message: String) {
         self.lock().client = Err(Some(WatchFailure::other(message)));
-        self.notify(StoreChange::Changed);
+        self.notify();
     }
 
     pub(super) fn apply<const WHOLE: bool>(&self, watch: usize, event: Event<Object<WHOLE>>) {
@@ -86,9 +84,11 @@ impl SharedState {
         self.update(watch, |store| store.fail(failure));
     }
 
-    fn update(&self, watch: usize, change: impl FnOnce(&mut WatchStore) -> StoreChange) {
-        let changed = self.lock().stores.get_mut(watch).map(change);
-        self.notify(changed.unwrap_or(StoreChange::Unchanged));
+    fn update(&self, watch: usize, change: impl FnOnce(&mut WatchStore) -> bool) {
+        let changed = self.lock().stores.get_mut(watch).is_some_and(change);
+        if changed {
+            self.notify();
+        }
     }
 
     /// Records that every watch broke by a bug of the gateway.
@@ -113,7 +113,6 @@ impl SharedState {
         Ok(inner.stores.iter().flat_map(WatchStore::decoded_items).collect())
     }
 
-    /// Why watches are not up to date, and which kinds are missing.
     pub(super) fn health(&self) -> Vec<Diagnostic> {
         let inner = self.lock();
         let of = |store: &WatchStore| match &store.state {

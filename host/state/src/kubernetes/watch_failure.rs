@@ -59,10 +59,11 @@ impl WatchFailure {
 
     /// A watch that ended by a bug of the gateway.
     pub(super) fn broken(spec: &WatchSpec) -> Self {
-        let what = spec.resource();
-        Self::other(format!(
-            "the watch of {what} ended by an error in the gateway and begins anew"
-        ))
+        let message = format!(
+            "the watch of {} ended by an error in the gateway and begins anew",
+            spec.resource()
+        );
+        Self::other(message)
     }
 
     pub(super) fn other(message: String) -> Self {

@@ -121,9 +121,7 @@ impl Failures {
         self.synced_at = Some(Instant::now());
     }
 
-    /// Records that the watch failed.
-    ///
-    /// - `is_expired`: the server forgot the version of the watch, which only has to be restarted.
+    /// Records that the watch failed; `is_expired` if the server only forgot its version.
     fn record_failure(&mut self, is_expired: bool) -> FailureAction {
         let synced_at = self.synced_at.take();
         let was_stable = synced_at.is_some_and(|synced_at| synced_at.elapsed() >= STABLE_AFTER);
@@ -144,10 +142,9 @@ impl Failures {
 }
 
 async fn run_watch(shared: Arc<SharedState>, number: usize, spec: WatchSpec, client: Client) {
-    if spec.kind == ObjectKind::ApplicationSet {
-        run_watch_as::<true>(shared, number, spec, client).await;
-    } else {
-        run_watch_as::<false>(shared, number, spec, client).await;
+    match spec.kind == ObjectKind::ApplicationSet {
+        true => run_watch_as::<true>(shared, number, spec, client).await,
+        false => run_watch_as::<false>(shared, number, spec, client).await,
     }
 }
 

@@ -36,12 +36,6 @@ pub(super) enum WatchState {
     Stale(WatchFailure),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoreChange {
-    Unchanged,
-    Changed,
-}
-
 #[derive(Clone, Debug)]
 struct Entry {
     version: Option<String>,
@@ -63,36 +57,35 @@ impl WatchStore {
         self.objects.values().map(|entry| Arc::clone(&entry.items))
     }
 
-    /// Applies an event; `namespace` is the control plane's.
-    pub(super) fn apply<const WHOLE: bool>(&mut self, event: Event<Object<WHOLE>>, namespace: &str) -> StoreChange {
+    /// Applies an event and returns whether it changed anything; `namespace` is the control plane's.
+    pub(super) fn apply<const WHOLE: bool>(&mut self, event: Event<Object<WHOLE>>, namespace: &str) -> bool {
         match event {
             Event::Init => {
                 self.incoming = Some(BTreeMap::new());
-                StoreChange::Unchanged
+                false
             }
             Event::InitApply(object) => {
                 let (name, entry) = self.entry(&object, namespace);
                 self.incoming.get_or_insert_default().insert(name, entry);
-                StoreChange::Unchanged
+                false
             }
             Event::InitDone => self.replace(),
             Event::Apply(object) => {
                 let (name, entry) = self.entry(&object, namespace);
                 let now = Arc::clone(&entry.items);
-                match self.objects.insert(name, entry) {
-                    Some(then) if Arc::ptr_eq(&then.items, &now) => self.mark_synced(StoreChange::Unchanged),
-                    Some(_) | None => self.mark_synced(StoreChange::Changed),
-                }
+                let then = self.objects.insert(name, entry);
+                self.mark_synced(then.is_none_or(|then| !Arc::ptr_eq(&then.items, &now)))
             }
-            Event::Delete(object) => match self.objects.remove(&name_of(&object)) {
-                Some(_) => self.mark_synced(StoreChange::Changed),
-                None => self.mark_synced(StoreChange::Unchanged),
-            },
+            Event::Delete(object) => {
+                let removed = self.objects.remove(&name_of(&object));
+                self.mark_synced(removed.is_some())
+            }
         }
     }
 
-    /// Records that the watch broke. `failure` stays until a list is complete again.
-    pub(super) fn fail(&mut self, failure: WatchFailure) -> StoreChange {
+    /// Records that the watch broke and returns whether that changed anything. `failure` stays until
+    /// a list is complete again.
+    pub(super) fn fail(&mut self, failure: WatchFailure) -> bool {
         self.incoming = None;
         let optional = self.spec.requirement == WatchRequirement::Optional;
         let is_gone = failure.class == FailureClass::MissingKind;
@@ -113,32 +106,26 @@ impl WatchStore {
             WatchState::Unavailable(_) => WatchState::Unavailable(failure),
             WatchState::Synced | WatchState::Stale(_) => WatchState::Stale(failure),
         };
-        if self.state == state {
-            return StoreChange::Unchanged;
-        }
+        let changed = self.state != state;
         self.state = state;
-        StoreChange::Changed
+        changed
     }
 
-    fn mark_synced(&mut self, change: StoreChange) -> StoreChange {
-        if self.state == WatchState::Synced {
-            return change;
-        }
+    /// Records that the watch works; `changed` says whether its objects changed.
+    fn mark_synced(&mut self, changed: bool) -> bool {
+        let was_synced = self.state == WatchState::Synced;
         self.state = WatchState::Synced;
-        StoreChange::Changed
+        changed || !was_synced
     }
 
-    fn replace(&mut self) -> StoreChange {
+    fn replace(&mut self) -> bool {
         let new = self.incoming.take().unwrap_or_default();
         let is_same = |((name, new), (old_name, old)): ((&ObjectName, &Entry), (&ObjectName, &Entry))| {
             name == old_name && Arc::ptr_eq(&new.items, &old.items)
         };
         let same = new.len() == self.objects.len() && new.iter().zip(&self.objects).all(is_same);
         self.objects = new;
-        self.mark_synced(match same {
-            true => StoreChange::Unchanged,
-            false => StoreChange::Changed,
-        })
+        self.mark_synced(!same)
     }
 
     fn entry<const WHOLE: bool>(&self, object: &Object<WHOLE>, namespace: &str) -> (ObjectName, Entry) {

@@ -23,8 +23,7 @@ pub(super) enum Depth {
     Contents,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint([u8; 32]);
+pub(super) type Fingerprint = [u8; 32];
 
 struct FingerprintBuilder {
     digest: Sha256,
@@ -44,7 +43,7 @@ pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
     for path in paths {
         builder.path(path);
     }
-    Fingerprint(builder.digest.finalize().into())
+    builder.digest.finalize().into()
 }
 
 impl FingerprintBuilder {

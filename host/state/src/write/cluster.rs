@@ -96,8 +96,7 @@ impl ClusterWriter {
         Ok(all)
     }
 
-    /// Every object of a kind in a namespace: whole, without `status`, if `is_related` accepts its
-    /// metadata, else its name and owner references. Of the latter only metadata is sent.
+    /// As [`Writer::related`]. Of objects that are not related only metadata is sent.
     pub(super) async fn related(
         &self,
         kind: WritableKind,
@@ -108,10 +107,9 @@ impl ClusterWriter {
         let (mut all, mut related) = (Vec::new(), Vec::new());
         let sort = |item| {
             let part = name_and_owners(&item);
-            if is_related(&part) {
-                related.extend(key_of(&part, kind, namespace));
-            } else {
-                all.push(part);
+            match is_related(&part) {
+                true => related.extend(key_of(&part, kind, namespace)),
+                false => all.push(part),
             }
             Ok(())
         };

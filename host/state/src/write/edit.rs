@@ -44,30 +44,22 @@ const NOT_READ: EditError = EditError {
     why: "the text cannot be taken apart",
 };
 
-/// The text with the object changed to `wanted` and everything else unchanged.
-///
-/// # Errors
-/// [`EditError`]; the text has to be changed by hand.
+/// The text with the object changed to `wanted` and everything else unchanged. After an error, the
+/// text has to be changed by hand.
 pub(super) fn replace(text: &str, position: ObjectPosition, wanted: &Value) -> Result<String, EditError> {
     let (mut values, nodes) = read(text)?;
     let root = nodes.get(position.document).ok_or(NOT_READ)?;
     let object = match position.item {
-        None => Some(root),
-        Some(item) => item_of(root, item),
+        None => root,
+        Some(item) => item_of(root, item).ok_or(NOT_READ)?,
     };
-    let object = object.ok_or(NOT_READ)?;
     let slot = at_mut(&mut values, position).ok_or(NOT_READ)?;
     let old = std::mem::replace(slot, wanted.clone());
     edited((text, object), (&old, wanted), (&values, object.line))
 }
 
-/// The text without the object.
-///
-/// Removes a list's item or one of several documents. If the object is the last one, the result is
-/// empty, and the caller deletes the file.
-///
-/// # Errors
-/// As [`replace`].
+/// The text without the object: a list's item, or one of several documents. If the object is the
+/// last one, the result is empty, and the caller deletes the file.
 pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, EditError> {
     let (mut values, nodes) = read(text)?;
     let root = nodes.get(position.document).ok_or(NOT_READ)?;

@@ -31,7 +31,6 @@ pub(super) enum NodeProperty {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CollectionStyle {
-    /// One line for each item.
     Block,
     Flow,
 }
@@ -93,9 +92,8 @@ impl SyntaxNode {
     }
 }
 
-/// The documents of `text`, without empty ones, as the loader counts them.
-///
-/// `None` if the text has a mistake.
+/// The documents of `text`, without empty ones, as the loader counts them; `None` if the text has a
+/// mistake.
 pub(super) fn documents(text: &str) -> Option<Vec<SyntaxNode>> {
     let options = options! {
         emit_comments: false,

@@ -28,10 +28,8 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn kubernetes() -> Option<KubernetesApi> {
-    let (host, port) = (
-        variable("KUBERNETES_SERVICE_HOST")?,
-        variable("KUBERNETES_SERVICE_PORT")?,
-    );
+    let host = variable("KUBERNETES_SERVICE_HOST")?;
+    let port = variable("KUBERNETES_SERVICE_PORT")?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     Some(KubernetesApi {
         server: format!("https://{host}:{port}"),

@@ -12,12 +12,9 @@ use crate::Secret;
 pub(in crate::decode) const KUBECONFIG: &str = "kubeconfig";
 pub(in crate::decode) const CONTEXT: &str = "context";
 
-/// Replaces `kubeconfig` by `server` and `config`, if the Secret has one.
-///
-/// The context is the one named by `context`, else its `current-context`.
-///
-/// # Errors
-/// What in it cannot be used, and what to do instead.
+/// Replaces `kubeconfig` by `server` and `config`, if the Secret has one. The context is the one
+/// named by `context`, else its `current-context`. The error is what in it cannot be used, and what
+/// to do instead.
 pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> {
     let Some(text) = secret.values.remove(KUBECONFIG) else {
         return Ok(());

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
 
 use crate::fields::joined;
@@ -24,29 +24,22 @@ pub(super) struct RawObject<'a> {
     mistakes: &'a Mistakes,
 }
 
-struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Entries<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor)
-    }
-}
-
+/// Keeps duplicate keys, unlike a map.
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries<'de>;
+    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::new();
         while let Some((Key(key), value)) = map.next_entry()? {
             entries.push((key, value));
         }
-        Ok(Entries(entries))
+        Ok(entries)
     }
 }
 
@@ -60,7 +53,9 @@ impl<'a> RawObject<'a> {
     /// two keys and ignores case and unknown keys, so there a typing error means a credential that
     /// is not used.
     pub(super) fn open(text: &'a str, path: &'a str, known: &[&str], mistakes: &'a Mistakes) -> Option<Self> {
-        let Ok(Entries(entries)) = serde_json::from_str(text) else {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let entries = reader.deserialize_map(EntriesVisitor);
+        let Ok(entries) = entries.and_then(|entries| reader.end().map(|()| entries)) else {
             // The parser's own message may quote a value.
             let what = if path.is_empty() { "config" } else { path };
             mistakes.borrow_mut().push(format!("`{what}` is not a JSON object"));
@@ -138,9 +133,6 @@ fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
 fn visible(key: &str) -> String {
     const MAX_CHARACTERS: usize = 40;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if key.chars().count() <= MAX_CHARACTERS && key.chars().all(plain) {
-        key.to_owned()
-    } else {
-        "…".to_owned()
-    }
+    let is_shown = key.chars().count() <= MAX_CHARACTERS && key.chars().all(plain);
+    if is_shown { key } else { "…" }.to_owned()
 }

@@ -22,10 +22,9 @@ impl<'a> Editor<'a> {
         let head = self.text.get(..at)?;
         let start = head.rfind('\n').map_or(0, |end| end.saturating_add(1));
         // A byte order mark belongs to the text, not to its first line.
-        let start = if start == 0 && head.starts_with('\u{feff}') {
-            3
-        } else {
-            start
+        let start = match start {
+            0 if head.starts_with('\u{feff}') => 3,
+            start => start,
         };
         head.get(start..)?.bytes().all(|byte| byte == b' ').then_some(start)
     }

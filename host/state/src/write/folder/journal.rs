@@ -99,10 +99,8 @@ pub(super) fn recover(root: &Path) -> io::Result<()> {
 /// Only some files of a batch are in place, and the batch cannot be completed.
 pub(crate) fn lock_for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     let incomplete = |why: &str| {
-        let message = format!(
-            "a batch of files in `{}` is not all in place: {why}; the gateway completes it once it may write there",
-            root.display()
-        );
+        let (folder, then) = (root.display(), "the gateway completes it once it may write there");
+        let message = format!("a batch of files in `{folder}` is not all in place: {why}; {then}");
         Diagnostic::error(None, message)
     };
     // The load reports a folder that cannot be opened.
