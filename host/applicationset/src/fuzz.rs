@@ -113,7 +113,7 @@ fn go_templates() -> Vec<Vec<u8>> {
 }
 
 fn rendered(engine: TemplateEngine, template: &str) {
-    let Ok(compiled) = CompiledTemplate::text(engine, template) else {
+    let Ok(compiled) = CompiledTemplate::value(engine, &template.into()) else {
         return;
     };
     let first = compiled.render(&parameters(), &budget());
@@ -151,7 +151,7 @@ fn judged_template(data: &[u8]) {
         let Ok(checked) = CompiledTemplate::for_authorization(engine, &Value::String(template.to_owned())) else {
             continue;
         };
-        let plain = CompiledTemplate::text(engine, template).expect("what is judged is a template");
+        let plain = CompiledTemplate::value(engine, &template.into()).expect("what is judged is a template");
         let rendered = checked.render(&parameters(), &budget());
         if let Ok(rendered) = rendered {
             assert_eq!(

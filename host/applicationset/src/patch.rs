@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::template::{truncated, type_in_words};
+use super::decode::fields::type_in_words;
+use super::template::truncated;
 use super::{Exceeded, GenerationBudget, json, keys, yaml};
 
 #[cfg(test)]

@@ -7,12 +7,14 @@
 //!
 //! Source: Argo CD's `applicationset/utils` (both engines), `text/template` of Go.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
+use tollgate_core::diagnostic::shortened;
 
 use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
-mod calls;
 mod determinism;
 mod exec;
 mod fast_template;
@@ -21,7 +23,6 @@ mod functions;
 mod generators;
 mod go_template;
 mod layout;
-mod merge;
 mod portable;
 mod print;
 mod tree;
@@ -34,15 +35,14 @@ pub(crate) use versions::{highest, is_range};
 mod tests;
 
 pub use applications::ApplicationTemplate;
-pub(crate) use applications::type_in_words;
 pub use determinism::{Nondeterminism, nondeterminism};
 pub use generators::render_generator;
 pub(super) use value::{ParamsOrigin, params_origin};
 
-/// Maximum length of a template in an error, in characters.
-const EXCERPT_CHARS: usize = 120;
-/// Maximum length of an error's message, in characters: templates make strings of any length.
-const MESSAGE_CHARS: usize = 1_000;
+/// Maximum length of a template in an error, in bytes.
+const EXCERPT_BYTES: usize = 120;
+/// Maximum length of an error's message, in bytes: templates make strings of any length.
+const MESSAGE_BYTES: usize = 1_000;
 /// Maximum length of one rendered string, in bytes.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -98,16 +98,9 @@ pub enum Error {
     /// A limit of the set's budget was exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The type of a field is not the one it has in an Application.
-    #[error("`{field}` of the template must be {wanted}, not {observed}")]
-    Field {
-        /// The path of the field.
-        field: String,
-        /// The allowed type.
-        wanted: &'static str,
-        /// The type found.
-        observed: &'static str,
-    },
+    /// A field has another type than in an Application.
+    #[error("the template is invalid: {0}")]
+    Field(String),
     /// `templatePatch` cannot be applied to an Application.
     #[error("the `templatePatch` is invalid: {0}")]
     Patch(#[source] super::patch::Error),
@@ -210,18 +203,10 @@ impl Error {
 pub struct CompiledTemplate(tree::TemplateTree);
 
 impl CompiledTemplate {
-    /// Parses a string.
-    ///
-    /// # Errors
-    /// [`Error::Syntax`]: wrong braces, grammar or an unknown function.
-    pub fn text(engine: TemplateEngine, text: &str) -> Result<Self, Error> {
-        Self::value(engine, &Value::String(text.to_owned()))
-    }
-
     /// Parses every string and key of `value`.
     ///
     /// # Errors
-    /// [`Error::Syntax`]; [`Error::Depth`].
+    /// [`Error::Syntax`]: wrong braces, grammar or an unknown function; [`Error::Depth`].
     pub fn value(engine: TemplateEngine, value: &Value) -> Result<Self, Error> {
         tree::TemplateTree::new(engine, value, |_| AuthorizationImpact::None).map(Self)
     }
@@ -240,7 +225,7 @@ impl CompiledTemplate {
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::TemplateLimit`], [`Error::Divergent`],
     /// [`Error::Exceeded`].
     pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
-        self.0.render(&mut RenderContext::new(params, budget))
+        self.0.render(&RenderContext::new(params, budget))
     }
 }
 
@@ -275,7 +260,7 @@ impl StringTemplate {
         }
     }
 
-    fn render(&self, context: &mut RenderContext<'_>) -> Result<String, Error> {
+    fn render(&self, context: &RenderContext<'_>) -> Result<String, Error> {
         let text = match self {
             Self::Plain(text) => text.clone(),
             Self::FastTemplate(fast) => {
@@ -296,43 +281,31 @@ struct RenderContext<'a> {
     params: &'a Params,
     budget: &'a GenerationBudget,
     /// The parameters as Go values, made when the first Go template needs them.
-    go: Option<(value::Heap<'a>, value::Value)>,
+    go: OnceCell<(value::Heap<'a>, value::Value)>,
 }
 
 impl<'a> RenderContext<'a> {
     fn new(params: &'a Params, budget: &'a GenerationBudget) -> Self {
-        let go = None;
+        let go = OnceCell::new();
         Self { params, budget, go }
     }
 
-    fn values(&mut self) -> Result<(&mut value::Heap<'a>, value::Value), ExecError> {
-        let made = match self.go.take() {
-            Some(made) => made,
-            None => {
-                let mut heap = value::Heap::new(self.budget);
-                let root = heap.parameters(self.params)?;
-                (heap, root)
-            }
-        };
-        let (heap, root) = self.go.insert(made);
-        Ok((heap, root.clone()))
+    fn values(&self) -> Result<&(value::Heap<'a>, value::Value), ExecError> {
+        if let Some(made) = self.go.get() {
+            return Ok(made);
+        }
+        let heap = value::Heap::new(self.budget);
+        let root = heap.parameters(self.params)?;
+        Ok(self.go.get_or_init(|| (heap, root)))
     }
 }
 
 /// The beginning of a string, for errors.
 fn excerpt(text: &str) -> String {
-    cut(text, EXCERPT_CHARS)
+    shortened(text, EXCERPT_BYTES)
 }
 
 /// An error's message, shortened so that it fits in an answer.
 pub(crate) fn truncated(message: &str) -> String {
-    cut(message, MESSAGE_CHARS)
-}
-
-fn cut(text: &str, max_chars: usize) -> String {
-    let mut short: String = text.chars().take(max_chars).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
+    shortened(message, MESSAGE_BYTES)
 }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use super::heap_size;
 
 mod lexical;
-mod scalar;
+pub(crate) mod scalar;
 #[cfg(test)]
 mod tests;
 

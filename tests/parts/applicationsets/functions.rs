@@ -73,7 +73,7 @@ fn parameters() -> Value {
 
 fn ours(text: &str, parameters: &Value, missing_key: MissingKey) -> Result<String, String> {
     let engine = TemplateEngine::GoTemplate { missing_key };
-    let compiled = CompiledTemplate::text(engine, text).map_err(|error| error.to_string())?;
+    let compiled = CompiledTemplate::value(engine, &json!(text)).map_err(|error| error.to_string())?;
     let rendered = compiled.render(
         parameters.as_object().unwrap(),
         &GenerationBudget::new(GenerationLimits::default()),

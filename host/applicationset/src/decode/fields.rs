@@ -89,15 +89,19 @@ pub(crate) fn child_path(path: &str, key: &str) -> String {
     }
 }
 
-fn mistake(path: &str, observed: &Value, wanted: &'static str) -> Error {
+pub(crate) fn mistake(path: &str, observed: &Value, wanted: &'static str) -> Error {
     let path = if path.is_empty() { "the object" } else { path }.to_owned();
-    let observed = match observed {
+    let observed = type_in_words(observed);
+    Error::Type { path, observed, wanted }
+}
+
+pub(crate) fn type_in_words(value: &Value) -> &'static str {
+    match value {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "text",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    };
-    Error::Type { path, observed, wanted }
+    }
 }

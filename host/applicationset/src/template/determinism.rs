@@ -111,9 +111,8 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) 
         return;
     }
     let project = text(own, &spec.template, "/spec/project");
-    if let Some(name) =
-        called(project, NONDETERMINISTIC_FUNCTIONS).or_else(|| called(project, SOMETIMES_NONDETERMINISTIC))
-    {
+    let name = called(project, NONDETERMINISTIC_FUNCTIONS);
+    if let Some(name) = name.or_else(|| called(project, SOMETIMES_NONDETERMINISTIC)) {
         add(found, Nondeterminism::Function(name));
     }
     // SECURITY: a name that is `a` today may tomorrow be that of somebody else's Application,
@@ -142,11 +141,10 @@ fn inputs(
     found: &mut Vec<Nondeterminism>,
 ) {
     match kind {
-        GeneratorKind::List => {
-            if is_nondeterministic(engine, settings, renderings) {
-                add(found, Nondeterminism::Parameters { path });
-            }
+        GeneratorKind::List if is_nondeterministic(engine, settings, renderings) => {
+            add(found, Nondeterminism::Parameters { path });
         }
+        GeneratorKind::List => {}
         GeneratorKind::Matrix | GeneratorKind::Merge => {
             let children = settings.get("generators").and_then(Value::as_array);
             for (index, child) in children.into_iter().flatten().enumerate() {
@@ -172,31 +170,22 @@ fn inputs(
 
 /// Whether a function could make the elements change each time.
 fn is_nondeterministic(engine: TemplateEngine, settings: &Value, renderings: usize) -> bool {
-    if engine == TemplateEngine::FastTemplate || renderings == 0 {
-        return false;
-    }
-    let mut texts = Vec::new();
-    collect(settings, &mut texts);
-    match renderings {
-        1 => texts
-            .iter()
-            .any(|text| called(text, NONDETERMINISTIC_FUNCTIONS).is_some()),
+    let could_change: fn(&str) -> bool = match renderings {
+        0 => return false,
+        1 => |text| called(text, NONDETERMINISTIC_FUNCTIONS).is_some(),
         // SECURITY: the second rendering executes what the first one wrote, which may be any text.
-        _ => texts.iter().any(|text| text.contains("{{")),
-    }
+        _ => |text| text.contains("{{"),
+    };
+    engine != TemplateEngine::FastTemplate && any_text(settings, could_change)
 }
 
-fn collect<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+/// Whether this holds for any string or key.
+fn any_text(value: &Value, holds: fn(&str) -> bool) -> bool {
     match value {
-        Value::String(text) => texts.push(text),
-        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                texts.push(key);
-                collect(value, texts);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(text) => holds(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, holds)),
+        Value::Object(fields) => fields.iter().any(|(key, value)| holds(key) || any_text(value, holds)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -208,8 +197,7 @@ fn called(text: &str, names: &'static str) -> Option<&'static str> {
         return None;
     }
     let template = GoTemplate::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
-    let mut functions = template.functions().into_iter();
-    functions.find_map(|name| listed(names, name))
+    template.functions().into_iter().find_map(|name| listed(names, name))
 }
 
 #[cfg(test)]

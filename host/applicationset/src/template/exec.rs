@@ -23,7 +23,7 @@ enum Flow {
 }
 
 struct Executor<'r, 'a> {
-    heap: &'r mut Heap<'a>,
+    heap: &'r Heap<'a>,
     defines: &'r BTreeMap<String, ListNode>,
     missing_key: MissingKey,
     variables: Vec<(SmolStr, Value)>,
@@ -33,12 +33,9 @@ struct Executor<'r, 'a> {
     output: String,
 }
 
-/// Executes `body` with `dot` and returns the output.
-///
-/// - `heap`: has the limits of the execution.
-/// - `defines`: the bodies of templates that `body` may call.
+/// Executes `body` with `dot` and returns the output. `body` may call the templates in `defines`.
 pub(super) fn run(
-    heap: &mut Heap<'_>,
+    heap: &Heap<'_>,
     (body, dot): (&ListNode, &Value),
     defines: &BTreeMap<String, ListNode>,
     missing_key: MissingKey,
@@ -106,11 +103,7 @@ impl Executor<'_, '_> {
     fn write_value(&mut self, value: &Value) -> Result<(), ExecError> {
         match value {
             Value::Missing | Value::Nil => self.write("<no value>"),
-            Value::Text(text) => self.write(text),
-            other => {
-                let text = print::shown(self.heap, other)?;
-                self.write(&text)
-            }
+            other => self.write(&print::text_of(self.heap, other)?),
         }
     }
 
@@ -135,13 +128,10 @@ impl Executor<'_, '_> {
     fn branch(&mut self, branch: &BranchNode, dot: &Value, with: bool) -> Result<Flow, ExecError> {
         self.nested(|this| {
             let value = this.pipeline(&branch.pipe, dot)?;
-            if value.is_truthy() {
-                let dot = if with { &value } else { dot };
-                this.walk(&branch.body, dot)
-            } else if let Some(other) = &branch.else_body {
-                this.walk(other, dot)
-            } else {
-                Ok(Flow::Next)
+            match &branch.else_body {
+                _ if value.is_truthy() => this.walk(&branch.body, if with { &value } else { dot }),
+                Some(other) => this.walk(other, dot),
+                None => Ok(Flow::Next),
             }
         })
     }
@@ -170,7 +160,7 @@ impl Executor<'_, '_> {
         let mut any = false;
         for (key, item) in entries {
             any = true;
-            if !self.run_iteration(branch, key, &item)? {
+            if let Flow::Break = self.run_iteration(branch, key, &item)? {
                 break;
             }
         }
@@ -184,16 +174,13 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// One iteration of a loop; returns false to end the loop.
-    fn run_iteration(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, ExecError> {
+    fn run_iteration(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<Flow, ExecError> {
         self.heap.step()?;
-        let flow = self.nested(|this| {
-            let pairs: Vec<(&SmolStr, Value)> = match branch.pipe.decl.as_slice() {
-                [] => Vec::new(),
-                [one] => vec![(one, item.clone())],
-                [first, second, ..] => vec![(first, key), (second, item.clone())],
-            };
-            for (name, value) in pairs {
+        self.nested(|this| {
+            // A single variable is the element.
+            let values = [key, item.clone()].into_iter();
+            let values = values.skip(usize::from(branch.pipe.decl.len() < 2));
+            for (name, value) in branch.pipe.decl.iter().zip(values) {
                 if branch.pipe.is_assign {
                     this.assign(name, value)?;
                 } else {
@@ -201,15 +188,12 @@ impl Executor<'_, '_> {
                 }
             }
             this.walk(&branch.body, item)
-        })?;
-        Ok(!matches!(flow, Flow::Break))
+        })
     }
 
     fn call_template(&mut self, call: &TemplateNode, dot: &Value) -> Result<(), ExecError> {
-        let defines = self.defines;
-        let body = defines
-            .get(call.name.as_str())
-            .ok_or_else(|| exec_error(format!("template `{}` is not defined", call.name)))?;
+        let body = self.defines.get(call.name.as_str());
+        let body = body.ok_or_else(|| exec_error(format!("template `{}` is not defined", call.name)))?;
         let dot = match &call.pipe {
             Some(pipe) => self.pipeline(pipe, dot)?,
             None => Value::Missing,
@@ -224,15 +208,14 @@ impl Executor<'_, '_> {
     }
 
     fn assign(&mut self, name: &str, value: Value) -> Result<(), ExecError> {
-        let mut visible = self.variables.iter_mut().skip(self.frame).rev();
-        let slot = visible.find(|(known, _)| known == name);
-        slot.map(|(_, slot)| *slot = value).ok_or_else(|| undefined(name))
+        *self.variable(name)? = value;
+        Ok(())
     }
 
-    fn variable(&self, name: &str) -> Result<Value, ExecError> {
-        let mut visible = self.variables.iter().skip(self.frame).rev();
-        let found = visible.find(|(known, _)| known == name);
-        found.map(|(_, value)| value.clone()).ok_or_else(|| undefined(name))
+    fn variable(&mut self, name: &str) -> Result<&mut Value, ExecError> {
+        let mut visible = self.variables.iter_mut().skip(self.frame).rev();
+        let found = visible.find(|(known, _)| known == name).map(|(_, value)| value);
+        found.ok_or_else(|| exec_error(format!("undefined variable `{name}`")))
     }
 
     /// Evaluates a pipeline, including its declarations and assignments.
@@ -286,7 +269,7 @@ impl Executor<'_, '_> {
             Expr::Identifier(_, name) => self.call(name, rest, dot, last),
             Expr::Field(_, path) => self.chain(dot.clone(), path, (rest, dot, last)),
             Expr::Variable(_, name, path) if !path.is_empty() => {
-                let value = self.variable(name)?;
+                let value = self.variable(name)?.clone();
                 self.chain(value, path, (rest, dot, last))
             }
             Expr::Chain(_, inner, path) => {
@@ -297,7 +280,7 @@ impl Executor<'_, '_> {
                 Err(exec_error("cannot give an argument to what is no function"))
             }
             Expr::Dot(_) => Ok(dot.clone()),
-            Expr::Variable(_, name, _) => self.variable(name),
+            Expr::Variable(_, name, _) => self.variable(name).cloned(),
             Expr::String(_, text) => self.heap.text(&**text),
             Expr::Number(_, Number::Int(number)) => Ok(Value::Int(*number)),
             Expr::Number(_, Number::Float(number)) => Ok(Value::Float(*number)),
@@ -323,15 +306,12 @@ impl Executor<'_, '_> {
             value = fields::field(self.heap, &value, name, (&[], self.missing_key))?;
         }
         self.heap.step()?;
-        let mut arguments = Vec::new();
         // As in Go: a field of a missing value is missing too, and its arguments are not
         // evaluated.
-        if !matches!(value, Value::Missing) {
-            for expression in rest {
-                arguments.push(self.argument(expression, dot)?);
-            }
-            arguments.extend(last);
-        }
+        let arguments = match value {
+            Value::Missing => Vec::new(),
+            _ => self.arguments(rest, dot, last)?,
+        };
         fields::field(self.heap, &value, end, (&arguments, self.missing_key))
     }
 
@@ -339,12 +319,12 @@ impl Executor<'_, '_> {
         if matches!(name, "and" | "or") {
             return self.decide(name == "or", rest, dot, last);
         }
-        let mut arguments = Vec::with_capacity(rest.len() + 1);
-        for expression in rest {
-            arguments.push(self.argument(expression, dot)?);
-        }
-        arguments.extend(last);
-        functions::call(self.heap, name, &arguments)
+        functions::call(self.heap, name, &self.arguments(rest, dot, last)?)
+    }
+
+    fn arguments(&mut self, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Vec<Value>, ExecError> {
+        let values = rest.iter().map(|expression| self.argument(expression, dot));
+        values.chain(last.map(Ok)).collect()
     }
 
     /// `and` and `or`: arguments after the deciding one are not evaluated.
@@ -364,8 +344,4 @@ impl Executor<'_, '_> {
 
 pub(super) fn exec_error(text: impl Into<String>) -> ExecError {
     ExecError::Message(text.into())
-}
-
-fn undefined(name: &str) -> ExecError {
-    exec_error(format!("undefined variable `{name}`"))
 }

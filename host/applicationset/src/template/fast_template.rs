@@ -11,15 +11,11 @@ const CLOSE: &str = "}}";
 pub(super) struct FastTemplate {
     /// The text before each tag with the tag's content.
     parts: Vec<(String, String)>,
-    /// The text after the last tag.
     rest: String,
 }
 
 impl FastTemplate {
     /// Parses `text`; `None` if it has no tags.
-    ///
-    /// # Errors
-    /// [`Error::Syntax`]: a tag is not closed and the string is templated.
     pub(super) fn new(text: &str) -> Result<Option<Self>, Error> {
         // As in Argo CD: without a line that has an opening and, after it, a closing pair of braces,
         // a string is not parsed at all, even if its braces are wrong.
@@ -43,25 +39,26 @@ impl FastTemplate {
         Ok(Some(Self { parts, rest }))
     }
 
+    /// The pieces of the rendered string.
+    fn pieces<'s>(&'s self, params: &'s Params) -> impl Iterator<Item = &'s str> {
+        let parts = self
+            .parts
+            .iter()
+            .flat_map(move |(before, tag)| match value(params, tag) {
+                Some(value) => [before.as_str(), value, "", ""],
+                None => [before.as_str(), OPEN, tag, CLOSE],
+            });
+        parts.chain([self.rest.as_str()])
+    }
+
     /// Length of the rendered string in bytes, without rendering it.
     pub(super) fn length(&self, params: &Params) -> usize {
-        let parts = self.parts.iter().map(|(before, tag)| {
-            let inside = value(params, tag).map_or(tag.len() + OPEN.len() + CLOSE.len(), str::len);
-            before.len() + inside
-        });
-        parts.fold(self.rest.len(), usize::saturating_add)
+        self.pieces(params).map(str::len).fold(0, usize::saturating_add)
     }
 
     pub(super) fn render(&self, params: &Params) -> String {
         let mut text = String::with_capacity(self.length(params));
-        for (before, tag) in &self.parts {
-            text.push_str(before);
-            match value(params, tag) {
-                Some(value) => text.push_str(value),
-                None => text.extend([OPEN, tag, CLOSE]),
-            }
-        }
-        text.push_str(&self.rest);
+        text.extend(self.pieces(params));
         text
     }
 }

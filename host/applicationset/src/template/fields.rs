@@ -13,7 +13,7 @@ use super::{ExecError, layout};
 use crate::MissingKey;
 
 pub(super) fn field(
-    heap: &mut Heap<'_>,
+    heap: &Heap<'_>,
     value: &Value,
     name: &str,
     (arguments, missing_key): (&[Value], MissingKey),
@@ -24,18 +24,14 @@ pub(super) fn field(
             MissingKey::Default | MissingKey::Zero => Ok(Value::Missing),
         },
         Value::Nil => Err(exec_error(format!("nil pointer evaluating interface {{}}.{name}"))),
-        Value::Map(map) => {
-            if !arguments.is_empty() {
-                return Err(exec_error(format!("{name} is not a method but has arguments")));
-            }
-            match (map.get(name), missing_key) {
-                (Some(value), _) => Ok(value),
-                (None, MissingKey::Error) => Err(ExecError::MissingKey(format!("map has no entry for key `{name}`"))),
-                (None, MissingKey::Default) => Ok(Value::Missing),
-                (None, MissingKey::Zero) if map.element_type == super::value::ElementType::Text => heap.text(""),
-                (None, MissingKey::Zero) => Ok(Value::Nil),
-            }
-        }
+        Value::Map(map) => match (map.get(name), missing_key) {
+            _ if !arguments.is_empty() => Err(exec_error(format!("{name} is not a method but has arguments"))),
+            (Some(value), _) => Ok(value),
+            (None, MissingKey::Error) => Err(ExecError::MissingKey(format!("map has no entry for key `{name}`"))),
+            (None, MissingKey::Default) => Ok(Value::Missing),
+            (None, MissingKey::Zero) if map.element_type == super::value::ElementType::Text => heap.text(""),
+            (None, MissingKey::Zero) => Ok(Value::Nil),
+        },
         Value::Time(time) => of_time(heap, time, name, arguments),
         Value::Version(version) => of_version(heap, version, name, arguments),
         Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
@@ -48,7 +44,7 @@ fn unknown(value: &Value, name: &str) -> ExecError {
     ExecError::MissingKey(format!("can't evaluate field {name} in type {}", value.type_name()))
 }
 
-fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
+fn of_time(heap: &Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     let number = |number: i64| Ok(Value::Int(number));
     match (name, arguments) {
         ("Year", []) => number(time.year().into()),
@@ -76,15 +72,14 @@ fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value
                 .and_then(|span| span.try_months(*months))
                 .and_then(|span| span.try_days(*days));
             let later = span.and_then(|span| time.checked_add(span));
-            Ok(Value::Time(Rc::new(
-                later.map_err(|_| exec_error("the date is out of range"))?,
-            )))
+            let later = later.map_err(|_| exec_error("the date is out of range"))?;
+            Ok(Value::Time(Rc::new(later)))
         }
         _ => Err(unknown(&Value::Time(Rc::clone(time)), name)),
     }
 }
 
-fn of_version(heap: &mut Heap<'_>, version: &Rc<Version>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
+fn of_version(heap: &Heap<'_>, version: &Rc<Version>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     let number = |number: u64| {
         i64::try_from(number)
             .map(Value::Int64)

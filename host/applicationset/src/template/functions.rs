@@ -13,13 +13,12 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
+use super::ExecError;
 use super::exec::exec_error;
 use super::value::{ElementType, Heap, List, Map, Value};
-use super::{ExecError, print};
 
 mod cases;
 mod codec;
-mod compare;
 mod core;
 mod dates;
 mod dicts;
@@ -35,12 +34,79 @@ mod strings;
 mod write_yaml;
 
 /// The functions of a module: it finds the one to call by [`Args::name`].
-type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, ExecError>;
-/// The minimum and maximum number of arguments, and the names of functions that take so many.
-type Signature = (usize, usize, &'static str);
+type Call = fn(&Heap<'_>, &Args<'_>) -> Result<Value, ExecError>;
+/// The module of functions, the minimum and maximum number of their arguments, and their names.
+type Row = (Call, usize, usize, &'static str);
 
 /// Any number of arguments.
 const VARIADIC: usize = usize::MAX;
+
+const FUNCTIONS: &[Row] = &[
+    (core::call, 0, VARIADIC, "print println"),
+    (core::call, 1, 1, "len not"),
+    (core::call, 1, VARIADIC, "call eq html index js urlquery"),
+    (core::call, 2, 2, "ge gt le lt ne"),
+    (strings::call, 0, VARIADIC, "cat quote squote"),
+    (strings::call, 1, 1, "lower nospace toString trim upper"),
+    (strings::call, 2, 2, "abbrev contains hasPrefix hasSuffix indent join"),
+    (strings::call, 2, 2, "nindent repeat split splitList trimAll trimPrefix"),
+    (strings::call, 2, 2, "trimSuffix trimall trunc wrap"),
+    (strings::call, 3, 3, "abbrevboth plural replace splitn substr wrapWith"),
+    (cases::call, 0, VARIADIC, "slugify"),
+    (cases::call, 1, 1, "camelcase initials kebabcase normalize snakecase"),
+    (cases::call, 1, 1, "swapcase title untitle"),
+    (lists::call, 0, VARIADIC, "concat list tuple"),
+    (lists::call, 1, 1, "compact first initial last mustCompact mustFirst"),
+    (lists::call, 1, 1, "mustInitial mustLast mustRest mustReverse mustUniq"),
+    (lists::call, 1, 1, "rest reverse sortAlpha toStrings uniq"),
+    (lists::call, 1, VARIADIC, "mustSlice mustWithout slice without"),
+    (lists::call, 2, 2, "append chunk has mustAppend mustChunk mustHas"),
+    (lists::call, 2, 2, "mustPrepend mustPush prepend push"),
+    (dicts::call, 0, VARIADIC, "dict keys"),
+    (dicts::call, 1, 1, "values"),
+    (dicts::call, 1, VARIADIC, "merge mergeOverwrite mustMerge"),
+    (dicts::call, 1, VARIADIC, "mustMergeOverwrite omit pick pluck"),
+    (dicts::call, 2, 2, "get hasKey unset"),
+    (dicts::call, 3, 3, "set"),
+    (dicts::call, 3, VARIADIC, "dig"),
+    (numbers::call, 0, VARIADIC, "add addf seq"),
+    (numbers::call, 1, 1, "add1 add1f atoi ceil float64 floor int int64"),
+    (numbers::call, 1, 1, "toDecimal until"),
+    (numbers::call, 1, VARIADIC, "biggest divf max maxf min minf mul mulf"),
+    (numbers::call, 1, VARIADIC, "subf"),
+    (numbers::call, 2, 2, "div mod sub"),
+    (numbers::call, 2, VARIADIC, "round"),
+    (numbers::call, 3, 3, "untilStep"),
+    (dates::call, 0, 0, "now"),
+    (dates::call, 1, 1, "ago duration durationRound htmlDate unixEpoch"),
+    (dates::call, 2, 2, "date dateModify date_modify htmlDateInZone"),
+    (dates::call, 2, 2, "mustDateModify mustToDate must_date_modify toDate"),
+    (dates::call, 3, 3, "dateInZone date_in_zone"),
+    (kinds::call, 0, 0, "hello"),
+    (kinds::call, 0, VARIADIC, "all any coalesce"),
+    (kinds::call, 1, 1, "deepCopy empty fail kindOf mustDeepCopy typeOf"),
+    (kinds::call, 1, VARIADIC, "default"),
+    (kinds::call, 2, 2, "deepEqual kindIs typeIs typeIsLike"),
+    (kinds::call, 3, 3, "ternary"),
+    (codec::call, 1, 1, "adler32sum b32dec b32enc b64dec b64enc fromJson"),
+    (codec::call, 1, 1, "fromYaml fromYamlArray mustFromJson mustToJson"),
+    (codec::call, 1, 1, "mustToPrettyJson mustToRawJson sha1sum sha256sum"),
+    (codec::call, 1, 1, "sha512sum toJson toPrettyJson toRawJson toYaml"),
+    (paths::call, 1, 1, "base clean dir ext isAbs osBase osClean osDir osExt"),
+    (paths::call, 1, 1, "osIsAbs urlJoin urlParse"),
+    (random::call, 0, 0, "uuidv4"),
+    (random::call, 1, 1, "randAlpha randAlphaNum randAscii randBytes"),
+    (random::call, 1, 1, "randNumeric shuffle"),
+    (random::call, 2, 2, "randInt"),
+    (regexes::call, 1, 1, "regexQuoteMeta semver"),
+    (regexes::call, 2, 2, "mustRegexFind mustRegexMatch regexFind regexMatch"),
+    (regexes::call, 2, 2, "semverCompare"),
+    (regexes::call, 3, 3, "mustRegexFindAll mustRegexReplaceAll"),
+    (regexes::call, 3, 3, "mustRegexReplaceAllLiteral mustRegexSplit"),
+    (regexes::call, 3, 3, "regexFindAll regexReplaceAll"),
+    (regexes::call, 3, 3, "regexReplaceAllLiteral regexSplit"),
+    (printf::call, 1, VARIADIC, "printf"),
+];
 
 /// Functions that exist but are not supported: they make keys, certificates or slow hashes, which
 /// do not belong in an ApplicationSet that anyone may read.
@@ -67,30 +133,9 @@ pub(super) fn listed(list: &'static str, name: &str) -> Option<&'static str> {
     list.split(' ').find(|known| *known == name)
 }
 
-static TABLE: LazyLock<FxHashMap<&'static str, (Signature, Call)>> = LazyLock::new(|| {
-    let modules: [(&[Signature], Call); 14] = [
-        (core::NAMES, core::call),
-        (compare::NAMES, compare::call),
-        (strings::NAMES, strings::call),
-        (cases::NAMES, cases::call),
-        (lists::NAMES, lists::call),
-        (dicts::NAMES, dicts::call),
-        (numbers::NAMES, numbers::call),
-        (dates::NAMES, dates::call),
-        (kinds::NAMES, kinds::call),
-        (codec::NAMES, codec::call),
-        (paths::NAMES, paths::call),
-        (random::NAMES, random::call),
-        (regexes::NAMES, regexes::call),
-        (printf::NAMES, printf::call),
-    ];
-    let mut table = FxHashMap::default();
-    for (signatures, call) in modules {
-        for (least, most, names) in signatures {
-            table.extend(names.split(' ').map(|name| (name, ((*least, *most, name), call))));
-        }
-    }
-    table
+static TABLE: LazyLock<FxHashMap<&'static str, &'static Row>> = LazyLock::new(|| {
+    let named = |row: &'static Row| row.3.split(' ').map(move |name| (name, row));
+    FUNCTIONS.iter().flat_map(named).collect()
 });
 
 /// Whether a function of that name exists, supported or not.
@@ -98,9 +143,9 @@ pub(super) fn is_known(name: &str) -> bool {
     matches!(name, "and" | "or") || TABLE.contains_key(name) || listed(UNSUPPORTED_FUNCTIONS, name).is_some()
 }
 
-pub(super) fn call(heap: &mut Heap<'_>, name: &str, values: &[Value]) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, name: &str, values: &[Value]) -> Result<Value, ExecError> {
     heap.step()?;
-    let Some(&((least, most, name), call)) = TABLE.get(name) else {
+    let Some((&name, &&(call, least, most, _))) = TABLE.get_key_value(name) else {
         return Err(match listed(UNSUPPORTED_FUNCTIONS, name) {
             Some(name) => ExecError::Limit(format!(
                 "function `{name}` is not offered: it makes keys, certificates or slow hashes"
@@ -115,9 +160,8 @@ pub(super) fn call(heap: &mut Heap<'_>, name: &str, values: &[Value]) -> Result<
             most if least == most => least.to_string(),
             most => format!("{least} to {most}"),
         };
-        return Err(exec_error(format!(
-            "wrong number of args for {name}: want {wanted} got {observed}"
-        )));
+        let text = format!("wrong number of args for {name}: want {wanted} got {observed}");
+        return Err(exec_error(text));
     }
     call(heap, &Args { name, values })
 }
@@ -134,15 +178,16 @@ impl Args<'_> {
     }
 
     fn wrong(&self, wanted: &str, value: &Value) -> ExecError {
-        exec_error(format!(
-            "error calling {}: wrong type for value; expected {wanted}; got {}",
-            self.name,
-            value.type_name()
-        ))
+        let observed = value.type_name();
+        self.error(format!("wrong type for value; expected {wanted}; got {observed}"))
     }
 
     fn error(&self, text: impl std::fmt::Display) -> ExecError {
         exec_error(format!("error calling {}: {text}", self.name))
+    }
+
+    fn out_of_range(&self) -> ExecError {
+        self.error("slice bounds out of range")
     }
 
     /// The argument at `index`; nil if there is none.
@@ -211,9 +256,4 @@ impl Args<'_> {
         let number = self.int(index)?;
         usize::try_from(number).map_err(|_| self.error(format!("negative count {number}")))
     }
-}
-
-/// A value as a string: strings as they are, everything else as `%v`.
-fn text_of(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
-    print::shown(heap, value)
 }

@@ -4,18 +4,12 @@
 
 use serde_json::{Map, Value};
 
+use super::functions::listed;
 use super::{AuthorizationImpact, CompiledTemplate, Error, RenderContext, StringTemplate};
 use crate::{GenerationBudget, MissingKey, Params, TemplateEngine};
 
 /// Generators whose `values` may use parameters that the generator itself makes.
-const WITH_VALUES: [&str; 6] = [
-    "clusters",
-    "git",
-    "scmProvider",
-    "pullRequest",
-    "clusterDecisionResource",
-    "plugin",
-];
+const WITH_VALUES: &str = "clusters git scmProvider pullRequest clusterDecisionResource plugin";
 
 /// Renders an entry of `generators` with the parameters of another.
 ///
@@ -37,8 +31,7 @@ pub fn render_generator(
     if params.is_empty() {
         return Ok(raw.clone());
     }
-    let rendering = Rendering { engine, params, budget };
-    rendering.entry(raw)
+    Rendering { engine, params, budget }.entry(raw)
 }
 
 #[derive(Clone, Copy)]
@@ -54,10 +47,12 @@ impl Rendering<'_> {
             return self.whole(raw);
         };
         members(fields, |key, value| match value {
-            Value::Object(settings) if WITH_VALUES.contains(&key) => members(settings, |key, value| match value {
-                Value::Object(values) if key == "values" => self.own_values(values),
-                other => self.whole(other),
-            }),
+            Value::Object(settings) if listed(WITH_VALUES, key).is_some() => {
+                members(settings, |key, value| match value {
+                    Value::Object(values) if key == "values" => self.own_values(values),
+                    other => self.whole(other),
+                })
+            }
             // The children of a matrix or merge generator are entries too.
             Value::Object(settings) if matches!(key, "matrix" | "merge") => {
                 members(settings, |key, value| match value {
@@ -82,13 +77,13 @@ impl Rendering<'_> {
                 missing_key: MissingKey::Error,
             },
         };
-        let mut context = RenderContext::new(self.params, self.budget);
+        let context = RenderContext::new(self.params, self.budget);
         let resolved = values.iter().map(|(key, value)| {
             let Value::String(text) = value else {
                 return Ok((key.clone(), value.clone()));
             };
             let template = StringTemplate::new(strict, text, AuthorizationImpact::Direct)?;
-            let text = match template.render(&mut context) {
+            let text = match template.render(&context) {
                 Err(Error::MissingKey { .. }) => text.clone(),
                 other => other?,
             };

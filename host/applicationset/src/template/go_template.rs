@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
+use gotmpl::parse::{DefineNode, Expr, ListNode, Node, Parser, PipeNode};
 
-use super::{
-    AuthorizationImpact, Error, ExecError, RenderContext, calls, divergent, excerpt, exec, functions, portable,
-    truncated,
-};
+use super::{AuthorizationImpact, Error, ExecError, RenderContext};
+use super::{divergent, excerpt, exec, functions, portable, truncated};
 use crate::MissingKey;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
@@ -29,12 +27,12 @@ pub(super) struct GoTemplate {
 }
 
 impl GoTemplate {
-    /// Parses `source`.
-    ///
-    /// # Errors
-    /// [`Error::Syntax`]; [`Error::Divergent`].
     pub(super) fn new(source: &str, missing_key: MissingKey, impact: AuthorizationImpact) -> Result<Self, Error> {
         let differs = |what: String| divergent(&what, excerpt(source));
+        let syntax = |message: String| Error::Syntax {
+            template: excerpt(source),
+            message: truncated(&message),
+        };
         let may_change = match impact {
             AuthorizationImpact::None => None,
             // SECURITY: changes that one template makes to the parameters are visible to the
@@ -45,21 +43,6 @@ impl GoTemplate {
         if may_change.is_some() {
             portable::check_source(source).map_err(differs)?;
         }
-        let parsed = Self::parsed(source, missing_key)?;
-        if let Some(may_change) = may_change {
-            portable::check_tree(&parsed.body, may_change).map_err(differs)?;
-        }
-        Ok(Self {
-            is_strict: may_change.is_some(),
-            ..parsed
-        })
-    }
-
-    fn parsed(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
-        let syntax = |message: String| Error::Syntax {
-            template: excerpt(source),
-            message: truncated(&message),
-        };
         // SECURITY: the parser recurses once for each `{{else if}}` of a chain, without a limit of
         // its own.
         let chain = source.matches("else").count();
@@ -72,44 +55,40 @@ impl GoTemplate {
         let (body, defines) = Parser::new(&marked, "{{", "}}")
             .and_then(Parser::parse)
             .map_err(|error| syntax(error.to_string().replace(END_MARK, "")))?;
-        let body = unmarked(body).ok_or_else(|| syntax("unexpected `{{end}}` or `{{else}}`".to_owned()))?;
-        let defines = defined(defines).map_err(syntax)?;
         let parsed = Self {
             source: source.to_owned(),
-            body,
-            defines,
+            body: unmarked(body).ok_or_else(|| syntax("unexpected `{{end}}` or `{{else}}`".to_owned()))?,
+            defines: defined(defines).map_err(syntax)?,
             missing_key,
-            is_strict: false,
+            is_strict: may_change.is_some(),
         };
         // Go finds functions that do not exist before it executes anything.
-        match parsed.functions().into_iter().find(|name| !functions::is_known(name)) {
-            Some(name) => Err(syntax(format!("function `{name}` is not defined"))),
-            None => Ok(parsed),
+        if let Some(name) = parsed.functions().into_iter().find(|name| !functions::is_known(name)) {
+            return Err(syntax(format!("function `{name}` is not defined")));
         }
+        if let Some(may_change) = may_change {
+            portable::check_tree(&parsed.body, may_change).map_err(differs)?;
+        }
+        Ok(parsed)
     }
 
     /// The names of the functions that it calls, here and in the templates it defines.
     pub(super) fn functions(&self) -> Vec<&str> {
         let mut found = Vec::new();
         for list in std::iter::once(&self.body).chain(self.defines.values()) {
-            calls::functions(list, &mut found);
+            add_functions(list, &mut found);
         }
         found
     }
 
-    /// Executes the template.
-    ///
-    /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::TemplateLimit`], [`Error::Divergent`],
-    /// [`Error::Exceeded`].
-    pub(super) fn render(&self, context: &mut RenderContext<'_>) -> Result<String, Error> {
+    pub(super) fn render(&self, context: &RenderContext<'_>) -> Result<String, Error> {
         self.execute(context).map_err(|error| error.at(&self.source))
     }
 
-    fn execute(&self, context: &mut RenderContext<'_>) -> Result<String, ExecError> {
+    fn execute(&self, context: &RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
-        heap.strict = self.is_strict;
-        exec::run(heap, (&self.body, &root), &self.defines, self.missing_key)
+        heap.strict.set(self.is_strict);
+        exec::run(heap, (&self.body, root), &self.defines, self.missing_key)
     }
 }
 
@@ -133,14 +112,44 @@ fn defined(nodes: Vec<DefineNode>) -> Result<BTreeMap<String, ListNode>, String>
     let mut defines: BTreeMap<String, ListNode> = BTreeMap::new();
     for node in nodes {
         let name = node.name.to_string();
-        let before = defines.get(&name);
-        if before.is_some_and(|before| !before.is_empty_tree()) {
-            if node.body.is_empty_tree() {
-                continue;
-            }
+        if defines.get(&name).is_none_or(ListNode::is_empty_tree) {
+            defines.insert(name, node.body);
+        } else if !node.body.is_empty_tree() {
             return Err(format!("multiple definition of template `{name}`"));
         }
-        defines.insert(name, node.body);
     }
     Ok(defines)
+}
+
+/// Adds the names of all functions, as often as they are called, in the order of the text.
+fn add_functions<'t>(list: &'t ListNode, found: &mut Vec<&'t str>) {
+    for node in &list.nodes {
+        match node {
+            Node::List(nodes) => add_functions(nodes, found),
+            Node::Action(action) => in_pipe(&action.pipe, found),
+            Node::If(branch) | Node::Range(branch) | Node::With(branch) => {
+                in_pipe(&branch.pipe, found);
+                add_functions(&branch.body, found);
+                branch.else_body.iter().for_each(|list| add_functions(list, found));
+            }
+            Node::Template(call) => call.pipe.iter().for_each(|pipe| in_pipe(pipe, found)),
+            Node::Define(define) => add_functions(&define.body, found),
+            Node::Text(_) | Node::Break(_) | Node::Continue(_) => {}
+        }
+    }
+}
+
+fn in_pipe<'t>(pipe: &'t PipeNode, found: &mut Vec<&'t str>) {
+    for argument in pipe.commands.iter().flat_map(|command| &command.args) {
+        in_expression(argument, found);
+    }
+}
+
+fn in_expression<'t>(expression: &'t Expr, found: &mut Vec<&'t str>) {
+    match expression {
+        Expr::Identifier(_, name) => found.push(name),
+        Expr::Pipe(_, inner) => in_pipe(inner, found),
+        Expr::Chain(_, inner, _) => in_expression(inner, found),
+        _ => {}
+    }
 }

@@ -7,80 +7,50 @@
 
 use std::fmt::Write as _;
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
 
 const MONTHS: &str = "January February March April May June July August September October November December";
 const DAYS: &str = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Field {
-    Month,
-    Weekday,
-    Day,
-    YearDay,
-    Hour,
-    Hour12,
-    Minute,
-    Second,
-    /// Without the century.
-    Year,
-    LongYear,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Padding {
-    None,
-    Blank,
-    Zero,
-}
+/// The layout of times in JSON and YAML.
+pub(super) const RFC_3339: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LayoutElement {
-    /// The whole name, or its first three letters.
-    Name(Field, bool),
-    Number(Field, Padding),
-    /// In capitals or not.
-    AmPm(bool),
-    Zone,
+    /// What `strftime` writes for this conversion (`%m`).
+    Conversion(&'static str),
     /// `Z` for UTC or not, with or without colons, with minutes or seconds after the hours.
-    Offset {
-        zulu: bool,
-        colon: bool,
-        parts: u8,
-    },
+    Offset { zulu: bool, colon: bool, parts: u8 },
     /// The digits of the fraction, and whether trailing zeros are kept.
-    Fraction {
-        digits: usize,
-        keep: bool,
-    },
+    Fraction { digits: usize, keep: bool },
 }
 
 /// The elements that their text alone identifies, longer ones first.
-const FIXED: [(&str, LayoutElement); 22] = [
-    ("January", LayoutElement::Name(Field::Month, true)),
-    ("Monday", LayoutElement::Name(Field::Weekday, true)),
-    ("2006", LayoutElement::Number(Field::LongYear, Padding::Zero)),
-    ("002", LayoutElement::Number(Field::YearDay, Padding::Zero)),
-    ("__2", LayoutElement::Number(Field::YearDay, Padding::Blank)),
-    ("MST", LayoutElement::Zone),
-    ("Jan", LayoutElement::Name(Field::Month, false)),
-    ("Mon", LayoutElement::Name(Field::Weekday, false)),
-    ("01", LayoutElement::Number(Field::Month, Padding::Zero)),
-    ("02", LayoutElement::Number(Field::Day, Padding::Zero)),
-    ("03", LayoutElement::Number(Field::Hour12, Padding::Zero)),
-    ("04", LayoutElement::Number(Field::Minute, Padding::Zero)),
-    ("05", LayoutElement::Number(Field::Second, Padding::Zero)),
-    ("06", LayoutElement::Number(Field::Year, Padding::Zero)),
-    ("15", LayoutElement::Number(Field::Hour, Padding::Zero)),
-    ("PM", LayoutElement::AmPm(true)),
-    ("pm", LayoutElement::AmPm(false)),
-    ("1", LayoutElement::Number(Field::Month, Padding::None)),
-    ("2", LayoutElement::Number(Field::Day, Padding::None)),
-    ("3", LayoutElement::Number(Field::Hour12, Padding::None)),
-    ("4", LayoutElement::Number(Field::Minute, Padding::None)),
-    ("5", LayoutElement::Number(Field::Second, Padding::None)),
+const FIXED: [(&str, &str); 22] = [
+    ("January", "%B"),
+    ("Monday", "%A"),
+    ("2006", "%Y"),
+    ("002", "%j"),
+    ("__2", "%_j"),
+    ("MST", "%Z"),
+    ("Jan", "%b"),
+    ("Mon", "%a"),
+    ("01", "%m"),
+    ("02", "%d"),
+    ("03", "%I"),
+    ("04", "%M"),
+    ("05", "%S"),
+    ("06", "%y"),
+    ("15", "%H"),
+    ("PM", "%p"),
+    ("pm", "%P"),
+    ("1", "%-m"),
+    ("2", "%-d"),
+    ("3", "%-I"),
+    ("4", "%-M"),
+    ("5", "%-S"),
 ];
 
 /// The texts of an offset after its `Z` or `-`, whether they have colons, and how many parts.
@@ -107,13 +77,13 @@ fn element(rest: &str) -> Option<(LayoutElement, &str)> {
     }
     // `_2006` is an underscore before a year, not a day.
     if let Some(after) = rest.strip_prefix("_2").filter(|after| !after.starts_with("006")) {
-        return Some((LayoutElement::Number(Field::Day, Padding::Blank), after));
+        return Some((LayoutElement::Conversion("%_d"), after));
     }
-    FIXED.iter().find_map(|(text, element)| {
+    FIXED.iter().find_map(|(text, conversion)| {
         let after = rest.strip_prefix(text)?;
-        let is_short = matches!(element, LayoutElement::Name(_, false));
+        let is_short = matches!(*conversion, "%b" | "%a");
         let is_word = is_short && after.starts_with(|next: char| next.is_ascii_lowercase());
-        (!is_word).then_some((*element, after))
+        (!is_word).then_some((LayoutElement::Conversion(conversion), after))
     })
 }
 
@@ -152,56 +122,9 @@ pub(super) fn format(time: &Zoned, layout: &str) -> String {
 
 fn write_element(text: &mut String, time: &Zoned, element: LayoutElement) -> std::fmt::Result {
     match element {
-        LayoutElement::Name(field, is_long) => {
-            let name = match field {
-                Field::Month => MONTHS.split(' ').nth(usize::try_from(time.month() - 1).unwrap_or(0)),
-                _ => DAYS
-                    .split(' ')
-                    .nth(usize::try_from(time.weekday().to_monday_zero_offset()).unwrap_or(0)),
-            };
-            let letters = name.unwrap_or_default().chars();
-            text.extend(letters.take(if is_long { usize::MAX } else { 3 }));
-            Ok(())
-        }
-        LayoutElement::Number(field, padding) => {
-            let number = match field {
-                Field::Month => time.month().into(),
-                Field::Day => time.day().into(),
-                Field::YearDay => time.day_of_year(),
-                Field::Hour => time.hour().into(),
-                Field::Hour12 => (i16::from(time.hour()) + 11) % 12 + 1,
-                Field::Minute => time.minute().into(),
-                Field::Second => time.second().into(),
-                Field::Year => time.year().rem_euclid(100),
-                Field::LongYear => time.year(),
-                Field::Weekday => 0,
-            };
-            let width = digits(field);
-            match padding {
-                Padding::None => write!(text, "{number}"),
-                Padding::Blank => write!(text, "{number:width$}"),
-                Padding::Zero => write!(text, "{number:0width$}"),
-            }
-        }
-        LayoutElement::AmPm(is_upper) => {
-            let name = if time.hour() >= 12 { "PM" } else { "AM" };
-            let lower = name.to_ascii_lowercase();
-            text.write_str(if is_upper { name } else { &lower })
-        }
-        LayoutElement::Zone => {
-            let info = time.time_zone().to_offset_info(time.timestamp());
-            text.write_str(info.abbreviation())
-        }
+        LayoutElement::Conversion(conversion) => write!(text, "{}", time.strftime(conversion)),
         LayoutElement::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
         LayoutElement::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
-    }
-}
-
-fn digits(field: Field) -> usize {
-    match field {
-        Field::LongYear => 4,
-        Field::YearDay => 3,
-        _ => 2,
     }
 }
 
@@ -211,26 +134,23 @@ fn write_offset(text: &mut String, offset: Offset, (zulu, colon, parts): (bool, 
         text.push('Z');
         return Ok(());
     }
-    let sign = if seconds < 0 { '-' } else { '+' };
+    text.push(if seconds < 0 { '-' } else { '+' });
     let seconds = seconds.unsigned_abs();
-    let separator = if colon { ":" } else { "" };
-    write!(text, "{sign}{:02}", seconds / 3600)?;
-    if parts >= 2 {
-        write!(text, "{separator}{:02}", seconds / 60 % 60)?;
-    }
-    if parts >= 3 {
-        write!(text, "{separator}{:02}", seconds % 60)?;
-    }
-    Ok(())
+    let numbers = [seconds / 3600, seconds / 60 % 60, seconds % 60];
+    (0..parts).zip(numbers).try_for_each(|(index, number)| {
+        let separator = if colon && index > 0 { ":" } else { "" };
+        write!(text, "{separator}{number:02}")
+    })
 }
 
 fn write_fraction(text: &mut String, time: &Zoned, digits: usize, keep: bool) -> std::fmt::Result {
     let nanoseconds = format!("{:09}", time.subsec_nanosecond());
     let shown: String = nanoseconds.chars().take(digits).collect();
     let shown = if keep { &*shown } else { shown.trim_end_matches('0') };
-    match shown {
-        "" => Ok(()),
-        shown => write!(text, ".{shown}"),
+    if shown.is_empty() {
+        Ok(())
+    } else {
+        write!(text, ".{shown}")
     }
 }
 
@@ -282,7 +202,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
         text = read_element(&mut fields, element, text)?;
         rest = after;
         // A fraction may follow the seconds even if the layout has none.
-        let seconds = matches!(element, LayoutElement::Number(Field::Second, _));
+        let seconds = matches!(element, LayoutElement::Conversion("%S" | "%-S"));
         if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
             text = read_fraction(&mut fields, text, None)?;
         }
@@ -297,16 +217,8 @@ fn finished(fields: &ParsedDate) -> Option<Zoned> {
         (Some(false), 12) => 0,
         (_, hour) => hour,
     };
-    let date = DateTime::new(
-        fields.year,
-        fields.month,
-        fields.day,
-        hour,
-        fields.minute,
-        fields.second,
-        fields.nanosecond,
-    )
-    .ok()?;
+    let date = Date::new(fields.year, fields.month, fields.day).ok()?;
+    let time = Time::new(hour, fields.minute, fields.second, fields.nanosecond).ok()?;
     let date = match fields.year_day {
         Some(day) => date.with().day_of_year(day).build().ok()?,
         None => date,
@@ -315,22 +227,25 @@ fn finished(fields: &ParsedDate) -> Option<Zoned> {
         Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).ok()?),
         None => TimeZone::UTC,
     };
-    date.to_zoned(zone).ok()
+    date.to_datetime(time).to_zoned(zone).ok()
 }
 
 fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t str) -> Option<&'t str> {
-    let (field, padding) = match element {
-        LayoutElement::Name(field, is_long) => {
-            let length = if is_long { usize::MAX } else { 3 };
-            if field == Field::Weekday {
-                return name(DAYS, length, text).map(|(_, rest)| rest);
-            }
-            let (month, rest) = name(MONTHS, length, text)?;
+    let conversion = match element {
+        LayoutElement::Conversion(conversion) => conversion,
+        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
+        LayoutElement::Fraction { digits, keep: true } => return read_fraction(fields, text, Some(digits)),
+        LayoutElement::Fraction { .. } if text.starts_with(['.', ',']) => return read_fraction(fields, text, None),
+        LayoutElement::Fraction { .. } => return Some(text),
+    };
+    let (most, least, text) = match conversion {
+        "%B" | "%b" => {
+            let (month, rest) = name(MONTHS, conversion == "%B", text)?;
             fields.month = month;
             return Some(rest);
         }
-        LayoutElement::Number(field, padding) => (field, padding),
-        LayoutElement::AmPm(_) => {
+        "%A" | "%a" => return name(DAYS, conversion == "%A", text).map(|(_, rest)| rest),
+        "%p" | "%P" => {
             let (half, rest) = text.split_at_checked(2)?;
             fields.afternoon = Some(match half {
                 "PM" | "pm" => true,
@@ -339,30 +254,26 @@ fn read_element<'t>(fields: &mut ParsedDate, element: LayoutElement, text: &'t s
             });
             return Some(rest);
         }
-        LayoutElement::Zone => return read_zone(fields, text),
-        LayoutElement::Offset { zulu, colon, parts } => return read_offset(fields, text, (zulu, colon, parts)),
-        LayoutElement::Fraction { digits, keep: true } => return read_fraction(fields, text, Some(digits)),
-        LayoutElement::Fraction { .. } if text.starts_with(['.', ',']) => return read_fraction(fields, text, None),
-        LayoutElement::Fraction { .. } => return Some(text),
+        "%Z" => return read_zone(fields, text),
+        "%Y" => (4, 4, text),
+        "%j" => (3, 3, text),
+        "%_j" => (3, 1, text.trim_start_matches(' ')),
+        "%_d" => (2, 1, text.strip_prefix(' ').unwrap_or(text)),
+        conversion if conversion.contains('-') => (2, 1, text),
+        _ => (2, 2, text),
     };
-    let most = digits(field);
-    let (value, rest) = match (padding, field) {
-        (Padding::Zero, _) => number(text, most, most)?,
-        (Padding::Blank, Field::YearDay) => number(text.trim_start_matches(' '), 1, most)?,
-        (Padding::Blank, _) => number(text.strip_prefix(' ').unwrap_or(text), 1, most)?,
-        (Padding::None, _) => number(text, 1, most)?,
-    };
+    let (value, rest) = number(text, least, most)?;
     let small = i8::try_from(value).unwrap_or(i8::MAX);
-    match field {
-        Field::Month => fields.month = small,
-        Field::Day => fields.day = small,
-        Field::YearDay => fields.year_day = Some(value),
-        Field::Hour | Field::Hour12 => fields.hour = small,
-        Field::Minute => fields.minute = small,
-        Field::Second => fields.second = small,
-        Field::Year => fields.year = if value >= 69 { 1900 + value } else { 2000 + value },
-        Field::LongYear => fields.year = value,
-        Field::Weekday => {}
+    match conversion.trim_start_matches(['%', '-', '_']) {
+        "m" => fields.month = small,
+        "d" => fields.day = small,
+        "j" => fields.year_day = Some(value),
+        "H" | "I" => fields.hour = small,
+        "M" => fields.minute = small,
+        "S" => fields.second = small,
+        "y" => fields.year = if value >= 69 { 1900 + value } else { 2000 + value },
+        "Y" => fields.year = value,
+        _ => {}
     }
     Some(rest)
 }
@@ -375,12 +286,12 @@ fn number(text: &str, least: usize, most: usize) -> Option<(i16, &str)> {
     Some((digits.parse().ok()?, rest))
 }
 
-/// Finds one of `names` by its first `length` letters, and returns its position from 1.
-fn name<'t>(names: &str, length: usize, text: &'t str) -> Option<(i8, &'t str)> {
+/// Finds one of `names`, whole or by its first three letters, and returns its position from 1.
+fn name<'t>(names: &str, is_long: bool, text: &'t str) -> Option<(i8, &'t str)> {
     (1_i8..).zip(names.split(' ')).find_map(|(index, name)| {
-        let short = name.get(..length.min(name.len()))?;
-        let (found, rest) = text.split_at_checked(short.len())?;
-        found.eq_ignore_ascii_case(short).then_some((index, rest))
+        let name = if is_long { name } else { name.get(..3)? };
+        let (found, rest) = text.split_at_checked(name.len())?;
+        found.eq_ignore_ascii_case(name).then_some((index, rest))
     })
 }
 

@@ -7,7 +7,10 @@
 //! string that a decision depends on may have only tokens that both lexers read alike
 //! (`check_source`), and only functions whose results a differential test compares (`check_tree`).
 
+use std::sync::LazyLock;
+
 use gotmpl::parse::{CommandNode, Expr, ListNode, Node, Number, PipeNode};
+use regex::Regex;
 
 use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS, listed};
 
@@ -28,31 +31,26 @@ pub(super) fn may_mutate_params(text: &str) -> bool {
 }
 
 /// Looks for tokens that the two lexers read differently, and for blocks that the two parsers
-/// close differently.
-///
-/// # Errors
-/// What was found and what is allowed.
+/// close differently. The error says what was found and what is allowed.
 pub(super) fn check_source(text: &str) -> Result<(), String> {
     let mut blocks = Blocks::default();
     let (mut rest, mut is_trimmed) = (text, false);
     loop {
-        let (before, action) = match rest.split_once("{{") {
-            Some((before, action)) => (before, Some(action)),
-            None => (rest, None),
+        let Some((before, inside)) = rest.split_once("{{") else {
+            edges(rest, (is_trimmed, false))?;
+            return blocks.finish();
         };
-        let body = action.and_then(trimming);
+        let body = trimming(inside);
         edges(before, (is_trimmed, body.is_some()))?;
-        let Some(action) = action else { break };
-        let inside = body.unwrap_or(action);
+        let inside = body.unwrap_or(inside);
         if let Some(comment) = inside.strip_prefix("/*") {
             (rest, is_trimmed) = after_comment(comment, body.is_some())?;
             continue;
         }
-        let found = Action::read(inside)?;
-        blocks.take(&found.tokens)?;
-        (rest, is_trimmed) = (found.rest, found.is_trimmed);
+        let tokens;
+        (tokens, rest, is_trimmed) = action(inside)?;
+        blocks.take(&tokens)?;
     }
-    blocks.finish()
 }
 
 /// The text after `- `, if the action begins with that.
@@ -123,37 +121,25 @@ struct Token<'t> {
     is_apart: bool,
 }
 
-struct Action<'t> {
-    tokens: Vec<Token<'t>>,
-    rest: &'t str,
-    /// Whether the text after it is trimmed.
-    is_trimmed: bool,
-}
-
-impl<'t> Action<'t> {
-    fn read(inside: &'t str) -> Result<Self, String> {
-        let (mut tokens, mut left): (Vec<Token<'t>>, _) = (Vec::new(), inside);
-        loop {
-            let bare = left.trim_start_matches(BLANKS);
-            let is_apart = bare.len() < left.len();
-            let trimmed = bare.strip_prefix("-}}").filter(|_| is_apart);
-            if let Some(rest) = trimmed.or_else(|| bare.strip_prefix("}}")) {
-                return Ok(Self {
-                    tokens,
-                    rest,
-                    is_trimmed: trimmed.is_some(),
-                });
-            }
-            let (kind, after) = token(bare)?;
-            let text = bare.get(..bare.len() - after.len()).unwrap_or_default();
-            if kind.is_operand() && !is_ended(after, kind) {
-                return Err(format!(
-                    "`{text}` must be followed by a blank, `|`, `)` or the end of the action"
-                ));
-            }
-            tokens.push(Token { kind, text, is_apart });
-            left = after;
+/// The tokens of an action, the text after it, and whether that is trimmed.
+fn action(inside: &str) -> Result<(Vec<Token<'_>>, &str, bool), String> {
+    let (mut tokens, mut left) = (Vec::new(), inside);
+    loop {
+        let bare = left.trim_start_matches(BLANKS);
+        let is_apart = bare.len() < left.len();
+        let trimmed = bare.strip_prefix("-}}").filter(|_| is_apart);
+        if let Some(rest) = trimmed.or_else(|| bare.strip_prefix("}}")) {
+            return Ok((tokens, rest, trimmed.is_some()));
         }
+        let (kind, after) = token(bare)?;
+        let text = bare.get(..bare.len() - after.len()).unwrap_or_default();
+        if kind.is_operand() && !is_ended(after, kind) {
+            return Err(format!(
+                "`{text}` must be followed by a blank, `|`, `)` or the end of the action"
+            ));
+        }
+        tokens.push(Token { kind, text, is_apart });
+        left = after;
     }
 }
 
@@ -282,7 +268,12 @@ impl<'t> Blocks<'t> {
         match (keyword, rest) {
             (Some(keyword @ ("if" | "with" | "range")), pipe) => {
                 pipeline(pipe, keyword == "range")?;
-                self.open(keyword)
+                if self.0.len() >= DEPTH {
+                    return Err(format!("blocks nest more than {DEPTH} levels"));
+                }
+                let has_else = false;
+                self.0.push(Block { keyword, has_else });
+                Ok(())
             }
             (Some("else"), []) => self.otherwise(None),
             (Some("else"), [next, pipe @ ..]) if next.kind == TokenKind::Word => {
@@ -305,15 +296,6 @@ impl<'t> Blocks<'t> {
             (Some("else" | "end" | "break" | "continue"), _) => Err(format!("words behind `{}`", first.text)),
             _ => pipeline(tokens, false),
         }
-    }
-
-    fn open(&mut self, keyword: &'t str) -> Result<(), String> {
-        if self.0.len() >= DEPTH {
-            return Err(format!("blocks nest more than {DEPTH} levels"));
-        }
-        let has_else = false;
-        self.0.push(Block { keyword, has_else });
-        Ok(())
     }
 
     fn otherwise(&mut self, chained: Option<&str>) -> Result<(), String> {
@@ -388,12 +370,8 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
     }
 }
 
-/// Looks in a parsed template for functions and variables that Go could treat differently.
-///
-/// - `may_change`: whether functions that change maps are allowed.
-///
-/// # Errors
-/// What was found.
+/// Looks in a parsed template for functions and variables that Go could treat differently; functions
+/// that change maps are allowed if they `may_change` them.
 pub(super) fn check_tree(body: &ListNode, may_change: bool) -> Result<(), String> {
     let names = vec!["$"];
     TreeChecker { names, may_change }.list(body)
@@ -474,11 +452,11 @@ impl<'t> TreeChecker<'t> {
         if let [Expr::Identifier(_, name), rest @ ..] = command.args.as_slice()
             && name.as_str() == "printf"
         {
-            match rest.first() {
-                Some(Expr::String(_, format)) => is_plain_format(format)
-                    .then_some(())
-                    .ok_or("a `printf` with another verb than `%s`, `%d`, `%v`, `%q`, `%t` and `%%`")?,
-                _ => return Err("a `printf` whose format is not written out as its first argument".to_owned()),
+            let Some(Expr::String(_, format)) = rest.first() else {
+                return Err("a `printf` whose format is not written out as its first argument".to_owned());
+            };
+            if !is_plain_format(format) {
+                return Err("a `printf` with another verb than `%s`, `%d`, `%v`, `%q`, `%t` and `%%`".to_owned());
             }
         }
         command.args.iter().try_for_each(|argument| self.expression(argument))
@@ -508,46 +486,18 @@ impl<'t> TreeChecker<'t> {
     }
 }
 
-/// Whether a format uses only verbs that the differential test compares, with widths and
-/// precisions of at most two digits.
+/// Formats that use only verbs that the differential test compares, with widths and precisions of
+/// at most two digits. With a precision, zeros do not pad.
+static PLAIN_FORMAT: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    const SIZE: &str = "[1-9][0-9]?";
+    Regex::new(&format!(
+        r"^(?:[^%]|%%|%0(?:{SIZE})?d|%-?(?:{SIZE})?(?:\.{SIZE})?[sdvqt])*$"
+    ))
+    .ok()
+});
+
 fn is_plain_format(format: &str) -> bool {
-    let mut parts = format.split('%');
-    parts.next();
-    while let Some(part) = parts.next() {
-        // `%%`: what follows it is text.
-        let is_plain = match part {
-            "" => parts.next().is_some(),
-            part => is_plain_verb(part),
-        };
-        if !is_plain {
-            return false;
-        }
-    }
-    true
-}
-
-/// Whether a text, after its `%`, begins with such a verb.
-fn is_plain_verb(text: &str) -> bool {
-    let zeros = text.strip_prefix('0');
-    let text = zeros.or_else(|| text.strip_prefix('-')).unwrap_or(text);
-    let Some((_, text)) = digits(text) else { return false };
-    let text = match text.strip_prefix('.').map(digits) {
-        None => text,
-        // With a precision, zeros do not pad.
-        Some(Some((1.., text))) if zeros.is_none() => text,
-        Some(_) => return false,
-    };
-    match zeros {
-        Some(_) => text.starts_with('d'),
-        None => text.starts_with(['s', 'd', 'v', 'q', 't']),
-    }
-}
-
-/// The number of digits that a text begins with (at most two, the first not `0`), and the rest.
-fn digits(text: &str) -> Option<(usize, &str)> {
-    let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
-    let count = text.len() - rest.len();
-    (count <= 2 && !text.starts_with('0')).then_some((count, rest))
+    PLAIN_FORMAT.as_ref().is_some_and(|plain| plain.is_match(format))
 }
 
 #[cfg(test)]

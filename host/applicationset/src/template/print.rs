@@ -1,12 +1,14 @@
 //! Prints values and numbers as Go's `fmt` does for `%v`.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::ExecError;
 use super::functions::printf;
 use super::value::{Heap, Value};
 
-pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
+/// A value as a string: strings as they are, everything else as `%v`.
+pub(super) fn text_of(heap: &Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
     if let Value::Text(text) = value {
         return Ok(Rc::clone(text));
     }
@@ -17,24 +19,28 @@ pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecE
 
 /// The shortest digits of a number and the position of its decimal point: `0.d1d2d3 * 10^point`.
 pub(super) fn digits(number: f64) -> (String, i32) {
-    let text = format!("{:e}", number.abs());
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    (digits, exponent + 1)
+    split(&format!("{:e}", number.abs()))
+}
+
+/// As [`digits`], rounded to this many digits after the first.
+pub(super) fn rounded_digits(number: f64, places: usize) -> (String, i32) {
+    split(&format!("{:.places$e}", number.abs()))
+}
+
+fn split(text: &str) -> (String, i32) {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let digits = mantissa.chars().filter(char::is_ascii_digit).collect();
+    (digits, exponent.parse::<i32>().unwrap_or(0) + 1)
 }
 
 /// Number of digits at which a value may be exactly between two others; Go then rounds the last
 /// digit to even.
 const AMBIGUOUS_DIGITS: usize = 17;
 
-/// Whether Go may choose another last digit for the shortest form.
-pub(super) fn is_halfway(number: f64) -> bool {
-    number.is_finite() && digits(number).0.len() >= AMBIGUOUS_DIGITS
-}
-
-pub(super) fn long_number() -> String {
-    format!("a number of {AMBIGUOUS_DIGITS} digits")
+/// Refuses a number for which Go may choose another last digit in the shortest form.
+pub(super) fn refuse_halfway(heap: &Heap<'_>, number: f64) -> Result<(), ExecError> {
+    let is_halfway = number.is_finite() && digits(number).0.len() >= AMBIGUOUS_DIGITS;
+    heap.refuse_divergent(is_halfway, || format!("a number of {AMBIGUOUS_DIGITS} digits"))
 }
 
 pub(super) fn special(number: f64) -> Option<&'static str> {
@@ -53,15 +59,19 @@ pub(super) fn general(number: f64) -> String {
     }
     let sign = if number.is_sign_negative() { "-" } else { "" };
     let (digits, point) = digits(number);
-    let exponent = point - 1;
-    if (-4..6).contains(&exponent) {
-        return format!("{sign}{}", plain(&digits, point));
+    format!("{sign}{}", written(&digits, point, -4..6))
+}
+
+/// Digits with an exponent if that is not in the range.
+pub(super) fn written(digits: &str, point: i32, without_exponent: Range<i32>) -> String {
+    match without_exponent.contains(&(point - 1)) {
+        true => plain(digits, point),
+        false => scientific(digits, point - 1),
     }
-    format!("{sign}{}", scientific(&digits, exponent, 'e'))
 }
 
 /// Digits with a decimal point and without an exponent.
-pub(super) fn plain(digits: &str, point: i32) -> String {
+fn plain(digits: &str, point: i32) -> String {
     let Ok(point) = usize::try_from(point) else {
         return format!("0.{}{digits}", "0".repeat(usize::try_from(-point).unwrap_or(0)));
     };
@@ -75,9 +85,9 @@ pub(super) fn plain(digits: &str, point: i32) -> String {
 }
 
 /// Digits with an exponent of at least two digits.
-pub(super) fn scientific(digits: &str, exponent: i32, letter: char) -> String {
+pub(super) fn scientific(digits: &str, exponent: i32) -> String {
     let (first, rest) = digits.split_at_checked(1).unwrap_or((digits, ""));
     let point = if rest.is_empty() { "" } else { "." };
     let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{first}{point}{rest}{letter}{sign}{:02}", exponent.abs())
+    format!("{first}{point}{rest}e{sign}{:02}", exponent.abs())
 }

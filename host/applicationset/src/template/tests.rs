@@ -30,7 +30,7 @@ fn params(value: Value) -> Params {
 }
 
 fn render(engine: TemplateEngine, text: &str, given: Value) -> Result<String, Error> {
-    let rendered = CompiledTemplate::text(engine, text)?.render(&params(given), &budget())?;
+    let rendered = CompiledTemplate::value(engine, &json!(text))?.render(&params(given), &budget())?;
     Ok(rendered.as_str().unwrap().to_owned())
 }
 
@@ -496,7 +496,7 @@ fn a_generators_template_wins_where_it_says_something() {
             "syncPolicy": {"automated": {"prune": false}}, "sources": []},
     });
     assert_eq!(
-        super::merge::fill(&own, &base),
+        super::applications::fill(&own, &base),
         json!({
             "metadata": {"name": "test", "namespace": "namespace", "labels": {"label_name": "label_value", "foo": "bar"}},
             "spec": {"project": "p", "source": {"repoURL": "r", "helm": {"valuesObject": {"b": 2}}},
@@ -572,7 +572,8 @@ fn bombs_are_refused_soon() {
             ..GenerationLimits::default()
         });
         let begin = tokio::time::Instant::now();
-        let result = CompiledTemplate::text(GO, bomb).and_then(|text| text.render(&params(json!({"a": "b"})), &budget));
+        let result =
+            CompiledTemplate::value(GO, &json!(bomb)).and_then(|text| text.render(&params(json!({"a": "b"})), &budget));
         let took = begin.elapsed();
         assert!(result.is_err(), "{bomb}");
         assert!(took < Duration::from_secs(15), "{bomb}: {took:?}");
@@ -625,7 +626,7 @@ fn searches_end_with_the_time() {
         "{{ regexSplit \".*[^a]|a\" \"aaaa\" -1 }}",
     ];
     for text in all {
-        let text = CompiledTemplate::text(GO, text).unwrap();
+        let text = CompiledTemplate::value(GO, &json!(text)).unwrap();
         let given = params(json!({"a": "b"}));
         assert!(text.render(&given, &self::budget()).is_ok());
         let error = text.render(&given, &budget).unwrap_err();
@@ -646,7 +647,7 @@ fn what_is_rendered_counts_against_the_set() {
         ..GenerationLimits::default()
     });
     for (engine, text) in [(GO, "{{ .x }}"), (TemplateEngine::FastTemplate, "{{ x }}")] {
-        let text = CompiledTemplate::text(engine, text).unwrap();
+        let text = CompiledTemplate::value(engine, &json!(text)).unwrap();
         let error = text
             .render(&params(json!({"x": "y".repeat(101)})), &budget)
             .unwrap_err();

@@ -23,63 +23,18 @@ impl TemplateTree {
     /// Parses every string of `value`.
     ///
     /// - `impact_of`: what depends on the string at a pointer.
-    ///
-    /// # Errors
-    /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
     pub(super) fn new(
         engine: TemplateEngine,
         value: &Value,
         impact_of: fn(&str) -> AuthorizationImpact,
     ) -> Result<Self, Error> {
-        let mut pointer = String::new();
-        let mut parse = |text: &str, pointer: &str| {
-            let parsed = StringTemplate::new(engine, text, impact_of(pointer));
-            parsed.map_err(|error| error.in_field(pointer))
-        };
-        Self::node(value, &mut parse, (&mut pointer, 0))
-    }
-
-    fn node(
-        value: &Value,
-        parse: &mut impl FnMut(&str, &str) -> Result<StringTemplate, Error>,
-        (pointer, depth): (&mut String, usize),
-    ) -> Result<Self, Error> {
-        if depth > DEPTH {
-            return Err(Error::Depth { allowed: DEPTH });
+        let pointer = String::new();
+        TreeParser {
+            engine,
+            impact_of,
+            pointer,
         }
-        Ok(match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone()),
-            Value::String(text) => match parse(text, pointer)? {
-                StringTemplate::Plain(text) => Self::Fixed(Value::String(text)),
-                text => Self::Text(text),
-            },
-            Value::Array(items) => {
-                let mut parsed = Vec::with_capacity(items.len());
-                for (index, item) in items.iter().enumerate() {
-                    parsed.push(Self::child(item, parse, (pointer, depth), &index.to_string())?);
-                }
-                match parsed.iter().all(|item| matches!(item, Self::Fixed(_))) {
-                    true => Self::Fixed(parsed.into_iter().filter_map(Self::into_fixed).collect()),
-                    false => Self::List(parsed),
-                }
-            }
-            Value::Object(fields) => {
-                let mut parsed = Vec::with_capacity(fields.len());
-                for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-                    let name = parse(key, pointer)?;
-                    parsed.push((name, Self::child(value, parse, (pointer, depth), key)?));
-                }
-                let is_fixed = |(key, value): &_| matches!((key, value), (StringTemplate::Plain(_), Self::Fixed(_)));
-                match parsed.iter().all(is_fixed) {
-                    true => {
-                        let fixed = parsed.into_iter();
-                        let fixed = fixed.filter_map(|(key, value)| Some((key.into_plain()?, value.into_fixed()?)));
-                        Self::Fixed(Value::Object(fixed.collect()))
-                    }
-                    false => Self::Object(parsed),
-                }
-            }
-        })
+        .node(value, 0)
     }
 
     fn into_fixed(self) -> Option<Value> {
@@ -89,23 +44,7 @@ impl TemplateTree {
         }
     }
 
-    fn child(
-        value: &Value,
-        parse: &mut impl FnMut(&str, &str) -> Result<StringTemplate, Error>,
-        (pointer, depth): (&mut String, usize),
-        name: &str,
-    ) -> Result<Self, Error> {
-        let length = pointer.len();
-        pointer.push('/');
-        pointer.push_str(name);
-        let parsed = Self::node(value, parse, (pointer, depth + 1));
-        pointer.truncate(length);
-        parsed
-    }
-
-    /// # Errors
-    /// Those of rendering a string.
-    pub(super) fn render(&self, context: &mut RenderContext<'_>) -> Result<Value, Error> {
+    pub(super) fn render(&self, context: &RenderContext<'_>) -> Result<Value, Error> {
         let budget = context.budget;
         Ok(match self {
             Self::Fixed(value) => {
@@ -132,5 +71,65 @@ impl TemplateTree {
                 Value::Object(object)
             }
         })
+    }
+}
+
+struct TreeParser {
+    engine: TemplateEngine,
+    impact_of: fn(&str) -> AuthorizationImpact,
+    /// Of the value that is parsed.
+    pointer: String,
+}
+
+impl TreeParser {
+    fn node(&mut self, value: &Value, depth: usize) -> Result<TemplateTree, Error> {
+        if depth > DEPTH {
+            return Err(Error::Depth { allowed: DEPTH });
+        }
+        Ok(match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => TemplateTree::Fixed(value.clone()),
+            Value::String(text) => match self.text(text)? {
+                StringTemplate::Plain(text) => TemplateTree::Fixed(Value::String(text)),
+                text => TemplateTree::Text(text),
+            },
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                let parsed = items.map(|(index, item)| self.child(item, depth, &index.to_string()));
+                let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
+                match parsed.iter().all(|item| matches!(item, TemplateTree::Fixed(_))) {
+                    true => TemplateTree::Fixed(parsed.into_iter().filter_map(TemplateTree::into_fixed).collect()),
+                    false => TemplateTree::List(parsed),
+                }
+            }
+            Value::Object(fields) => {
+                let fields = fields.iter().filter(|(_, value)| !value.is_null());
+                let parsed = fields.map(|(key, value)| Ok((self.text(key)?, self.child(value, depth, key)?)));
+                let parsed = parsed.collect::<Result<Vec<_>, Error>>()?;
+                let is_fixed =
+                    |(key, value): &_| matches!((key, value), (StringTemplate::Plain(_), TemplateTree::Fixed(_)));
+                match parsed.iter().all(is_fixed) {
+                    true => {
+                        let fixed = parsed.into_iter();
+                        let fixed = fixed.filter_map(|(key, value)| Some((key.into_plain()?, value.into_fixed()?)));
+                        TemplateTree::Fixed(Value::Object(fixed.collect()))
+                    }
+                    false => TemplateTree::Object(parsed),
+                }
+            }
+        })
+    }
+
+    fn text(&self, text: &str) -> Result<StringTemplate, Error> {
+        let parsed = StringTemplate::new(self.engine, text, (self.impact_of)(&self.pointer));
+        parsed.map_err(|error| error.in_field(&self.pointer))
+    }
+
+    fn child(&mut self, value: &Value, depth: usize, name: &str) -> Result<TemplateTree, Error> {
+        let length = self.pointer.len();
+        self.pointer.push('/');
+        self.pointer.push_str(name);
+        let parsed = self.node(value, depth + 1);
+        self.pointer.truncate(length);
+        parsed
     }
 }

@@ -4,13 +4,13 @@
 //! Invariant: no value outlives its render, every step and byte is counted, and a template never
 //! changes its parameters.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::Zoned;
 use regex::Regex;
-use serde_json::Value as Json;
+use serde_json::{Map as Object, Value as Json};
 
 use super::ExecError;
 use super::versions::Version;
@@ -76,13 +76,10 @@ impl Map {
         self.cells.borrow().len()
     }
 
-    /// # Errors
-    /// The map belongs to the parameters.
     pub(super) fn remove(&self, key: &str) -> Result<(), ExecError> {
         self.check_mutable()?;
         // The value is dropped after the borrow has ended.
-        let gone = self.cells.borrow_mut().remove(key);
-        drop(gone);
+        let _gone = self.cells.borrow_mut().remove(key);
         Ok(())
     }
 
@@ -98,11 +95,6 @@ impl Map {
 
     pub(super) fn ptr_eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.cells, &other.cells)
-    }
-
-    fn put(&self, key: Rc<str>, value: Value) {
-        let gone = self.cells.borrow_mut().insert(key, value);
-        drop(gone);
     }
 }
 
@@ -180,27 +172,27 @@ impl Value {
     }
 }
 
-/// The values of one render, and its remaining limits.
+/// The values of one render, and its remaining limits. Counters are cells, so that a function can
+/// use the result of another as an argument.
 pub(super) struct Heap<'a> {
     budget: &'a GenerationBudget,
-    memory: u64,
-    steps: u64,
+    memory: Cell<u64>,
+    steps: Cell<u64>,
     /// Whether the parameters are being made, so that new maps are read-only.
-    building_params: bool,
+    building_params: Cell<bool>,
     /// Whether functions refuse input that Argo CD's could treat differently.
-    pub(super) strict: bool,
+    pub(super) strict: Cell<bool>,
     /// Every map of this render. They are emptied one after the other at the end, so that maps
     /// that contain themselves are freed and long chains need no deep stack.
-    maps: Vec<Map>,
+    maps: RefCell<Vec<Map>>,
     /// Small compiled expressions, by their pattern.
-    pub(super) expressions: BTreeMap<Rc<str>, Rc<Regex>>,
+    pub(super) expressions: RefCell<BTreeMap<Rc<str>, Rc<Regex>>>,
 }
 
 impl Drop for Heap<'_> {
     fn drop(&mut self) {
-        for map in &self.maps {
-            let cells = std::mem::take(&mut *map.cells.borrow_mut());
-            drop(cells);
+        for map in self.maps.get_mut() {
+            drop(map.cells.take());
         }
     }
 }
@@ -209,40 +201,41 @@ impl<'a> Heap<'a> {
     pub(super) fn new(budget: &'a GenerationBudget) -> Self {
         Self {
             budget,
-            memory: 0,
-            steps: 0,
-            building_params: false,
-            strict: false,
-            maps: Vec::new(),
-            expressions: BTreeMap::new(),
+            memory: Cell::default(),
+            steps: Cell::default(),
+            building_params: Cell::default(),
+            strict: Cell::default(),
+            maps: RefCell::default(),
+            expressions: RefCell::default(),
         }
     }
 
     /// Refuses what Argo CD could treat differently, if that matters here.
     pub(super) fn refuse_divergent(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
-        match self.strict && differs {
+        match self.strict.get() && differs {
             true => Err(ExecError::Divergent(what())),
             false => Ok(()),
         }
     }
 
-    pub(super) fn step(&mut self) -> Result<(), ExecError> {
-        self.steps += 1;
-        if self.steps > STEPS {
+    pub(super) fn step(&self) -> Result<(), ExecError> {
+        let steps = self.steps.get().saturating_add(1);
+        self.steps.set(steps);
+        if steps > STEPS {
             return Err(ExecError::Limit(format!("it takes more than {STEPS} steps")));
         }
-        if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
-            self.budget.check_deadline()?;
+        if steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
+            self.check_deadline()?;
         }
         Ok(())
     }
 
     /// Counts work that is linear in `bytes`.
-    pub(super) fn work(&mut self, bytes: usize) -> Result<(), ExecError> {
+    pub(super) fn work(&self, bytes: usize) -> Result<(), ExecError> {
         let steps = size(bytes) / WORK_BYTES;
-        self.steps = self.steps.saturating_add(steps);
+        self.steps.set(self.steps.get().saturating_add(steps));
         if steps >= STEPS_PER_DEADLINE_CHECK {
-            self.budget.check_deadline()?;
+            self.check_deadline()?;
         }
         self.step()
     }
@@ -252,9 +245,9 @@ impl<'a> Heap<'a> {
     }
 
     /// Charges `bytes` before they are allocated.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), ExecError> {
+    pub(super) fn charge(&self, bytes: u64) -> Result<(), ExecError> {
         self.check_available(bytes)?;
-        self.memory = self.memory.saturating_add(bytes);
+        self.memory.set(self.memory.get().saturating_add(bytes));
         self.step()
     }
 
@@ -265,7 +258,7 @@ impl<'a> Heap<'a> {
 
     /// Checks that `bytes` would fit, without charging them.
     pub(super) fn check_available(&self, bytes: u64) -> Result<(), ExecError> {
-        let observed = self.memory.saturating_add(bytes);
+        let observed = self.memory.get().saturating_add(bytes);
         if observed > MEMORY_BYTES {
             let text = format!("it needs {observed} bytes of memory or more, at most {MEMORY_BYTES} are allowed");
             return Err(ExecError::Limit(text));
@@ -273,7 +266,7 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
-    pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
+    pub(super) fn text(&self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
         let text = text.into();
         self.charge(size(text.len()) + CELL_BYTES)?;
         Ok(Value::Text(text))
@@ -282,10 +275,9 @@ impl<'a> Heap<'a> {
     /// Makes a string from Go's bytes: each byte that is not UTF-8 becomes U+FFFD, which is what
     /// Go writes for it in JSON.
     ///
-    /// # Errors
     /// SECURITY: Go's strings contain any bytes, and functions can tell such a byte from a
     /// character. Invalid bytes are refused where that matters.
-    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, ExecError> {
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Result<Value, ExecError> {
         self.refuse_divergent(std::str::from_utf8(bytes).is_err(), || {
             "a function gives bytes that are no text in UTF-8, or cuts a text within a letter".to_owned()
         })?;
@@ -298,17 +290,12 @@ impl<'a> Heap<'a> {
         self.text(text)
     }
 
-    pub(super) fn list(&mut self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
+    pub(super) fn list(&self, element_type: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(element_type, items, false)
     }
 
     /// - `shared`: as [`List::shared`].
-    pub(super) fn list_as(
-        &mut self,
-        element_type: ElementType,
-        items: Vec<Value>,
-        shared: bool,
-    ) -> Result<Value, ExecError> {
+    pub(super) fn list_as(&self, element: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
         let depths = items.iter().map(|item| match item {
             Value::List(list) => list.depth,
@@ -316,125 +303,112 @@ impl<'a> Heap<'a> {
         });
         let depth = 1 + depths.max().unwrap_or(0);
         check_depth(depth)?;
-        // A missing value becomes `nil` once something contains it.
-        let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
-        let items = items.into_iter().map(nil).collect();
         Ok(Value::List(Rc::new(List {
-            element_type,
-            items,
+            element_type: element,
+            items: items.into_iter().map(contained).collect(),
             shared,
             depth,
         })))
     }
 
-    pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, ExecError> {
+    pub(super) fn texts<T: Into<Rc<str>>>(&self, items: impl IntoIterator<Item = T>) -> Result<Value, ExecError> {
         let texts = items.into_iter().map(|item| self.text(item));
-        let texts = texts.collect::<Result<_, _>>()?;
-        self.list(ElementType::Text, texts)
+        self.list(ElementType::Text, texts.collect::<Result<_, _>>()?)
     }
 
-    pub(super) fn map(&mut self, element_type: ElementType) -> Result<Map, ExecError> {
+    pub(super) fn map(&self, element_type: ElementType) -> Result<Map, ExecError> {
         self.charge(CELL_BYTES)?;
         let map = Map {
             element_type,
-            read_only: self.building_params,
+            read_only: self.building_params.get(),
             cells: Rc::default(),
         };
-        self.maps.push(map.clone());
+        self.maps.borrow_mut().push(map.clone());
         Ok(map)
     }
 
-    /// # Errors
-    /// A limit is exceeded, or the map belongs to the parameters.
-    pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
-        if !self.building_params {
+    pub(super) fn put(&self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
+        if !self.building_params.get() {
             map.check_mutable()?;
         }
         let key = key.into();
         self.charge(size(key.len()) + CELL_BYTES)?;
-        map.put(key, if value.is_nil() { Value::Nil } else { value });
+        // As in `Map::remove`, the value before it is dropped after the borrow.
+        let _gone = map.cells.borrow_mut().insert(key, contained(value));
         Ok(())
     }
 
     /// Converts a JSON value; numbers become `float64`, as in Go's decoder.
-    pub(super) fn json(&mut self, json: &Json) -> Result<Value, ExecError> {
-        Ok(match json {
-            Json::Null => Value::Nil,
-            Json::Bool(yes) => Value::Bool(*yes),
-            Json::Number(number) => Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-            Json::String(text) => self.text(text.as_str())?,
-            Json::Array(items) => {
-                let list = self.json_items(items)?;
-                self.list(ElementType::Any, list)?
-            }
-            Json::Object(fields) => Value::Map(self.fields(fields)?),
-        })
+    pub(super) fn json(&self, json: &Json) -> Result<Value, ExecError> {
+        match json {
+            Json::Null => Ok(Value::Nil),
+            Json::Bool(yes) => Ok(Value::Bool(*yes)),
+            Json::Number(number) => Ok(Value::Float(number.as_f64().unwrap_or(f64::NAN))),
+            Json::String(text) => self.text(text.as_str()),
+            Json::Array(items) => self.items(items, false),
+            Json::Object(fields) => self.fields(fields),
+        }
     }
 
-    fn json_items(&mut self, items: &[Json]) -> Result<Vec<Value>, ExecError> {
-        items.iter().map(|item| self.json(item)).collect()
+    fn items(&self, items: &[Json], shared: bool) -> Result<Value, ExecError> {
+        let items = items.iter().map(|item| self.json(item)).collect::<Result<_, _>>()?;
+        self.list_as(ElementType::Any, items, shared)
     }
 
     /// Converts the parameters. Neither they nor what they contain can be changed.
-    pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, ExecError> {
-        self.building_params = true;
+    pub(super) fn parameters(&self, fields: &Object<String, Json>) -> Result<Value, ExecError> {
+        self.building_params.set(true);
         let made = self.fields(fields);
-        self.building_params = false;
-        made.map(Value::Map)
+        self.building_params.set(false);
+        made
     }
 
-    fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let (map, origin) = (self.map(ElementType::Any)?, params_origin(fields));
-        for (key, value) in fields {
-            let value = match (key.as_str(), value) {
-                ("metadata", Json::Object(parts)) if origin == ParamsOrigin::Clusters => {
-                    Value::Map(self.metadata(parts)?)
-                }
-                ("segments", Json::Array(items)) if fields.contains_key("basenameNormalized") => {
-                    self.texts_of(items)?
-                }
-                ("labels", Json::Array(items)) if fields.contains_key("head_short_sha") => self.texts_of(items)?,
-                ("values", Json::Object(texts)) if origin != ParamsOrigin::Others => {
-                    Value::Map(self.texts_by_key(texts)?)
-                }
-                (_, value) => self.json(value)?,
-            };
-            self.put(&map, key.as_str(), value)?;
-        }
-        Ok(map)
+    fn fields(&self, fields: &Object<String, Json>) -> Result<Value, ExecError> {
+        let origin = params_origin(fields);
+        self.object(ElementType::Any, fields, |key, value| match (key, value) {
+            ("metadata", Json::Object(parts)) if origin == ParamsOrigin::Clusters => self.metadata(parts),
+            // Lists that are `[]string` in Argo CD if its generators made them: `sortAlpha` sorts
+            // them in place.
+            ("segments", Json::Array(items)) if fields.contains_key("basenameNormalized") => self.items(items, true),
+            ("labels", Json::Array(items)) if fields.contains_key("head_short_sha") => self.items(items, true),
+            ("values", Json::Object(texts)) if origin != ParamsOrigin::Others => self.texts_by_key(texts),
+            (_, value) => self.json(value),
+        })
     }
 
-    /// Converts a list that is `[]string` in Argo CD if its generators made it: `sortAlpha` sorts
-    /// it in place.
-    fn texts_of(&mut self, items: &[Json]) -> Result<Value, ExecError> {
-        let list = self.json_items(items)?;
-        self.list_as(ElementType::Any, list, true)
-    }
-
-    fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let map = self.map(ElementType::Any)?;
-        for (key, part) in parts {
-            let part = match part {
-                Json::Object(texts) => Value::Map(self.texts_by_key(texts)?),
-                part => self.json(part)?,
-            };
-            self.put(&map, key.as_str(), part)?;
-        }
-        Ok(map)
+    fn metadata(&self, parts: &Object<String, Json>) -> Result<Value, ExecError> {
+        self.object(ElementType::Any, parts, |_, part| match part {
+            Json::Object(texts) => self.texts_by_key(texts),
+            part => self.json(part),
+        })
     }
 
     /// Converts to a `map[string]string`, if all values are strings.
-    fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
-        let map = self.map(match fields.values().all(Json::is_string) {
+    fn texts_by_key(&self, fields: &Object<String, Json>) -> Result<Value, ExecError> {
+        let element_type = match fields.values().all(Json::is_string) {
             true => ElementType::Text,
             false => ElementType::Any,
-        })?;
-        for (key, value) in fields {
-            let value = self.json(value)?;
-            self.put(&map, key.as_str(), value)?;
-        }
-        Ok(map)
+        };
+        self.object(element_type, fields, |_, value| self.json(value))
     }
+
+    fn object(
+        &self,
+        element_type: ElementType,
+        fields: &Object<String, Json>,
+        convert: impl Fn(&str, &Json) -> Result<Value, ExecError>,
+    ) -> Result<Value, ExecError> {
+        let map = self.map(element_type)?;
+        for (key, value) in fields {
+            self.put(&map, key.as_str(), convert(key, value)?)?;
+        }
+        Ok(Value::Map(map))
+    }
+}
+
+/// A missing value becomes `nil` once something contains it.
+fn contained(value: Value) -> Value {
+    if value.is_nil() { Value::Nil } else { value }
 }
 
 /// Which generator made a set of parameters, as far as that affects maps of strings: there a
@@ -450,7 +424,7 @@ pub(crate) enum ParamsOrigin {
 }
 
 /// Recognizes the generator by the keys that only it sets.
-pub(crate) fn params_origin(fields: &serde_json::Map<String, Json>) -> ParamsOrigin {
+pub(crate) fn params_origin(fields: &Object<String, Json>) -> ParamsOrigin {
     let path = fields.get("path").and_then(|path| path.get("basenameNormalized"));
     match (fields.contains_key("nameNormalized"), path) {
         (true, _) => ParamsOrigin::Clusters,

@@ -16,7 +16,7 @@ use super::exec::exec_error;
 /// The parts after the numbers: a prerelease and metadata.
 const TAIL: &str =
     r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?";
-/// The same without capture names.
+/// A version with wildcards, without capture names.
 const LOOSE: &str = r"v?[0-9|xX*]+(?:\.[0-9|xX*]+)?(?:\.[0-9|xX*]+)?(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?";
 const OPERATORS: &str = r"=||!=|>|<|>=|=>|<=|=<|~|~>|\^";
 
@@ -31,10 +31,9 @@ static GROUP: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let one = format!(r"(?:{OPERATORS})\s*(?:{LOOSE})");
     Regex::new(&format!(r"^\s*{one}\s*(?:(?:\s+|,\s*){one}\s*)*$")).ok()
 });
-static EACH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!(r"(?:{OPERATORS})\s*(?:{LOOSE})")).ok());
 static ONE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(
-        r"^\s*(?P<operator>{OPERATORS})\s*v?(?P<major>[0-9|xX*]+)(?:\.(?P<minor>[0-9|xX*]+))?(?:\.(?P<patch>[0-9|xX*]+))?{TAIL}\s*$"
+        r"(?P<operator>{OPERATORS})\s*v?(?P<major>[0-9|xX*]+)(?:\.(?P<minor>[0-9|xX*]+))?(?:\.(?P<patch>[0-9|xX*]+))?{TAIL}"
     ))
     .ok()
 });
@@ -170,36 +169,27 @@ pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> O
 
 /// Whether a version satisfies all constraints. A prerelease satisfies only ranges that name one.
 fn satisfies_all(constraints: &[Constraint], version: &Version) -> bool {
-    let prerelease = constraints
-        .iter()
-        .any(|constraint| !constraint.bound.prerelease.is_empty());
-    (prerelease || version.prerelease.is_empty())
+    let mut bounds = constraints.iter().map(|constraint| &constraint.bound);
+    (version.prerelease.is_empty() || bounds.any(|bound| !bound.prerelease.is_empty()))
         && constraints.iter().all(|constraint| constraint.is_satisfied_by(version))
 }
 
 fn read_range(range: &str) -> Result<Vec<Vec<Constraint>>, ExecError> {
     let wrong = |text: &str| exec_error(format!("improper constraint: {text}"));
     let pattern = |lock: &'static LazyLock<Option<Regex>>| lock.as_ref().ok_or_else(|| wrong(range));
-    let (hyphen, group, each) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&EACH)?);
+    let (hyphen, group, one) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&ONE)?);
     let range = hyphen.replace_all(range, ">= $1, <= $2 ");
-    range
-        .split("||")
-        .map(|text| {
-            if !group.is_match(text) {
-                return Err(wrong(text));
-            }
-            each.find_iter(text)
-                .map(|found| read_constraint(found.as_str()))
-                .collect()
-        })
-        .collect()
+    let groups = range.split("||").map(|text| match group.is_match(text) {
+        true => one.captures_iter(text).map(|found| read_constraint(&found)).collect(),
+        false => Err(wrong(text)),
+    });
+    groups.collect()
 }
 
-fn read_constraint(text: &str) -> Result<Constraint, ExecError> {
-    let wrong = || exec_error(format!("improper constraint: {text}"));
-    let found = captures(&ONE, text).ok_or_else(wrong)?;
+fn read_constraint(found: &Captures<'_>) -> Result<Constraint, ExecError> {
+    let wrong = || exec_error(format!("improper constraint: {}", found.get_match().as_str()));
     let is_wildcard = |part: &str| matches!(part, "" | "x" | "X" | "*");
-    let (major, minor, patch) = (part(&found, "major"), part(&found, "minor"), part(&found, "patch"));
+    let (major, minor, patch) = (part(found, "major"), part(found, "minor"), part(found, "patch"));
     let (wildcards, numbers) = if is_wildcard(major) {
         (WildcardLevel::All, "0.0.0".to_owned())
     } else if is_wildcard(minor) {
@@ -209,12 +199,11 @@ fn read_constraint(text: &str) -> Result<Constraint, ExecError> {
     } else {
         (WildcardLevel::Nothing, format!("{major}.{minor}.{patch}"))
     };
-    let tail = found
-        .name("pre")
-        .map_or_else(String::new, |pre| format!("-{}", pre.as_str()));
+    let tail = part(found, "pre");
+    let dash = if tail.is_empty() { "" } else { "-" };
     Ok(Constraint {
-        operator: part(&found, "operator").to_owned(),
-        bound: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
+        operator: part(found, "operator").to_owned(),
+        bound: Version::read(&format!("{numbers}{dash}{tail}")).map_err(|_| wrong())?,
         wildcards,
     })
 }
@@ -226,71 +215,48 @@ impl Constraint {
             "" | "=" if self.wildcards == WildcardLevel::Nothing => order.is_eq(),
             "" | "=" | "~" | "~>" => self.tilde(version),
             "!=" => self.differs(version),
-            ">" => self.above(version),
+            ">" => self.compared(version).is_gt(),
             "<" => order.is_lt(),
             ">=" | "=>" => order.is_ge(),
-            "<=" | "=<" => self.at_most(version),
+            "<=" | "=<" if self.wildcards == WildcardLevel::All => (version.major, version.minor) == (0, 0),
+            "<=" | "=<" => self.compared(version).is_le(),
             "^" => self.caret(version),
             _ => false,
         }
     }
 
+    /// Compares a version with the bound, as far as the wildcards leave its numbers.
+    fn compared(&self, version: &Version) -> Ordering {
+        match self.wildcards {
+            WildcardLevel::Nothing | WildcardLevel::All => version.order(&self.bound),
+            WildcardLevel::Minor => version.major.cmp(&self.bound.major),
+            WildcardLevel::Patch => (version.major, version.minor).cmp(&(self.bound.major, self.bound.minor)),
+        }
+    }
+
     fn differs(&self, version: &Version) -> bool {
-        let major = version.major != self.bound.major;
-        let minor = version.minor != self.bound.minor;
-        match self.wildcards {
-            WildcardLevel::Nothing | WildcardLevel::All => !version.order(&self.bound).is_eq(),
-            WildcardLevel::Minor => major,
-            WildcardLevel::Patch => {
-                major || minor || order_prereleases(&version.prerelease, &self.bound.prerelease).is_ne()
-            }
-        }
-    }
-
-    fn above(&self, version: &Version) -> bool {
-        match self.wildcards {
-            WildcardLevel::Nothing | WildcardLevel::All => version.order(&self.bound).is_gt(),
-            WildcardLevel::Minor => version.major > self.bound.major,
-            WildcardLevel::Patch => (version.major, version.minor) > (self.bound.major, self.bound.minor),
-        }
-    }
-
-    fn at_most(&self, version: &Version) -> bool {
-        match self.wildcards {
-            WildcardLevel::Nothing => version.order(&self.bound).is_le(),
-            WildcardLevel::Minor => version.major <= self.bound.major,
-            WildcardLevel::Patch | WildcardLevel::All => {
-                (version.major, version.minor) <= (self.bound.major, self.bound.minor)
-            }
-        }
+        let is_patch = self.wildcards == WildcardLevel::Patch;
+        self.compared(version).is_ne()
+            || (is_patch && order_prereleases(&version.prerelease, &self.bound.prerelease).is_ne())
     }
 
     fn tilde(&self, version: &Version) -> bool {
-        if version.order(&self.bound).is_lt() {
-            return false;
-        }
-        let zero = (self.bound.major, self.bound.minor, self.bound.patch) == (0, 0, 0);
-        if zero && matches!(self.wildcards, WildcardLevel::Nothing | WildcardLevel::All) {
-            return true;
-        }
-        version.major == self.bound.major
-            && (version.minor == self.bound.minor || self.wildcards == WildcardLevel::Minor)
+        let bound = &self.bound;
+        let is_zero = (bound.major, bound.minor, bound.patch) == (0, 0, 0);
+        let is_any = is_zero && matches!(self.wildcards, WildcardLevel::Nothing | WildcardLevel::All);
+        let is_minor = version.minor == bound.minor || self.wildcards == WildcardLevel::Minor;
+        version.order(bound).is_ge() && (is_any || (version.major == bound.major && is_minor))
     }
 
+    /// The first number that is not 0 must be the same, and those before it.
     fn caret(&self, version: &Version) -> bool {
-        if version.order(&self.bound).is_lt() {
-            return false;
-        }
-        if self.bound.major > 0 || self.wildcards == WildcardLevel::Minor {
-            return version.major == self.bound.major;
-        }
-        if version.major > 0 {
-            return false;
-        }
-        if self.bound.minor > 0 || self.wildcards == WildcardLevel::Patch {
-            return version.minor == self.bound.minor;
-        }
-        version.minor == 0 && version.patch == self.bound.patch
+        let bound = &self.bound;
+        let ends_at_major = bound.major > 0 || self.wildcards == WildcardLevel::Minor;
+        let ends_at_minor = ends_at_major || bound.minor > 0 || self.wildcards == WildcardLevel::Patch;
+        version.order(bound).is_ge()
+            && version.major == bound.major
+            && (ends_at_major || version.minor == bound.minor)
+            && (ends_at_minor || version.patch == bound.patch)
     }
 }
 

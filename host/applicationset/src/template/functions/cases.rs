@@ -1,20 +1,11 @@
 //! Template functions for upper and lower case, words and names.
 
+use super::Args;
 use super::strings::{lower, upper};
-use super::{Args, Signature, VARIADIC};
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "slugify"),
-    (
-        1,
-        1,
-        "camelcase initials kebabcase normalize snakecase swapcase title untitle",
-    ),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let change: fn(&str) -> String = match args.name {
         "camelcase" => pascal,
         "initials" => initials,
@@ -53,16 +44,11 @@ fn initials(text: &str) -> String {
 }
 
 fn swap(text: &str) -> String {
-    let letters = text.chars();
-    letters
-        .map(|letter| {
-            if letter.is_uppercase() {
-                lower(letter)
-            } else {
-                upper(letter)
-            }
-        })
-        .collect()
+    let letters = text.chars().map(|letter| match letter.is_uppercase() {
+        true => lower(letter),
+        false => upper(letter),
+    });
+    letters.collect()
 }
 
 fn connects(letter: char) -> bool {
@@ -100,7 +86,7 @@ fn pascal(text: &str) -> String {
     made
 }
 
-fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, ExecError> {
+fn words(heap: &Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, ExecError> {
     let text = args.ascii(heap, 0)?;
     heap.fits(text.len(), 8)?;
     heap.text(joined(text, connector))
@@ -123,49 +109,39 @@ fn punctuation(letter: char) -> bool {
 }
 
 fn kind(letter: char) -> CharClass {
-    if connects(letter) {
-        CharClass::Connector
-    } else if punctuation(letter) {
-        CharClass::Punctuation
-    } else if letter.is_uppercase() {
-        CharClass::Upper
-    } else if letter.is_alphabetic() {
-        CharClass::Letters
-    } else if letter.is_numeric() {
-        CharClass::Number
-    } else {
-        CharClass::Other
+    match letter {
+        _ if connects(letter) => CharClass::Connector,
+        _ if punctuation(letter) => CharClass::Punctuation,
+        _ if letter.is_uppercase() => CharClass::Upper,
+        _ if letter.is_alphabetic() => CharClass::Letters,
+        _ if letter.is_numeric() => CharClass::Number,
+        _ => CharClass::Other,
     }
 }
 
 /// The next run of characters of one class. `HTTPServer` gives `HTTP` and `Server`; `Server` is a
 /// single run.
 fn run(text: &str) -> (CharClass, &str, &str) {
-    let Some(first) = text.chars().next() else {
+    let mut kinds = text.char_indices().map(|(at, letter)| (at, kind(letter))).peekable();
+    let Some((_, first)) = kinds.next() else {
         return (CharClass::Nothing, "", "");
     };
-    let first_kind = kind(first);
-    let second = text.chars().nth(1).map(kind);
-    let wanted = match (first_kind, second) {
-        (CharClass::Upper, Some(CharClass::Letters)) => CharClass::Letters,
-        (kind, _) => kind,
+    let wanted = match (first, kinds.peek()) {
+        (CharClass::Upper, Some((_, CharClass::Letters))) => CharClass::Letters,
+        _ => first,
     };
-    let mut end = first.len_utf8();
-    let mut last = end;
-    for letter in text.chars().skip(1) {
-        let this = kind(letter);
+    let (mut last, mut end) = (0, text.len());
+    for (at, this) in kinds {
         if this != wanted {
             // The last capital before lower-case letters begins the next word.
-            if wanted == CharClass::Upper && this == CharClass::Letters {
-                end -= last;
-            }
+            let is_next = wanted == CharClass::Upper && this == CharClass::Letters;
+            end = if is_next { last } else { at };
             break;
         }
-        last = letter.len_utf8();
-        end += last;
+        last = at;
     }
     let (word, rest) = text.split_at_checked(end).unwrap_or((text, ""));
-    (first_kind, word, rest)
+    (first, word, rest)
 }
 
 fn push(made: &mut String, kind: CharClass, word: &str, connector: char) {
@@ -226,26 +202,21 @@ const NAME_BYTES: usize = 253;
 /// A DNS name: lower-case letters, digits, `-` and `.`, beginning and ending with a letter or
 /// digit.
 fn normalize(text: &str) -> String {
-    let name: String = text
-        .chars()
-        .map(lower)
-        .map(|letter| match letter {
-            'a'..='z' | '0'..='9' | '-' | '.' => letter,
-            _ => '-',
-        })
-        .take(NAME_BYTES)
-        .collect();
-    name.trim_matches(['-', '.']).to_owned()
+    let letters = text.chars().take(NAME_BYTES).map(|letter| match lower(letter) {
+        letter @ ('a'..='z' | '0'..='9' | '-' | '.') => letter,
+        _ => '-',
+    });
+    letters.collect::<String>().trim_matches(['-', '.']).to_owned()
 }
 
 /// `slugify [longest] [whole words] text`.
-fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn slugify(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let last = args.values.len().saturating_sub(1);
     let text = if args.values.is_empty() { "" } else { args.text(last)? };
     let longest = if last > 0 { args.int(0)? } else { 50 };
     let whole = if last > 1 { args.bool(1)? } else { true };
     if longest < 0 && !whole {
-        return Err(args.error("slice bounds out of range"));
+        return Err(args.out_of_range());
     }
     heap.text(slug(&normalize(text), usize::try_from(longest).unwrap_or(0), whole))
 }
@@ -253,11 +224,7 @@ fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 /// With `whole`, the slug is cut after it is built, at a word boundary, and 0 means no limit.
 /// Otherwise the name is cut before the slug is built.
 fn slug(name: &str, longest: usize, whole: bool) -> String {
-    let name = if whole {
-        name
-    } else {
-        name.get(..longest).unwrap_or(name)
-    };
+    let name = name.get(..longest).filter(|_| !whole).unwrap_or(name);
     let mut slug = String::with_capacity(name.len());
     for letter in name.chars() {
         let letter = if letter == '.' { '-' } else { letter };

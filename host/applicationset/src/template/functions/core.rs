@@ -1,31 +1,31 @@
 //! The functions of the template language itself.
 
-use super::{Args, Signature, VARIADIC, printf};
+use std::cmp::Ordering;
+
+use super::numbers::whole;
+use super::{Args, printf};
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value, size};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "print println"),
-    (1, 1, "len not"),
-    (1, VARIADIC, "call html index js urlquery"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    match args.name {
-        "call" => Err(args.error("there are no functions to call")),
-        "html" => escaped(heap, args, gotmpl::html_escape),
-        "index" => index(heap, args),
-        "js" => escaped(heap, args, js),
-        "len" => len(args),
-        "not" => Ok(Value::Bool(!args.arg(0).is_truthy())),
-        "print" => {
-            let text = sprint(heap, args.values)?;
-            heap.text(text)
-        }
-        "println" => println(heap, args),
-        "urlquery" => escaped(heap, args, gotmpl::url_encode),
-        _ => Err(args.unknown()),
-    }
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    Ok(Value::Bool(match args.name {
+        "call" => return Err(args.error("there are no functions to call")),
+        "eq" => equal(args)?,
+        "ge" => order(args)? != Some(Ordering::Less),
+        "gt" => !order(args)?.is_some_and(Ordering::is_le),
+        "html" => return escaped(heap, args, gotmpl::html_escape),
+        "index" => return index(heap, args),
+        "js" => return escaped(heap, args, js),
+        "le" => order(args)?.is_some_and(Ordering::is_le),
+        "len" => return len(args),
+        "lt" => order(args)? == Some(Ordering::Less),
+        "ne" => !equal(args)?,
+        "not" => !args.arg(0).is_truthy(),
+        "print" => return heap.text(sprint(heap, args.values)?),
+        "println" => return println(heap, args),
+        "urlquery" => return escaped(heap, args, gotmpl::url_encode),
+        _ => return Err(args.unknown()),
+    }))
 }
 
 fn len(args: &Args<'_>) -> Result<Value, ExecError> {
@@ -38,7 +38,7 @@ fn len(args: &Args<'_>) -> Result<Value, ExecError> {
     Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn index(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut value = args.arg(0).clone();
     if value.is_nil() {
         return Err(args.error("index of untyped nil"));
@@ -46,39 +46,37 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     for key in args.rest(1) {
         // The result has a type of its own in Argo CD.
         heap.refuse_divergent(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
-        value = match (&value, key) {
-            (Value::List(list), Value::Int(at) | Value::Int64(at)) => usize::try_from(*at)
-                .ok()
-                .and_then(|at| list.items.get(at))
-                .cloned()
-                .ok_or_else(|| args.error(format!("index out of range: {at}")))?,
-            (Value::Text(text), Value::Int(at) | Value::Int64(at)) => usize::try_from(*at)
-                .ok()
-                .and_then(|at| text.as_bytes().get(at))
-                .map(|byte| Value::Int(i64::from(*byte)))
-                .ok_or_else(|| args.error(format!("index out of range: {at}")))?,
-            (Value::Map(map), Value::Text(key)) => match map.get(key) {
+        let found = match (&value, key) {
+            (Value::List(list), Value::Int(at) | Value::Int64(at)) => {
+                usize::try_from(*at).ok().and_then(|at| list.items.get(at).cloned())
+            }
+            (Value::Text(text), Value::Int(at) | Value::Int64(at)) => {
+                let byte = usize::try_from(*at).ok().and_then(|at| text.as_bytes().get(at));
+                byte.map(|byte| Value::Int(i64::from(*byte)))
+            }
+            (Value::Map(map), Value::Text(key)) => Some(match map.get(key) {
                 Some(value) => value,
                 None if map.element_type == ElementType::Text => Value::Text("".into()),
                 None => Value::Nil,
-            },
+            }),
             (from @ (Value::List(_) | Value::Text(_) | Value::Map(_)), key) => {
                 let (from, key) = (from.kind_name(), key.type_name());
                 return Err(args.error(format!("cannot index {from} with type {key}")));
             }
             (from, _) => return Err(args.error(format!("can't index item of type {}", from.type_name()))),
         };
+        value = found.ok_or_else(|| args.error(format!("index out of range: {}", whole(key))))?;
     }
     Ok(value)
 }
 
 /// Concatenates values, with a space between two that are both not strings.
-pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, ExecError> {
+fn sprint(heap: &Heap<'_>, values: &[Value]) -> Result<String, ExecError> {
     let mut text = String::new();
     let mut last_is_text = true;
-    for (index, value) in values.iter().enumerate() {
+    for value in values {
         let is_text = matches!(value, Value::Text(_));
-        if index > 0 && !is_text && !last_is_text {
+        if !is_text && !last_is_text {
             text.push(' ');
         }
         heap.fits(text.len(), 2)?;
@@ -88,12 +86,10 @@ pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, Ex
     Ok(text)
 }
 
-fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn println(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut text = String::new();
     for (index, value) in args.values.iter().enumerate() {
-        if index > 0 {
-            text.push(' ');
-        }
+        text.push_str(if index > 0 { " " } else { "" });
         printf::show(heap, &mut text, value)?;
     }
     text.push('\n');
@@ -103,7 +99,7 @@ fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 /// How many times longer escaping can make a string.
 const GROWTH: u64 = 6;
 
-fn escaped(heap: &mut Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, ExecError> {
+fn escaped(heap: &Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, ExecError> {
     let values = args.values.iter().map(|value| match value {
         Value::Missing | Value::Nil => Value::Text("<no value>".into()),
         other => other.clone(),
@@ -117,16 +113,58 @@ fn js(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
         match letter {
-            '\\' => escaped.push_str(r"\\"),
-            '\'' => escaped.push_str(r"\'"),
-            '"' => escaped.push_str("\\\""),
-            '<' => escaped.push_str(r"\u003C"),
-            '>' => escaped.push_str(r"\u003E"),
-            '&' => escaped.push_str(r"\u0026"),
-            '=' => escaped.push_str(r"\u003D"),
+            '\\' | '\'' | '"' => escaped.extend(['\\', letter]),
+            '<' | '>' | '&' | '=' => escaped.push_str(&format!(r"\u{:04X}", u32::from(letter))),
             other if other.is_control() => escaped.push_str(&format!(r"\u{:04X}", u32::from(other))),
             other => escaped.push(other),
         }
     }
     escaped
+}
+
+fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> ExecError {
+    let (left, right) = (left.type_name(), right.type_name());
+    args.error(format!("incompatible types for comparison: {left} and {right}"))
+}
+
+/// Whether the first argument equals one of the others.
+fn equal(args: &Args<'_>) -> Result<bool, ExecError> {
+    if args.values.len() < 2 {
+        return Err(args.error("missing argument for comparison"));
+    }
+    for right in args.rest(1) {
+        if pair(args, args.arg(0), right)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, ExecError> {
+    match (left, right) {
+        (Value::Bool(left), Value::Bool(right)) => Ok(left == right),
+        (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(left == right),
+        (Value::Float(left), Value::Float(right)) => Ok(left == right),
+        (Value::Text(left), Value::Text(right)) => Ok(left == right),
+        (Value::Time(left), Value::Time(right)) => Ok(left.timestamp() == right.timestamp()),
+        (Value::Version(left), Value::Version(right)) => Ok(std::rc::Rc::ptr_eq(left, right)),
+        (left, right) if left.is_nil() || right.is_nil() => Ok(left.is_nil() == right.is_nil()),
+        (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)) => {
+            Err(args.error(format!("non-comparable type {}", left.type_name())))
+        }
+        (left, right) => Err(incompatible(args, left, right)),
+    }
+}
+
+/// `None` if the numbers have no order.
+fn order(args: &Args<'_>) -> Result<Option<Ordering>, ExecError> {
+    match (args.arg(0), args.arg(1)) {
+        (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(Some(left.cmp(right))),
+        (Value::Float(left), Value::Float(right)) => Ok(left.partial_cmp(right)),
+        (Value::Text(left), Value::Text(right)) => Ok(Some(left.cmp(right))),
+        (left, right) if std::mem::discriminant(left) == std::mem::discriminant(right) => {
+            Err(args.error("invalid type for comparison"))
+        }
+        (left, right) => Err(incompatible(args, left, right)),
+    }
 }

@@ -4,23 +4,11 @@ use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp, Zoned};
 
-use super::super::layout;
-use super::{Args, Signature};
-use crate::template::ExecError;
+use super::Args;
 use crate::template::value::{Heap, Value};
+use crate::template::{ExecError, layout};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, 0, "now"),
-    (1, 1, "ago duration durationRound htmlDate unixEpoch"),
-    (
-        2,
-        2,
-        "date dateModify date_modify htmlDateInZone mustDateModify mustToDate must_date_modify toDate",
-    ),
-    (3, 3, "dateInZone date_in_zone"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let first = args.arg(0);
     match args.name {
         "ago" => {
@@ -32,10 +20,10 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         "dateInZone" | "date_in_zone" => written(heap, args.text(0)?, (args.arg(1), args.text(2)?)),
         "dateModify" | "date_modify" => modified(args, false),
         "duration" => {
-            let seconds = match first {
+            let seconds: i64 = match first {
                 Value::Text(text) => text.parse().unwrap_or(0),
                 Value::Int64(number) => *number,
-                _ => 0_i64,
+                _ => 0,
             };
             heap.text(shown(i128::from(seconds) * SECOND))
         }
@@ -85,7 +73,7 @@ fn moment(value: &Value) -> Zoned {
     }
 }
 
-fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, ExecError> {
+fn written(heap: &Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, ExecError> {
     heap.fits(format.len(), 64)?;
     let time = moment(value).with_time_zone(layout::time_zone(zone));
     heap.text(layout::format(&time, format))
@@ -109,47 +97,12 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
 
 /// Parses `1h30m`, `-1.5s` or `100ms` into nanoseconds.
 fn duration(text: &str) -> Option<i128> {
-    let sign = if text.starts_with('-') { -1 } else { 1 };
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return Some(0);
-    }
-    let mut total = None;
-    while !rest.is_empty() {
-        let number_end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (number, after) = rest.split_at_checked(number_end)?;
-        let unit_end = after.find(|letter: char| letter.is_ascii_digit() || letter == '.');
-        let (unit, after) = after.split_at_checked(unit_end.unwrap_or(after.len()))?;
-        let scale = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => SECOND,
-            "m" => 60 * SECOND,
-            "h" => 3600 * SECOND,
-            _ => return None,
-        };
-        total = Some(total.unwrap_or(0_i128).checked_add(scaled(number, scale)?)?);
-        rest = after;
-    }
-    total
-        .map(|total| total * sign)
-        .filter(|total| i64::try_from(*total).is_ok())
-}
-
-fn scaled(number: &str, scale: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() {
-        return None;
-    }
-    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut parts = 0;
-    let mut unit = scale;
-    for digit in fraction.chars() {
-        unit /= 10;
-        parts += i128::from(digit.to_digit(10)?) * unit;
-    }
-    whole.checked_mul(scale)?.checked_add(parts)
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(text) if !text.starts_with('+') => (-1, text),
+        _ => (1, text),
+    };
+    let size = tollgate_config::duration::parse(text).ok()?.as_nanos();
+    i128::try_from(size).ok().map(|size| sign * size)
 }
 
 /// Formats a duration as Go does: `1h30m0s`, `1.5s`, `100ms`.

@@ -2,25 +2,12 @@
 
 use std::rc::Rc;
 
+use super::Args;
 use super::kinds::empty;
-use super::{Args, Signature, VARIADIC, text_of};
-use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Map, Value, check_depth};
+use crate::template::{ExecError, print};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "dict keys"),
-    (1, 1, "values"),
-    (
-        1,
-        VARIADIC,
-        "merge mergeOverwrite mustMerge mustMergeOverwrite omit pick pluck",
-    ),
-    (2, 2, "get hasKey unset"),
-    (3, 3, "set"),
-    (3, VARIADIC, "dig"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "dict" => dict(heap, args),
         "dig" => dig(args),
@@ -50,7 +37,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
     }
 }
 
-fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn dict(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = heap.map(ElementType::Any)?;
     for pair in args.values.chunks(2) {
         let (key, value) = match pair {
@@ -58,13 +45,12 @@ fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
             [key] => (key, heap.text("")?),
             _ => continue,
         };
-        let key = text_of(heap, key)?;
-        heap.put(&map, key, value)?;
+        heap.put(&map, print::text_of(heap, key)?, value)?;
     }
     Ok(Value::Map(map))
 }
 
-fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn pluck(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let key = args.text(0)?;
     let mut found = Vec::new();
     for index in 1..args.values.len() {
@@ -74,7 +60,7 @@ fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
 }
 
 /// In the order of the keys; Go has no order.
-fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn keys(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut keys = Vec::new();
     for index in 0..args.values.len() {
         let map = args.map(index)?;
@@ -84,16 +70,14 @@ fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.texts(keys)
 }
 
-fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn values(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = args.map(0)?;
     heap.fits(map.len(), 64)?;
-    heap.list(
-        ElementType::Any,
-        map.entries().into_iter().map(|(_, value)| value).collect(),
-    )
+    let values = map.entries().into_iter().map(|(_, value)| value);
+    heap.list(ElementType::Any, values.collect())
 }
 
-fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, ExecError> {
+fn choose(heap: &Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, ExecError> {
     let from = args.map(0)?;
     let names = (1..args.values.len()).map(|index| args.text(index));
     let names = names.collect::<Result<Vec<_>, _>>()?;
@@ -114,38 +98,32 @@ enum MergePrecedence {
     Last,
 }
 
-fn merge(heap: &mut Heap<'_>, args: &Args<'_>, precedence: MergePrecedence) -> Result<Value, ExecError> {
+fn merge(heap: &Heap<'_>, args: &Args<'_>, precedence: MergePrecedence) -> Result<Value, ExecError> {
     let target = args.map(0)?;
     for index in 1..args.values.len() {
-        let source = args.map(index)?;
-        if !source.ptr_eq(target) {
-            merge_into(heap, target, source, (precedence, 0))?;
-        }
+        merge_into(heap, target, args.map(index)?, (precedence, 0))?;
     }
     Ok(Value::Map(target.clone()))
 }
 
 fn merge_into(
-    heap: &mut Heap<'_>,
+    heap: &Heap<'_>,
     target: &Map,
     source: &Map,
     (precedence, depth): (MergePrecedence, usize),
 ) -> Result<(), ExecError> {
+    if source.ptr_eq(target) {
+        return Ok(());
+    }
     check_depth(depth)?;
     for (key, value) in source.entries() {
         heap.step()?;
         match (target.get(&key), &value) {
-            (Some(Value::Map(before)), Value::Map(after)) => {
-                if !before.ptr_eq(after) {
-                    merge_into(heap, &before, after, (precedence, depth + 1))?;
-                }
-            }
+            (Some(Value::Map(before)), Value::Map(after)) => merge_into(heap, &before, after, (precedence, depth + 1))?,
             // An empty value is replaced.
             (Some(before), _) if precedence == MergePrecedence::First && !empty(&before) => {}
-            (_, value) => {
-                // As upstream, both maps share the same nested map from now on.
-                heap.put(target, key, value.clone())?;
-            }
+            // As upstream, both maps share the same nested map from now on.
+            (_, value) => heap.put(target, key, value.clone())?,
         }
     }
     Ok(())
@@ -153,22 +131,20 @@ fn merge_into(
 
 fn dig(args: &Args<'_>) -> Result<Value, ExecError> {
     let last = args.values.len().saturating_sub(1);
-    let mut map = args.map(last)?.clone();
     let names = last.saturating_sub(1);
+    let mut value = Value::Map(args.map(last)?.clone());
     // All names are checked first, even those after a missing one.
-    (0..names).try_for_each(|index| args.text(index).map(|_| ()))?;
-    let otherwise = args.arg(names);
-    for index in 0..names {
-        let Some(value) = map.get(args.text(index)?) else {
-            return Ok(otherwise.clone());
-        };
-        if index + 1 == names {
-            return Ok(value);
-        }
-        map = match value {
-            Value::Map(map) if map.element_type == ElementType::Any => map,
+    let keys = (0..names)
+        .map(|index| args.text(index))
+        .collect::<Result<Vec<_>, _>>()?;
+    for key in keys {
+        value = match value {
+            Value::Map(map) if map.element_type == ElementType::Any => match map.get(key) {
+                Some(value) => value,
+                None => return Ok(args.arg(names).clone()),
+            },
             other => return Err(args.wrong("map[string]interface {}", &other)),
         };
     }
-    Ok(otherwise.clone())
+    Ok(value)
 }

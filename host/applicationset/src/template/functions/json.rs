@@ -4,15 +4,15 @@
 
 use std::rc::Rc;
 
-use super::super::value::{Heap, Value, check_depth, size};
-use super::super::{ExecError, layout, print};
 use super::Args;
+use crate::template::value::{Heap, Value, check_depth, size};
+use crate::template::{ExecError, layout, print};
 
 /// Writes the first argument, with indentation or not, with escapes for HTML or not.
 ///
 /// # Errors
 /// A number that JSON cannot represent.
-pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<String, ExecError> {
+pub(super) fn write(heap: &Heap<'_>, args: &Args<'_>, (pretty, html): (bool, bool)) -> Result<String, ExecError> {
     let mut writer = Writer {
         heap,
         args,
@@ -25,7 +25,7 @@ pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, (pretty, html): (bool,
 }
 
 struct Writer<'w, 'h> {
-    heap: &'w mut Heap<'h>,
+    heap: &'w Heap<'h>,
     args: &'w Args<'w>,
     pretty: bool,
     html: bool,
@@ -41,14 +41,13 @@ impl Writer<'_, '_> {
             Value::Bool(yes) => self.text.push_str(&yes.to_string()),
             Value::Int(number) | Value::Int64(number) => self.text.push_str(&number.to_string()),
             Value::Float(float) => {
-                self.heap
-                    .refuse_divergent(print::is_halfway(*float), print::long_number)?;
+                print::refuse_halfway(self.heap, *float)?;
                 let text = number(*float).ok_or_else(|| self.args.error("unsupported value"))?;
                 self.text.push_str(&text);
             }
             Value::Text(inner) => self.string(inner)?,
             Value::Time(time) => {
-                let time = layout::format(time, "2006-01-02T15:04:05.999999999Z07:00");
+                let time = layout::format(time, layout::RFC_3339);
                 self.text.push_str(&format!("\"{time}\""));
             }
             Value::Version(version) => self.text.push_str(&format!("\"{version}\"")),
@@ -128,10 +127,6 @@ pub(super) fn number(number: f64) -> Option<String> {
     }
     let sign = if number.is_sign_negative() { "-" } else { "" };
     let (digits, point) = print::digits(number);
-    let exponent = point - 1;
-    if number != 0.0 && !(-6..21).contains(&exponent) {
-        let text = print::scientific(&digits, exponent, 'e').replace("e-0", "e-");
-        return Some(format!("{sign}{text}"));
-    }
-    Some(format!("{sign}{}", print::plain(&digits, point)))
+    let text = print::written(&digits, point, -6..21).replace("e-0", "e-");
+    Some(format!("{sign}{text}"))
 }

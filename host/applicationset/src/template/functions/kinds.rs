@@ -1,19 +1,10 @@
 //! Template functions for the type of a value, and defaults for empty values.
 
-use super::{Args, Signature, VARIADIC};
+use super::Args;
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value, check_depth};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, 0, "hello"),
-    (0, VARIADIC, "all any coalesce"),
-    (1, 1, "deepCopy empty fail kindOf mustDeepCopy typeOf"),
-    (1, VARIADIC, "default"),
-    (2, 2, "deepEqual kindIs typeIs typeIsLike"),
-    (3, 3, "ternary"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (first, second) = (args.arg(0), args.arg(1));
     match args.name {
         "all" => Ok(Value::Bool(!args.values.iter().any(empty))),
@@ -48,7 +39,7 @@ pub(super) fn empty(value: &Value) -> bool {
 }
 
 /// Equality as in `reflect.DeepEqual`: types count too.
-pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
+pub(super) fn deep_equal(heap: &Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
     heap.step()?;
     check_depth(depth)?;
     Ok(match (left, right) {
@@ -62,10 +53,9 @@ pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth
         }
         (Value::Time(left), Value::Time(right)) => left.timestamp() == right.timestamp(),
         (Value::Version(left), Value::Version(right)) => left.order(right).is_eq() && left.original == right.original,
-        (Value::List(left), Value::List(right)) => {
-            if left.element_type != right.element_type || left.items.len() != right.items.len() {
-                return Ok(false);
-            }
+        (Value::List(left), Value::List(right))
+            if left.element_type == right.element_type && left.items.len() == right.items.len() =>
+        {
             for (left, right) in left.items.iter().zip(&right.items) {
                 if !deep_equal(heap, left, right, depth + 1)? {
                     return Ok(false);
@@ -73,13 +63,10 @@ pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth
             }
             true
         }
-        (Value::Map(left), Value::Map(right)) => {
-            if left.ptr_eq(right) {
-                return Ok(true);
-            }
-            if left.element_type != right.element_type || left.len() != right.len() {
-                return Ok(false);
-            }
+        (Value::Map(left), Value::Map(right)) if left.ptr_eq(right) => true,
+        (Value::Map(left), Value::Map(right))
+            if left.element_type == right.element_type && left.len() == right.len() =>
+        {
             heap.fits(left.len(), 64)?;
             for (key, left) in left.entries() {
                 let Some(right) = right.get(&key) else { return Ok(false) };
@@ -94,21 +81,19 @@ pub(super) fn deep_equal(heap: &mut Heap<'_>, left: &Value, right: &Value, depth
 }
 
 /// The copy shares no map with `value`.
-pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, ExecError> {
+pub(super) fn copy(heap: &Heap<'_>, value: &Value, depth: usize) -> Result<Value, ExecError> {
     heap.step()?;
     check_depth(depth)?;
     Ok(match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
             let items = list.items.iter().map(|item| copy(heap, item, depth + 1));
-            let items = items.collect::<Result<_, _>>()?;
-            heap.list_as(list.element_type, items, list.shared)?
+            heap.list_as(list.element_type, items.collect::<Result<_, _>>()?, list.shared)?
         }
         Value::Map(map) => {
             let copied = heap.map(map.element_type)?;
             for (key, item) in map.entries() {
-                let item = copy(heap, &item, depth + 1)?;
-                heap.put(&copied, key, item)?;
+                heap.put(&copied, key, copy(heap, &item, depth + 1)?)?;
             }
             Value::Map(copied)
         }

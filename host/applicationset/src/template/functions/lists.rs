@@ -2,30 +2,14 @@
 
 use std::rc::Rc;
 
+use super::Args;
 use super::kinds::{deep_equal, empty};
 use super::numbers::whole;
 use super::strings::texts;
-use super::{Args, Signature, VARIADIC, text_of};
-use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, List, Value};
+use crate::template::{ExecError, print};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "concat list tuple"),
-    (1, 1, "compact first initial last rest reverse sortAlpha toStrings uniq"),
-    (
-        1,
-        1,
-        "mustCompact mustFirst mustInitial mustLast mustRest mustReverse mustUniq",
-    ),
-    (1, VARIADIC, "mustSlice mustWithout slice without"),
-    (
-        2,
-        2,
-        "append chunk has mustAppend mustChunk mustHas mustPrepend mustPush prepend push",
-    ),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "append" | "push" | "mustAppend" | "mustPush" => chained(heap, &args.list(0)?.items, args.rest(1)),
         "chunk" | "mustChunk" => chunk(heap, args),
@@ -45,8 +29,8 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         "slice" | "mustSlice" => slice(heap, args),
         "sortAlpha" => sort(heap, args),
         "toStrings" => to_strings(heap, args),
-        "uniq" | "mustUniq" => uniq(heap, args),
-        "without" | "mustWithout" => without(heap, args),
+        "uniq" | "mustUniq" => filtered(heap, args, |kept, item| contains(heap, kept, item)),
+        "without" | "mustWithout" => filtered(heap, args, |_, item| contains(heap, args.rest(1), item)),
         _ => Err(args.unknown()),
     }
 }
@@ -54,7 +38,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
 /// Memory that an element of a list takes before it has a value, in bytes.
 const SLOT_BYTES: usize = 32;
 
-fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
+fn pick(heap: &Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     heap.fits(list.items.len(), SLOT_BYTES)?;
     heap.list(ElementType::Any, choose(&list.items))
@@ -62,19 +46,19 @@ fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>
 
 /// Refuses an empty list where the result must equal Argo CD's: Argo CD gives `nil`, which JSON
 /// distinguishes from `[]`.
-fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, ExecError> {
+fn part(heap: &Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, ExecError> {
     let items = &args.list(0)?.items;
     heap.refuse_divergent(items.is_empty(), || format!("`{}` of an empty list", args.name))?;
     heap.fits(items.len(), SLOT_BYTES)?;
     heap.list(ElementType::Any, choose(items).unwrap_or_default().to_vec())
 }
 
-fn chained(heap: &mut Heap<'_>, one: &[Value], other: &[Value]) -> Result<Value, ExecError> {
+fn chained(heap: &Heap<'_>, one: &[Value], other: &[Value]) -> Result<Value, ExecError> {
     heap.fits(one.len() + other.len(), SLOT_BYTES)?;
     heap.list(ElementType::Any, [one, other].concat())
 }
 
-fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, ExecError> {
+fn contains(heap: &Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, ExecError> {
     for item in items {
         if deep_equal(heap, item, wanted, 0)? {
             return Ok(true);
@@ -83,27 +67,22 @@ fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool
     Ok(false)
 }
 
-fn uniq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let mut kept: Vec<Value> = Vec::new();
-    for item in &args.list(0)?.items {
-        if !contains(heap, &kept, item)? {
-            kept.push(item.clone());
-        }
-    }
-    heap.list(ElementType::Any, kept)
-}
-
-fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+/// The list without the items that are to be dropped, given those before them that are kept.
+fn filtered(
+    heap: &Heap<'_>,
+    args: &Args<'_>,
+    is_dropped: impl Fn(&[Value], &Value) -> Result<bool, ExecError>,
+) -> Result<Value, ExecError> {
     let mut kept = Vec::new();
     for item in &args.list(0)?.items {
-        if !contains(heap, args.rest(1), item)? {
+        if !is_dropped(&kept, item)? {
             kept.push(item.clone());
         }
     }
     heap.list(ElementType::Any, kept)
 }
 
-fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn slice(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     if list.items.is_empty() {
         return Ok(Value::Nil);
@@ -114,7 +93,7 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     };
     let range = index_or(1, 0).zip(index_or(2, list.items.len()));
     let items = range.and_then(|(start, end)| list.items.get(start..end));
-    let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
+    let items = items.ok_or_else(|| args.out_of_range())?;
     heap.fits(items.len(), SLOT_BYTES)?;
     // Upstream, the result shares memory with the list.
     heap.list_as(list.element_type, items.to_vec(), is_held(list))
@@ -125,7 +104,7 @@ fn is_held(list: &Rc<List>) -> bool {
     list.shared || list.element_type == ElementType::Text && Rc::strong_count(list) > 1
 }
 
-fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn concat(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut items = Vec::new();
     for index in 0..args.values.len() {
         let list = args.list(index)?;
@@ -136,38 +115,34 @@ fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.list(ElementType::Any, items)
 }
 
-fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn chunk(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let size = args.count(0)?;
     if size == 0 {
         return Err(args.error("chunks of 0 elements"));
     }
     let list = args.list(1)?;
-    let mut chunks = Vec::new();
-    for items in list.items.chunks(size) {
-        chunks.push(heap.list(ElementType::Any, items.to_vec())?);
-    }
-    heap.list(ElementType::List, chunks)
+    let chunks = list
+        .items
+        .chunks(size)
+        .map(|items| heap.list(ElementType::Any, items.to_vec()));
+    heap.list(ElementType::List, chunks.collect::<Result<_, _>>()?)
 }
 
 /// As upstream, a list of strings is returned itself, not copied.
-fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn to_strings(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let items = texts(heap, args.arg(0))?;
-    let Value::List(list) = args.arg(0) else {
-        return heap.texts(items);
-    };
-    if list.element_type == ElementType::Text {
-        return Ok(Value::List(Rc::clone(list)));
+    match args.arg(0) {
+        Value::List(list) if list.element_type == ElementType::Text => Ok(Value::List(Rc::clone(list))),
+        Value::List(list) if list.shared => {
+            heap.list_as(ElementType::Text, items.into_iter().map(Value::Text).collect(), true)
+        }
+        _ => heap.texts(items),
     }
-    if list.shared {
-        return heap.list_as(ElementType::Text, items.into_iter().map(Value::Text).collect(), true);
-    }
-    heap.texts(items)
 }
 
-fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn sort(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let Value::List(list) = args.arg(0) else {
-        let text = text_of(heap, args.arg(0))?;
-        return heap.texts([text]);
+        return heap.texts([print::text_of(heap, args.arg(0))?]);
     };
     let mut items = texts(heap, args.arg(0))?;
     heap.work(items.len().saturating_mul(64))?;

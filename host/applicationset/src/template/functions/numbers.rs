@@ -1,20 +1,12 @@
 //! Template functions for arithmetic.
 
-use super::{Args, Signature, VARIADIC, text_of};
-use crate::template::ExecError;
-use crate::template::print;
+use std::ops::{Add as _, Div as _, Mul as _, Sub as _};
+
+use super::Args;
 use crate::template::value::{ElementType, Heap, Value};
+use crate::template::{ExecError, print};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "add addf seq"),
-    (1, 1, "add1 add1f atoi ceil float64 floor int int64 toDecimal until"),
-    (1, VARIADIC, "biggest divf max maxf min minf mul mulf subf"),
-    (2, 2, "div mod sub"),
-    (2, VARIADIC, "round"),
-    (3, 3, "untilStep"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let first = args.arg(0);
     let number = match args.name {
         "add" => wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add),
@@ -26,14 +18,14 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         "mod" => i64::wrapping_rem(bounded(heap, first)?, divisor(heap, args)?),
         "mul" => wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul),
         "sub" => bounded(heap, first)?.wrapping_sub(bounded(heap, args.arg(1))?),
-        "toDecimal" => i64::from_str_radix(&text_of(heap, first)?, 8).unwrap_or(0),
+        "toDecimal" => i64::from_str_radix(&print::text_of(heap, first)?, 8).unwrap_or(0),
         _ => return other(heap, args),
     };
     Ok(Value::Int64(number))
 }
 
 /// The functions whose result is no `int64`.
-fn other(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn other(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let first = args.arg(0);
     match args.name {
         "add1f" => exact(&[float(first), 1.0], ADD),
@@ -109,10 +101,9 @@ fn atoi(text: &str) -> i64 {
 /// cut. Anything else is 0.
 fn parse_int(text: &str) -> i64 {
     let text = without_zeros(text);
-    let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
-        (Some(digits), _) => ("-", digits),
-        (None, Some(digits)) => ("", digits),
-        (None, None) => ("", text),
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
     };
     let lower = digits.to_ascii_lowercase();
     let (radix, rest) = match (lower.get(..2), lower.len()) {
@@ -182,9 +173,7 @@ fn extreme(args: &Args<'_>, better: fn(f64, f64) -> bool) -> f64 {
 fn round(args: &Args<'_>) -> Result<Value, ExecError> {
     let on = match args.arg(2) {
         Value::Nil => 0.5,
-        Value::Float(number) => *number,
-        #[expect(clippy::cast_precision_loss, reason = "a constant of a template is small")]
-        Value::Int(number) => *number as f64,
+        on @ (Value::Float(_) | Value::Int(_)) => float(on),
         other => return Err(args.wrong("float64", other)),
     };
     let places = i32::try_from(args.int(1)?).unwrap_or(i32::MAX);
@@ -208,16 +197,14 @@ fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64))
     Ok(numbers.take(count).collect())
 }
 
-fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {
+fn numbers(heap: &Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {
     let items = steps(heap, args, range)?.into_iter().map(Value::Int).collect();
     heap.list(ElementType::Int, items)
 }
 
-fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let given = (0..args.values.len())
-        .map(|index| args.int(index))
-        .collect::<Result<Vec<_>, _>>()?;
-    let (start, end, step) = match given.as_slice() {
+fn seq(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let given = (0..args.values.len()).map(|index| args.int(index));
+    let (start, end, step) = match given.collect::<Result<Vec<_>, _>>()?.as_slice() {
         [end] => (1, *end, None),
         [start, end] => (*start, *end, None),
         [start, step, end] => (*start, *end, Some(*step)),
@@ -246,16 +233,10 @@ const PRECISION: i32 = 16;
 /// The operation on floats, and the same on decimals.
 type Operation = (fn(f64, f64) -> f64, fn(Decimal, Decimal) -> Option<Decimal>);
 
-const ADD: Operation = (
-    |left, right| left + right,
-    |left, right| aligned(left, right, i128::checked_add),
-);
-const SUBTRACT: Operation = (
-    |left, right| left - right,
-    |left, right| aligned(left, right, i128::checked_sub),
-);
-const MULTIPLY: Operation = (|left, right| left * right, multiply_decimals);
-const DIVIDE: Operation = (|left, right| left / right, divide_decimals);
+const ADD: Operation = (f64::add, |left, right| aligned(left, right, i128::checked_add));
+const SUBTRACT: Operation = (f64::sub, |left, right| aligned(left, right, i128::checked_sub));
+const MULTIPLY: Operation = (f64::mul, multiply_decimals);
+const DIVIDE: Operation = (f64::div, divide_decimals);
 
 /// Computes with decimals, so that 0.1 and 0.2 make 0.3; with binary floating point if decimals
 /// would need more than 38 digits.
@@ -269,9 +250,8 @@ fn exact(numbers: &[f64], (on_floats, on_decimals): Operation) -> Result<Value, 
     });
     let text = total.map(|total| format!("{}e{}", total.digits, total.exponent));
     let total = text.and_then(|text| text.parse().ok());
-    Ok(Value::Float(
-        total.unwrap_or_else(|| rest.iter().copied().fold(*first, on_floats)),
-    ))
+    let in_floats = || rest.iter().copied().fold(*first, on_floats);
+    Ok(Value::Float(total.unwrap_or_else(in_floats)))
 }
 
 fn decimal(number: f64) -> Option<Decimal> {
@@ -299,20 +279,18 @@ fn aligned(left: Decimal, right: Decimal, operation: fn(i128, i128) -> Option<i1
 }
 
 fn scaled(decimal: Decimal, exponent: i32) -> Option<i128> {
-    let zeros = u32::try_from(decimal.exponent.checked_sub(exponent)?).ok()?;
-    decimal.digits.checked_mul(10_i128.checked_pow(zeros)?)
+    with_zeros(decimal.digits, decimal.exponent.checked_sub(exponent)?)
+}
+
+/// The digits with this many zeros behind them; a negative count adds none.
+fn with_zeros(digits: i128, zeros: i32) -> Option<i128> {
+    digits.checked_mul(10_i128.checked_pow(u32::try_from(zeros).unwrap_or(0))?)
 }
 
 /// Rounds half away from zero.
 fn divide_decimals(left: Decimal, right: Decimal) -> Option<Decimal> {
     let shift = left.exponent - right.exponent + PRECISION;
-    let (numerator, denominator) = match u32::try_from(shift) {
-        Ok(zeros) => (left.digits.checked_mul(10_i128.checked_pow(zeros)?)?, right.digits),
-        Err(_) => {
-            let zeros = u32::try_from(-shift).ok()?;
-            (left.digits, right.digits.checked_mul(10_i128.checked_pow(zeros)?)?)
-        }
-    };
+    let (numerator, denominator) = (with_zeros(left.digits, shift)?, with_zeros(right.digits, -shift)?);
     let quotient = numerator.checked_div(denominator)?;
     let rest = numerator.checked_rem(denominator)?;
     let away = rest.checked_abs()?.checked_mul(2)? >= denominator.checked_abs()?;

@@ -1,18 +1,14 @@
 //! Template functions for paths and URLs.
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::{Args, Signature};
+use super::Args;
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const NAMES: &[Signature] = &[(
-    1,
-    1,
-    "base clean dir ext isAbs osBase osClean osDir osExt osIsAbs urlJoin urlParse",
-)];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "base" | "osBase" => heap.text(base(args.text(0)?)),
         "clean" | "osClean" => heap.text(clean(args.text(0)?)),
@@ -66,17 +62,8 @@ fn clean(path: &str) -> String {
     }
 }
 
-struct Parts<'t> {
-    scheme: String,
-    userinfo: &'t str,
-    host: &'t str,
-    path: &'t str,
-    query: &'t str,
-    opaque: &'t str,
-    fragment: &'t str,
-}
-
-fn take_apart(text: &str) -> Option<Parts<'_>> {
+/// The parts of a URL by their names; `None` if it is invalid.
+fn take_apart(text: &str) -> Option<[(&'static str, Cow<'_, str>); 8]> {
     if text.chars().any(|letter| letter.is_ascii_control()) {
         return None;
     }
@@ -89,77 +76,57 @@ fn take_apart(text: &str) -> Option<Parts<'_>> {
         _ => (String::new(), rest),
     };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut parts = Parts {
-        scheme,
-        userinfo: "",
-        host: "",
-        path: rest,
-        query,
-        opaque: "",
-        fragment,
-    };
-    if let Some(authority) = rest.strip_prefix("//") {
+    let (userinfo, host, path, opaque) = if let Some(authority) = rest.strip_prefix("//") {
         let end = authority.find('/').unwrap_or(authority.len());
         let (authority, path) = authority.split_at_checked(end)?;
         let (userinfo, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let port = host
-            .rsplit_once(':')
-            .map(|(_, port)| port)
-            .filter(|_| !host.ends_with(']'));
-        if port.is_some_and(|port| !port.bytes().all(|byte| byte.is_ascii_digit())) || host.contains(' ') {
+        let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
+        if port.is_some_and(|(_, port)| !port.bytes().all(|byte| byte.is_ascii_digit())) || host.contains(' ') {
             return None;
         }
-        (parts.userinfo, parts.host, parts.path) = (userinfo, host, path);
-    } else if !parts.scheme.is_empty() && !rest.starts_with('/') {
-        (parts.opaque, parts.path) = (rest, "");
-    }
-    Some(parts)
+        (userinfo, host, path, "")
+    } else if !scheme.is_empty() && !rest.starts_with('/') {
+        ("", "", "", rest)
+    } else {
+        ("", "", rest, "")
+    };
+    let hostname = match host.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((inner, _)) => inner,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    Some([
+        ("scheme", scheme.into()),
+        ("host", host.into()),
+        ("hostname", hostname.into()),
+        ("path", decoded(path)?),
+        ("query", query.into()),
+        ("opaque", opaque.into()),
+        ("fragment", decoded(fragment)?),
+        ("userinfo", userinfo.into()),
+    ])
 }
 
 fn is_scheme(text: &str) -> bool {
-    text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
+    text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.chars().all(is_allowed)
 }
 
-fn decoded(text: &str) -> Option<String> {
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
     let bytes = text.as_bytes();
     let escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
     for (at, _) in escapes {
         let digits = bytes.get(at + 1..at + 3)?;
         digits.iter().all(u8::is_ascii_hexdigit).then_some(())?;
     }
-    percent_decode_str(text)
-        .decode_utf8()
-        .ok()
-        .map(std::borrow::Cow::into_owned)
+    percent_decode_str(text).decode_utf8().ok()
 }
 
-fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn parse(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let text = args.text(0)?;
-    let wrong = || args.error(format!("unable to parse url: `{text}`"));
-    let parts = take_apart(text).ok_or_else(wrong)?;
-    let path = decoded(parts.path).ok_or_else(wrong)?;
-    let fragment = decoded(parts.fragment).ok_or_else(wrong)?;
-    let hostname = match parts.host.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
-        Some((inner, _)) => inner,
-        None => parts.host.rsplit_once(':').map_or(parts.host, |(name, _)| name),
-    };
+    let parts = take_apart(text).ok_or_else(|| args.error(format!("unable to parse url: `{text}`")))?;
     let map = heap.map(ElementType::Any)?;
-    let fields = [
-        ("scheme", parts.scheme.as_str()),
-        ("host", parts.host),
-        ("hostname", hostname),
-        ("path", &path),
-        ("query", parts.query),
-        ("opaque", parts.opaque),
-        ("fragment", &fragment),
-        ("userinfo", parts.userinfo),
-    ];
-    for (key, value) in fields {
-        let value = heap.text(value)?;
-        heap.put(&map, key, value)?;
+    for (key, part) in parts {
+        heap.put(&map, key, heap.text(part)?)?;
     }
     Ok(Value::Map(map))
 }
@@ -177,7 +144,7 @@ const PATH: &AsciiSet = &{
 /// As [`PATH`], for a fragment.
 const FRAGMENT: &AsciiSet = &PATH.remove(b'?');
 
-fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn join(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = args.map(0)?;
     let part = |key: &str| match map.get(key) {
         None => Ok(String::new()),
@@ -189,20 +156,14 @@ fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     };
     let (scheme, host, path) = (part("scheme")?, part("host")?, part("path")?);
     let (query, opaque, fragment, userinfo) = (part("query")?, part("opaque")?, part("fragment")?, part("userinfo")?);
-    let mut text = String::new();
-    if !scheme.is_empty() {
-        text.push_str(&format!("{scheme}:"));
-    }
+    let mut text = unless_empty("", &scheme, ":");
     if opaque.is_empty() {
-        if !scheme.is_empty() || !host.is_empty() || !userinfo.is_empty() {
-            if !host.is_empty() || !path.is_empty() || !userinfo.is_empty() {
-                text.push_str("//");
-            }
-            if !userinfo.is_empty() {
-                text.push_str(&format!("{userinfo}@"));
-            }
-            text.push_str(&host);
+        let has_host = !host.is_empty() || !userinfo.is_empty();
+        if has_host || (!scheme.is_empty() && !path.is_empty()) {
+            text.push_str("//");
         }
+        text.push_str(&unless_empty("", &userinfo, "@"));
+        text.push_str(&host);
         if !path.is_empty() && !path.starts_with('/') && !host.is_empty() {
             text.push('/');
         }
@@ -210,11 +171,18 @@ fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     } else {
         text.push_str(&opaque);
     }
-    if !query.is_empty() {
-        text.push_str(&format!("?{query}"));
-    }
-    if !fragment.is_empty() {
-        text.push_str(&format!("#{}", utf8_percent_encode(&fragment, FRAGMENT)));
-    }
+    text.push_str(&unless_empty("?", &query, ""));
+    text.push_str(&unless_empty(
+        "#",
+        &utf8_percent_encode(&fragment, FRAGMENT).to_string(),
+        "",
+    ));
     heap.text(text)
+}
+
+fn unless_empty(before: &str, text: &str, after: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => format!("{before}{text}{after}"),
+    }
 }

@@ -5,11 +5,9 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::super::value::{Heap, Value, check_depth, size as bytes};
-use super::super::{ExecError, layout, print};
-use super::{Args, Signature, VARIADIC};
-
-pub(super) const NAMES: &[Signature] = &[(1, VARIADIC, "printf")];
+use super::Args;
+use crate::template::value::{Heap, Value, check_depth, size as bytes};
+use crate::template::{ExecError, layout, print};
 
 /// The largest width or precision that Go accepts.
 const TOO_LARGE: u64 = 1_000_000;
@@ -27,7 +25,9 @@ struct Flags {
     precision: Option<usize>,
 }
 
+/// What is left of a format and of its arguments.
 struct Cursor<'v> {
+    letters: Peekable<Chars<'v>>,
     values: &'v [Value],
     next: usize,
     /// An explicit index was used (`%[2]d`); then unused arguments are not reported.
@@ -35,45 +35,33 @@ struct Cursor<'v> {
     bad_index: bool,
 }
 
-impl<'v> Cursor<'v> {
-    fn take(&mut self) -> Option<&'v Value> {
-        let value = self.values.get(self.next);
-        self.next += usize::from(value.is_some());
-        value
-    }
-}
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let format = args.text(0)?;
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut cursor = Cursor {
+        letters: args.text(0)?.chars().peekable(),
         values: args.rest(1),
         next: 0,
         reordered: false,
         bad_index: false,
     };
     let mut text = String::new();
-    let mut letters = format.chars().peekable();
-    while let Some(letter) = letters.next() {
+    while let Some(letter) = cursor.letters.next() {
         heap.step()?;
-        if letter != '%' {
-            text.push(letter);
-            continue;
+        match letter {
+            '%' => cursor.directive(heap, &mut text)?,
+            _ => text.push(letter),
         }
-        cursor.bad_index = false;
-        directive(heap, &mut text, (&mut letters, &mut cursor))?;
     }
-    if !cursor.reordered && cursor.next < cursor.values.len() {
-        extra(heap, &mut text, args.rest(1 + cursor.next))?;
+    let unused = args.rest(1 + cursor.next);
+    if !cursor.reordered && !unused.is_empty() {
+        extra(heap, &mut text, unused)?;
     }
     heap.text(text)
 }
 
-fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(), ExecError> {
+fn extra(heap: &Heap<'_>, text: &mut String, values: &[Value]) -> Result<(), ExecError> {
     text.push_str("%!(EXTRA ");
     for (index, value) in values.iter().enumerate() {
-        if index > 0 {
-            text.push_str(", ");
-        }
+        text.push_str(if index > 0 { ", " } else { "" });
         text.push_str(value.type_name());
         if !value.is_nil() {
             text.push('=');
@@ -84,82 +72,92 @@ fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(),
     Ok(())
 }
 
-fn directive(
-    heap: &mut Heap<'_>,
-    text: &mut String,
-    (letters, cursor): (&mut Peekable<Chars<'_>>, &mut Cursor<'_>),
-) -> Result<(), ExecError> {
-    let mut flags = Flags::default();
-    while let Some(flag) = letters.next_if(|letter| "+-# 0".contains(*letter)) {
-        match flag {
-            '+' => flags.plus = true,
-            '-' => flags.minus = true,
-            '#' => flags.sharp = true,
-            ' ' => flags.space = true,
-            _ => flags.zero = true,
-        }
-    }
-    index(letters, cursor);
-    match size(letters, cursor) {
-        Ok(None) => {}
-        Ok(Some(width)) => {
-            flags.minus |= width < 0;
-            flags.width = usize::try_from(width.unsigned_abs()).ok();
-        }
-        Err(()) => text.push_str("%!(BADWIDTH)"),
-    }
-    if letters.next_if_eq(&'.').is_some() {
-        index(letters, cursor);
-        match size(letters, cursor) {
-            Ok(precision) => flags.precision = usize::try_from(precision.unwrap_or(0)).ok(),
-            Err(()) => text.push_str("%!(BADPREC)"),
-        }
-    }
-    index(letters, cursor);
-    flags.zero &= !flags.minus;
-    heap.fits(flags.width.unwrap_or(0).saturating_add(flags.precision.unwrap_or(0)), 4)?;
-    text.push_str(&match letters.next() {
-        None => "%!(NOVERB)".to_owned(),
-        Some('%') => "%".to_owned(),
-        Some(verb) if cursor.bad_index => format!("%!{verb}(BADINDEX)"),
-        Some(verb) => match cursor.take() {
-            None => format!("%!{verb}(MISSING)"),
-            Some(value) => {
-                shown(heap, text, value, (verb, flags, 0))?;
-                return heap.charge(bytes(flags.width.unwrap_or(0)));
+impl<'v> Cursor<'v> {
+    /// Appends what stands for a `%` and the letters after it.
+    fn directive(&mut self, heap: &Heap<'_>, text: &mut String) -> Result<(), ExecError> {
+        self.bad_index = false;
+        let mut flags = Flags::default();
+        while let Some(flag) = self.letters.next_if(|letter| "+-# 0".contains(*letter)) {
+            match flag {
+                '+' => flags.plus = true,
+                '-' => flags.minus = true,
+                '#' => flags.sharp = true,
+                ' ' => flags.space = true,
+                _ => flags.zero = true,
             }
-        },
-    });
-    Ok(())
-}
-
-/// `[2]`: selects the next argument.
-fn index(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) {
-    if letters.next_if_eq(&'[').is_none() {
-        return;
+        }
+        self.index();
+        match self.size() {
+            Ok(None) => {}
+            Ok(Some(width)) => {
+                flags.minus |= width < 0;
+                flags.width = usize::try_from(width.unsigned_abs()).ok();
+            }
+            Err(()) => text.push_str("%!(BADWIDTH)"),
+        }
+        if self.letters.next_if_eq(&'.').is_some() {
+            self.index();
+            match self.size() {
+                Ok(precision) => flags.precision = usize::try_from(precision.unwrap_or(0)).ok(),
+                Err(()) => text.push_str("%!(BADPREC)"),
+            }
+        }
+        self.index();
+        flags.zero &= !flags.minus;
+        heap.fits(flags.width.unwrap_or(0).saturating_add(flags.precision.unwrap_or(0)), 4)?;
+        match self.letters.next() {
+            None => text.push_str("%!(NOVERB)"),
+            Some('%') => text.push('%'),
+            Some(verb) if self.bad_index => text.push_str(&format!("%!{verb}(BADINDEX)")),
+            Some(verb) => match self.take() {
+                None => text.push_str(&format!("%!{verb}(MISSING)")),
+                Some(value) => {
+                    shown(heap, text, value, (verb, flags, 0))?;
+                    heap.charge(bytes(flags.width.unwrap_or(0)))?;
+                }
+            },
+        }
+        Ok(())
     }
-    cursor.reordered = true;
-    let digits: String = std::iter::from_fn(|| letters.next_if(|letter| *letter != ']')).collect();
-    letters.next();
-    match digits.parse::<usize>() {
-        Ok(place) if place >= 1 && place <= cursor.values.len() => cursor.next = place - 1,
-        _ => cursor.bad_index = true,
-    }
-}
 
-/// A width or precision, if there is one.
-fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Result<Option<i64>, ()> {
-    if letters.next_if_eq(&'*').is_some() {
-        return match cursor.take() {
-            Some(Value::Int(size) | Value::Int64(size)) if size.unsigned_abs() <= TOO_LARGE => Ok(Some(*size)),
-            _ => Err(()),
+    fn take(&mut self) -> Option<&'v Value> {
+        let value = self.values.get(self.next);
+        self.next += usize::from(value.is_some());
+        value
+    }
+
+    fn letters_while(&mut self, wanted: fn(&char) -> bool) -> String {
+        std::iter::from_fn(|| self.letters.next_if(wanted)).collect()
+    }
+
+    /// `[2]`: selects the next argument.
+    fn index(&mut self) {
+        if self.letters.next_if_eq(&'[').is_none() {
+            return;
+        }
+        self.reordered = true;
+        let place = self.letters_while(|letter| *letter != ']').parse::<usize>();
+        self.letters.next();
+        match place {
+            Ok(place) if place >= 1 && place <= self.values.len() => self.next = place - 1,
+            _ => self.bad_index = true,
+        }
+    }
+
+    /// A width or precision, if there is one.
+    fn size(&mut self) -> Result<Option<i64>, ()> {
+        let size = if self.letters.next_if_eq(&'*').is_some() {
+            match self.take() {
+                Some(Value::Int(size) | Value::Int64(size)) => *size,
+                _ => return Err(()),
+            }
+        } else {
+            match self.letters_while(char::is_ascii_digit) {
+                digits if digits.is_empty() => return Ok(None),
+                digits => digits.parse().map_err(|_| ())?,
+            }
         };
-    }
-    let digits: String = std::iter::from_fn(|| letters.next_if(char::is_ascii_digit)).collect();
-    match digits.parse::<i64>() {
-        Ok(size) if size.unsigned_abs() <= TOO_LARGE => Ok(Some(size)),
-        _ if digits.is_empty() => Ok(None),
-        _ => Err(()),
+        (size.unsigned_abs() <= TOO_LARGE).then_some(Some(size)).ok_or(())
     }
 }
 
@@ -167,17 +165,17 @@ fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Result<Op
 type Verb = (char, Flags, usize);
 
 /// Appends a value to `text` as `%v` formats it.
-pub(in crate::template) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value) -> Result<(), ExecError> {
+pub(in crate::template) fn show(heap: &Heap<'_>, text: &mut String, value: &Value) -> Result<(), ExecError> {
     shown(heap, text, value, ('v', Flags::default(), 0))
 }
 
-fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
+fn shown(heap: &Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
     check_depth(depth)?;
     heap.charge(8 + bytes(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
     heap.refuse_divergent(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
     if let Value::Float(number) = value {
-        heap.refuse_divergent(print::is_halfway(*number), print::long_number)?;
+        print::refuse_halfway(heap, *number)?;
     }
     if verb == 'T' {
         pad(text, value.type_name(), flags);
@@ -190,9 +188,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         Value::List(list) => {
             text.push('[');
             for (index, item) in list.items.iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
+                text.push_str(if index > 0 { " " } else { "" });
                 shown(heap, text, item, (verb, flags, depth + 1))?;
             }
             text.push(']');
@@ -200,9 +196,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         Value::Map(map) => {
             text.push_str("map[");
             for (index, (key, item)) in map.entries().into_iter().enumerate() {
-                if index > 0 {
-                    text.push(' ');
-                }
+                text.push_str(if index > 0 { " " } else { "" });
                 shown(heap, text, &Value::Text(key), (verb, flags, depth + 1))?;
                 text.push(':');
                 shown(heap, text, &item, (verb, flags, depth + 1))?;
@@ -211,11 +205,11 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         }
         Value::Time(time) => {
             let inner = Value::Text(layout::written(time).into());
-            return shown(heap, text, &inner, (verb, flags, depth));
+            shown(heap, text, &inner, (verb, flags, depth))?;
         }
         Value::Version(version) => {
             let inner = Value::Text(version.to_string().into());
-            return shown(heap, text, &inner, (verb, flags, depth));
+            shown(heap, text, &inner, (verb, flags, depth))?;
         }
         Value::Text(inner) if verb == 'v' && flags == Flags::default() => {
             heap.charge(bytes(inner.len()))?;
@@ -238,7 +232,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
 }
 
 /// A value without its padding; `None` if it does not support the verb.
-fn scalar(heap: &mut Heap<'_>, value: &Value, verb: char, flags: Flags) -> Result<Option<String>, ExecError> {
+fn scalar(heap: &Heap<'_>, value: &Value, verb: char, flags: Flags) -> Result<Option<String>, ExecError> {
     Ok(match value {
         Value::Bool(yes) => matches!(verb, 't' | 'v').then(|| yes.to_string()),
         Value::Int(number) | Value::Int64(number) => integer(*number, verb, flags),
@@ -269,21 +263,12 @@ fn pad(text: &mut String, inner: &str, flags: Flags) {
 
 /// Inserts zeros between the sign and the digits.
 fn pad_number(text: &mut String, inner: &str, flags: Flags) {
-    let infinite = inner.ends_with("Inf") || inner.ends_with("NaN");
-    let flags = Flags {
-        zero: flags.zero && !infinite,
-        ..flags
-    };
-    let sign = inner.chars().next().filter(|first| matches!(first, '+' | '-' | ' '));
-    match (sign, flags.zero) {
-        (Some(sign), true) => {
-            text.push(sign);
-            let inner = inner.get(1..).unwrap_or_default();
-            let width = flags.width.map(|width| width.saturating_sub(1));
-            pad(text, inner, Flags { width, ..flags });
-        }
-        _ => pad(text, inner, flags),
-    }
+    let zero = flags.zero && !inner.ends_with("Inf") && !inner.ends_with("NaN");
+    let digits = inner.strip_prefix(['+', '-', ' ']).filter(|_| zero).unwrap_or(inner);
+    let sign = inner.len() - digits.len();
+    text.push_str(inner.get(..sign).unwrap_or_default());
+    let width = flags.width.map(|width| width.saturating_sub(sign));
+    pad(text, digits, Flags { zero, width, ..flags });
 }
 
 fn sign(negative: bool, flags: Flags) -> &'static str {
@@ -297,12 +282,8 @@ fn sign(negative: bool, flags: Flags) -> &'static str {
 
 fn integer(number: i64, verb: char, flags: Flags) -> Option<String> {
     let size = number.unsigned_abs();
-    let letter = || {
-        u32::try_from(number)
-            .ok()
-            .and_then(char::from_u32)
-            .unwrap_or('\u{fffd}')
-    };
+    let letter = u32::try_from(number).ok().and_then(char::from_u32);
+    let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
     let (prefix, digits) = match verb {
         'd' | 'v' => ("", size.to_string()),
         'b' => ("0b", format!("{size:b}")),
@@ -310,18 +291,14 @@ fn integer(number: i64, verb: char, flags: Flags) -> Option<String> {
         'O' => ("", format!("0o{size:o}")),
         'x' => ("0x", format!("{size:x}")),
         'X' => ("0X", format!("{size:X}")),
-        'c' => return Some(letter().to_string()),
-        'q' => return Some(format!("'{}'", quoted(&letter().to_string()).trim_matches('"'))),
+        'c' => return Some(letter.to_string()),
+        'q' => return Some(format!("'{}'", quoted(&letter.to_string()).trim_matches('"'))),
         'U' => return Some(format!("U+{size:04X}")),
         _ => return None,
     };
     let prefix = if flags.sharp { prefix } else { "" };
-    let zeros = flags.precision.unwrap_or(0).saturating_sub(digits.len());
-    Some(format!(
-        "{}{prefix}{}{digits}",
-        sign(number < 0, flags),
-        "0".repeat(zeros)
-    ))
+    let zeros = "0".repeat(flags.precision.unwrap_or(0).saturating_sub(digits.len()));
+    Some(format!("{}{prefix}{zeros}{digits}", sign(number < 0, flags)))
 }
 
 fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
@@ -330,10 +307,7 @@ fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
     }
     if let Some(special) = print::special(number) {
         // Infinity always has a sign.
-        let sign = match special {
-            "NaN" if flags.plus => "+",
-            _ => "",
-        };
+        let sign = if flags.plus && special == "NaN" { "+" } else { "" };
         return Some(format!("{sign}{special}"));
     }
     let size = number.abs();
@@ -367,27 +341,15 @@ fn zeros(places: usize) -> String {
 
 /// `d.ddde+dd`
 fn exponent(size: f64, precision: usize) -> String {
-    let text = format!("{size:.*e}", precision.min(DIGITS));
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}{}e{sign}{:02}", zeros(precision), exponent.abs())
+    let (digits, point) = print::rounded_digits(size, precision.min(DIGITS));
+    print::scientific(&(digits + &zeros(precision)), point - 1)
 }
 
 /// The given number of significant digits, without trailing zeros.
 fn significant(size: f64, precision: usize) -> String {
-    let text = exponent(size, precision - 1);
-    let (mantissa, tail) = text.split_once('e').unwrap_or((&text, "+00"));
-    let power: i32 = tail.parse().unwrap_or(0);
-    let trimmed = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
-    if power < -4 || power >= i32::try_from(precision).unwrap_or(i32::MAX) {
-        return format!("{}e{tail}", trimmed(mantissa));
-    }
-    let places = usize::try_from(i32::try_from(precision).unwrap_or(i32::MAX) - 1 - power).unwrap_or(0);
-    trimmed(&fixed(size, places))
+    let (digits, point) = print::rounded_digits(size, (precision - 1).min(DIGITS));
+    let most = i32::try_from(precision).unwrap_or(i32::MAX);
+    print::written(digits.trim_end_matches('0'), point, -4..most)
 }
 
 fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
@@ -398,7 +360,7 @@ fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
     match verb {
         's' | 'v' => Some(cut),
         'q' if flags.sharp && !cut.contains(['`', '\n', '\r']) => Some(format!("`{cut}`")),
-        'q' if flags.plus => Some(ascii(&quoted(&cut))),
+        'q' if flags.plus => Some(quoted_as(&cut, true)),
         'q' => Some(quoted(&cut)),
         'x' => Some(cut.bytes().map(|byte| format!("{byte:02x}")).collect()),
         'X' => Some(cut.bytes().map(|byte| format!("{byte:02X}")).collect()),
@@ -406,27 +368,19 @@ fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
     }
 }
 
-/// Escapes characters outside ASCII.
-fn ascii(quoted: &str) -> String {
-    let mut text = String::with_capacity(quoted.len());
-    for letter in quoted.chars() {
-        match u32::from(letter) {
-            0..=0x7f => text.push(letter),
-            short @ 0x80..=0xffff => text.push_str(&format!("\\u{short:04x}")),
-            long => text.push_str(&format!("\\U{long:08x}")),
-        }
-    }
-    text
-}
-
 /// Quotes a string as in Go source code.
 pub(super) fn quoted(inner: &str) -> String {
+    quoted_as(inner, false)
+}
+
+/// - `ascii`: whether characters outside ASCII are escaped.
+fn quoted_as(inner: &str, ascii: bool) -> String {
     let mut text = String::with_capacity(inner.len() + 2);
     text.push('"');
     for letter in inner.chars() {
+        let is_blank = letter != ' ' && (letter.is_control() || letter.is_whitespace() || letter == '\u{feff}');
         match letter {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
+            '"' | '\\' => text.extend(['\\', letter]),
             '\u{7}' => text.push_str("\\a"),
             '\u{8}' => text.push_str("\\b"),
             '\u{c}' => text.push_str("\\f"),
@@ -435,7 +389,8 @@ pub(super) fn quoted(inner: &str) -> String {
             '\t' => text.push_str("\\t"),
             '\u{b}' => text.push_str("\\v"),
             other if other.is_ascii_control() => text.push_str(&format!("\\x{:02x}", u32::from(other))),
-            other if other != ' ' && (other.is_control() || other.is_whitespace() || other == '\u{feff}') => {
+            '\u{10000}'.. if ascii => text.push_str(&format!("\\U{:08x}", u32::from(letter))),
+            other if is_blank || (ascii && !other.is_ascii()) => {
                 text.push_str(&format!("\\u{:04x}", u32::from(other)));
             }
             other => text.push(other),

@@ -4,17 +4,11 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Args, Signature};
+use super::Args;
 use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, 0, "uuidv4"),
-    (1, 1, "randAlpha randAlphaNum randAscii randBytes randNumeric shuffle"),
-    (2, 2, "randInt"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "randAlpha" => letters(heap, args, u8::is_ascii_alphabetic),
         "randAlphaNum" => letters(heap, args, u8::is_ascii_alphanumeric),
@@ -51,7 +45,7 @@ fn number(args: &Args<'_>) -> Result<u64, ExecError> {
     random(args).map(u64::from_le_bytes)
 }
 
-fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, ExecError> {
+fn letters(heap: &Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, ExecError> {
     let count = args.count(0)?;
     heap.fits(count, 2)?;
     let mut text = String::with_capacity(count);
@@ -64,7 +58,7 @@ fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Res
     heap.text(text)
 }
 
-fn shuffle(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn shuffle(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut letters: Vec<char> = args.text(0)?.chars().collect();
     heap.fits(letters.len(), 16)?;
     for last in (1..letters.len()).rev() {

@@ -3,27 +3,18 @@
 //! Invariant: the duration of one search is bounded by the sizes of pattern and text, and the
 //! deadline is checked between searches.
 
+use std::iter;
 use std::rc::Rc;
+use std::str::Chars;
 
 use regex::{Captures, Match, Regex, RegexBuilder};
 
-use super::super::versions::{Version, satisfies};
-use super::{Args, Signature};
+use super::Args;
 use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value};
+use crate::template::versions::{Version, satisfies};
 
-pub(super) const NAMES: &[Signature] = &[
-    (1, 1, "regexQuoteMeta semver"),
-    (2, 2, "mustRegexFind mustRegexMatch regexFind regexMatch semverCompare"),
-    (
-        3,
-        3,
-        "mustRegexFindAll mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit",
-    ),
-    (3, 3, "regexFindAll regexReplaceAll regexReplaceAllLiteral regexSplit"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "mustRegexMatch" => Ok(Value::Bool(compiled(heap, args)?.is_match(args.text(1)?))),
         "regexFind" | "mustRegexFind" => {
@@ -32,8 +23,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         }
         "regexFindAll" | "mustRegexFindAll" => find_all(heap, args),
         "regexMatch" => {
-            let pattern = expression(heap, args)?;
-            let text = args.text(1)?;
+            let (pattern, text) = (expression(heap, args)?, args.text(1)?);
             Ok(Value::Bool(pattern.is_some_and(|pattern| pattern.is_match(text))))
         }
         "regexQuoteMeta" => {
@@ -61,23 +51,14 @@ const KEPT: usize = 16;
 /// Maximum length of a pattern, in bytes. A class of two letters can stand for hundreds of ranges.
 const PATTERN_BYTES: usize = 4 * 1024;
 
-/// Maximum sizes of a compiled expression and of the text it searches, in bytes.
-struct Size {
-    compiled: usize,
-    text: usize,
-}
-
+/// Maximum size of a large compiled expression, and of the text that a small one searches, in
+/// bytes.
+///
 /// A search cannot be interrupted, and its time is proportional to the product of both sizes.
 /// Therefore at least one of them is small.
-const SMALL: Size = Size {
-    compiled: 64 * 1024,
-    text: 1024 * 1024,
-};
-/// As [`SMALL`].
-const LARGE: Size = Size {
-    compiled: 1024 * 1024,
-    text: 64 * 1024,
-};
+const LARGE_BYTES: usize = 1024 * 1024;
+/// Maximum size of a small compiled expression, and of the text that a large one searches, in bytes.
+const SMALL_BYTES: usize = 64 * 1024;
 /// Maximum memory of a search, in bytes.
 const SEARCH_BYTES: usize = 256 * 1024;
 
@@ -85,58 +66,64 @@ const SEARCH_BYTES: usize = 256 * 1024;
 ///
 /// # Errors
 /// The pattern or the text exceeds a limit.
-fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, ExecError> {
+fn expression(heap: &Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, ExecError> {
     let (pattern, text) = (args.text(0)?, args.text(1)?);
     for (what, observed, allowed) in [
         ("expression", pattern.len(), PATTERN_BYTES),
-        ("text", text.len(), SMALL.text),
+        ("text", text.len(), LARGE_BYTES),
     ] {
         if observed > allowed {
             let text = format!("the {what} has {observed} bytes, at most {allowed} are allowed");
-            return Err(ExecError::Limit(args.error(text).to_string()));
+            return Err(limit(args, text));
         }
     }
     heap.work(text.len().saturating_mul(4))?;
     heap.check_deadline()?;
-    if let Some(known) = heap.expressions.get(pattern) {
+    let mut expressions = heap.expressions.borrow_mut();
+    if let Some(known) = expressions.get(pattern) {
         return Ok(Some(Rc::clone(known)));
     }
     heap.work(pattern.len().saturating_mul(4096))?;
     let translated = translated(pattern);
-    match built(&translated, &SMALL) {
+    match built(&translated, SMALL_BYTES) {
         Ok(small) => {
             let small = Rc::new(small);
-            if heap.expressions.len() >= KEPT {
-                heap.expressions.clear();
+            if expressions.len() >= KEPT {
+                expressions.clear();
             }
-            heap.expressions.insert(Rc::clone(pattern), Rc::clone(&small));
+            expressions.insert(Rc::clone(pattern), Rc::clone(&small));
             Ok(Some(small))
         }
-        Err(regex::Error::CompiledTooBig(_)) if text.len() <= LARGE.text => {
-            Ok(built(&translated, &LARGE).ok().map(Rc::new))
+        Err(regex::Error::CompiledTooBig(_)) if text.len() <= SMALL_BYTES => {
+            Ok(built(&translated, LARGE_BYTES).ok().map(Rc::new))
         }
         Err(regex::Error::CompiledTooBig(allowed)) => {
-            let text = format!(
-                "the expression takes more than {allowed} bytes, and the text has {}, at most {} are allowed then",
-                text.len(),
-                LARGE.text
-            );
-            Err(ExecError::Limit(args.error(text).to_string()))
+            let (observed, most) = (text.len(), SMALL_BYTES);
+            let text = format!("the text has {observed}, at most {most} are allowed then");
+            Err(limit(
+                args,
+                format!("the expression takes more than {allowed} bytes, and {text}"),
+            ))
         }
         Err(_) => Ok(None),
     }
 }
 
-fn built(pattern: &str, size: &Size) -> Result<Regex, regex::Error> {
+fn built(pattern: &str, size: usize) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern)
-        .size_limit(size.compiled)
+        .size_limit(size)
         .dfa_size_limit(SEARCH_BYTES)
         .build()
 }
 
-fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, ExecError> {
-    let wrong = |pattern: &str| args.error(format!("`{pattern}` is no regular expression, or too large a one"));
-    expression(heap, args)?.ok_or_else(|| wrong(args.text(0).map_or("", |pattern| pattern)))
+fn limit(args: &Args<'_>, text: String) -> ExecError {
+    ExecError::Limit(args.error(text).to_string())
+}
+
+fn compiled(heap: &Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, ExecError> {
+    let pattern = args.text(0)?;
+    let wrong = || args.error(format!("`{pattern}` is no regular expression, or too large a one"));
+    expression(heap, args)?.ok_or_else(wrong)
 }
 
 /// Adapts a pattern: Go's classes are ASCII only and cannot be nested.
@@ -150,9 +137,7 @@ fn translated(pattern: &str) -> String {
             '[' if class == 0 => {
                 class = 1;
                 made.push('[');
-                if let Some(not) = letters.next_if_eq(&'^') {
-                    made.push(not);
-                }
+                made.extend(letters.next_if_eq(&'^'));
                 if letters.next_if_eq(&']').is_some() {
                     made.push_str("\\]");
                 }
@@ -166,17 +151,14 @@ fn translated(pattern: &str) -> String {
                 class = class.saturating_sub(1);
                 made.push(']');
             }
-            '&' | '~' if class > 0 => {
-                made.push('\\');
-                made.push(letter);
-            }
+            '&' | '~' if class > 0 => made.extend(['\\', letter]),
             other => made.push(other),
         }
     }
     made
 }
 
-fn escape(made: &mut String, letters: &mut std::iter::Peekable<std::str::Chars<'_>>, in_class: bool) {
+fn escape(made: &mut String, letters: &mut iter::Peekable<Chars<'_>>, in_class: bool) {
     match letters.next() {
         Some('d') => made.push_str("[0-9]"),
         Some('D') => made.push_str("[^0-9]"),
@@ -195,11 +177,7 @@ fn escape(made: &mut String, letters: &mut std::iter::Peekable<std::str::Chars<'
             }
             made.push_str(&regex::escape(&quoted));
         }
-        Some(other) => {
-            made.push('\\');
-            made.push(other);
-        }
-        None => made.push('\\'),
+        other => made.extend(iter::once('\\').chain(other)),
     }
 }
 
@@ -208,19 +186,17 @@ fn most(args: &Args<'_>) -> Result<usize, ExecError> {
     Ok(usize::try_from(args.int(2)?).unwrap_or(usize::MAX))
 }
 
-fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
-    let pattern = compiled(heap, args)?;
-    let (text, most) = (args.text(1)?, most(args)?);
-    let mut texts = Vec::new();
-    for found in pattern.find_iter(text).take(most) {
+fn find_all(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let (pattern, text) = (compiled(heap, args)?, args.text(1)?);
+    let texts = pattern.find_iter(text).take(most(args)?).map(|found| {
         // Each search may scan all of the remaining text.
         heap.check_deadline()?;
-        texts.push(heap.text(found.as_str())?);
-    }
-    heap.list(ElementType::Text, texts)
+        heap.text(found.as_str())
+    });
+    heap.list(ElementType::Text, texts.collect::<Result<_, _>>()?)
 }
 
-fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, ExecError> {
+fn replace(heap: &Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     let (text, with) = (args.text(1)?, args.text(2)?);
     // Each `$` may insert the match once more.
@@ -242,17 +218,14 @@ fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value,
     if groups == 0 {
         pattern.find_iter(text).try_for_each(|found| put(found, None))?;
     } else {
-        for captures in pattern.captures_iter(text) {
-            if let Some(found) = captures.get(0) {
-                put(found, Some(&captures))?;
-            }
-        }
+        let mut found = pattern.captures_iter(text);
+        found.try_for_each(|captures| put(captures.get_match(), Some(&captures)))?;
     }
     made.push_str(text.get(begin..).unwrap_or_default());
     heap.text(made)
 }
 
-fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn split(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     let (text, most) = (args.text(1)?, most(args)?);
     if most == 0 {

@@ -2,48 +2,29 @@
 
 use std::rc::Rc;
 
-use super::{Args, Signature, VARIADIC, printf, text_of};
+use super::{Args, printf};
 use crate::template::ExecError;
-use crate::template::value::{ElementType, Heap, Value};
+use crate::template::print::text_of;
+use crate::template::value::{ElementType, Heap, Value, size};
 
-pub(super) const NAMES: &[Signature] = &[
-    (0, VARIADIC, "cat quote squote"),
-    (1, 1, "lower nospace toString trim upper"),
-    (
-        2,
-        2,
-        "abbrev contains hasPrefix hasSuffix indent join nindent repeat split splitList",
-    ),
-    (2, 2, "trimAll trimPrefix trimSuffix trimall trunc wrap"),
-    (3, 3, "abbrevboth plural replace splitn substr wrapWith"),
-];
-
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     match args.name {
         "abbrev" => {
             let (width, text) = (args.int(0)?, args.text(1)?);
-            let short = abbreviate(text.as_bytes(), 0, if width < 4 { i64::MAX } else { width });
-            heap.bytes(&short.unwrap_or_default())
+            abbreviated(heap, text, 0, if width < 4 { i64::MAX } else { width })
         }
         "abbrevboth" => {
             let (left, right, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
             let is_whole = right < 4 || (left > 0 && right < 7);
-            let short = abbreviate(text.as_bytes(), left, if is_whole { i64::MAX } else { right });
-            heap.bytes(&short.unwrap_or_default())
+            abbreviated(heap, text, left, if is_whole { i64::MAX } else { right })
         }
-        "cat" => {
-            let texts = non_nil(heap, args.values)?;
-            heap.text(texts.join(" "))
-        }
+        "cat" => heap.text(non_nil(heap, args.values)?.join(" ")),
         "contains" => Ok(Value::Bool(args.text(1)?.contains(&**args.text(0)?))),
         "hasPrefix" => Ok(Value::Bool(args.text(1)?.starts_with(&**args.text(0)?))),
         "hasSuffix" => Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?))),
         "indent" => indent(heap, args, ""),
         "join" => join(heap, args),
-        "lower" => {
-            let text = stable_case_text(heap, args)?;
-            heap.text(text.chars().map(lower).collect::<String>())
-        }
+        "lower" => heap.text(stable_case_text(heap, args)?.chars().map(lower).collect::<String>()),
         "nindent" => indent(heap, args, "\n"),
         "nospace" => heap.text(args.ascii(heap, 0)?.split_whitespace().collect::<String>()),
         "plural" => {
@@ -53,25 +34,18 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
         "quote" => quotes(heap, args, (printf::quoted, true)),
         "repeat" => repeat(heap, args),
         "replace" => replace(heap, args),
-        "split" => {
-            let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
-            parts(heap, pieces)
-        }
-        "splitList" => {
-            let pieces = split(heap, args.text(0)?, (args.text(1)?, None))?;
-            heap.texts(pieces)
-        }
+        "split" => parts(heap, split(heap, args.text(0)?, (args.text(1)?, usize::MAX))?),
+        "splitList" => heap.texts(split(heap, args.text(0)?, (args.text(1)?, usize::MAX))?),
         "splitn" => {
             let (by, count, text) = (args.text(0)?, args.int(1)?, args.text(2)?);
-            let pieces = split(heap, by, (text, usize::try_from(count).ok()))?;
-            parts(heap, pieces)
+            parts(
+                heap,
+                split(heap, by, (text, usize::try_from(count).unwrap_or(usize::MAX)))?,
+            )
         }
         "squote" => quotes(heap, args, (|text| format!("'{text}'"), false)),
         "substr" => substr(heap, args),
-        "toString" => {
-            let text = text_of(heap, args.arg(0))?;
-            heap.text(text)
-        }
+        "toString" => heap.text(text_of(heap, args.arg(0))?),
         "trim" => heap.text(args.text(0)?.trim()),
         "trimAll" | "trimall" => {
             let (letters, text) = (args.text(0)?, args.text(1)?);
@@ -87,10 +61,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
             heap.text(text.strip_suffix(&**args.text(0)?).unwrap_or(text))
         }
         "trunc" => trunc(heap, args),
-        "upper" => {
-            let text = stable_case_text(heap, args)?;
-            heap.text(text.chars().map(upper).collect::<String>())
-        }
+        "upper" => heap.text(stable_case_text(heap, args)?.chars().map(upper).collect::<String>()),
         "wrap" => wrap(heap, args, ("\n", args.text(1)?, false)),
         "wrapWith" => {
             let line = args.text(1)?;
@@ -126,30 +97,26 @@ pub(super) fn lower(letter: char) -> char {
     letter.to_lowercase().next().unwrap_or(letter)
 }
 
-fn repeat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn repeat(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (count, text) = (args.count(0)?, args.text(1)?);
     heap.fits(count, text.len())?;
     heap.text(text.repeat(if text.is_empty() { 0 } else { count }))
 }
 
 /// - `escapes`: whether unprintable characters are escaped.
-fn quotes(
-    heap: &mut Heap<'_>,
-    args: &Args<'_>,
-    (quote, escapes): (fn(&str) -> String, bool),
-) -> Result<Value, ExecError> {
+fn quotes(heap: &Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> String, bool)) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
     for text in non_nil(heap, args.values)? {
         heap.refuse_divergent(escapes && !text.is_ascii(), || {
             "`quote` of other letters than ASCII".to_owned()
         })?;
-        heap.charge(super::super::value::size(text.len()).saturating_mul(6))?;
+        heap.charge(size(text.len()).saturating_mul(6))?;
         texts.push(quote(&text));
     }
     heap.text(texts.join(" "))
 }
 
-fn indent(heap: &mut Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, ExecError> {
+fn indent(heap: &Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, ExecError> {
     let (spaces, text) = (args.count(0)?, args.text(1)?);
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     heap.fits(lines, spaces)?;
@@ -158,73 +125,70 @@ fn indent(heap: &mut Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, E
     heap.text(format!("{before}{padding}{text}"))
 }
 
-fn replace(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn replace(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (from, to, text) = (args.text(0)?, args.text(1)?, args.text(2)?);
     heap.work(text.len())?;
     heap.fits(text.matches(&**from).count(), to.len())?;
     heap.text(text.replace(&**from, to))
 }
 
-fn trunc(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn trunc(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (count, text) = (args.int(0)?, args.text(1)?);
     let bytes = text.as_bytes();
     let kept = match usize::try_from(count) {
         Ok(count) => bytes.get(..count),
-        Err(_) => usize::try_from(count.unsigned_abs())
-            .ok()
-            .and_then(|count| bytes.len().checked_sub(count))
-            .and_then(|start| bytes.get(start..)),
+        Err(_) => {
+            let count = usize::try_from(count.unsigned_abs()).ok();
+            count.and_then(|count| bytes.get(bytes.len().checked_sub(count)?..))
+        }
     };
     heap.bytes(kept.unwrap_or(bytes))
 }
 
-fn substr(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn substr(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
     let bytes = text.as_bytes();
-    let end = usize::try_from(end).ok();
-    let kept = match (usize::try_from(start), end) {
-        (Err(_), Some(end)) => bytes.get(..end),
-        (Err(_), None) => None,
-        (Ok(start), Some(end)) if end <= bytes.len() => bytes.get(start..end),
+    let kept = match (usize::try_from(start), usize::try_from(end)) {
+        (Err(_), Ok(end)) => bytes.get(..end),
+        (Err(_), Err(_)) => None,
+        (Ok(start), Ok(end)) if end <= bytes.len() => bytes.get(start..end),
         (Ok(start), _) => bytes.get(start..),
     };
-    heap.bytes(kept.ok_or_else(|| args.error("slice bounds out of range"))?)
+    heap.bytes(kept.ok_or_else(|| args.out_of_range())?)
+}
+
+fn abbreviated(heap: &Heap<'_>, text: &str, offset: i64, width: i64) -> Result<Value, ExecError> {
+    heap.bytes(&abbreviate(text.as_bytes(), offset, width).unwrap_or_default())
 }
 
 /// Shortens a text with `...` at the end and, if `offset` is at least 5, at the beginning.
 fn abbreviate(text: &[u8], offset: i64, width: i64) -> Option<Vec<u8>> {
+    const DOTS: &[u8] = b"...";
     let (mut text, mut width) = (text, usize::try_from(width).ok()?);
     let mut offset = usize::try_from(offset).unwrap_or(0);
-    let mut short = Vec::new();
+    let mut before: &[u8] = b"";
     loop {
-        if text.is_empty() || text.len() <= width {
-            short.extend_from_slice(text);
-            return Some(short);
+        if text.len() <= width {
+            return Some([before, text].concat());
         }
         let keep = width.checked_sub(3).filter(|keep| *keep > 0)?;
-        offset = offset.min(text.len());
-        if text.len() - offset < keep {
-            offset = text.len() - keep;
-        }
+        offset = offset.min(text.len() - keep);
         if offset <= 4 {
-            short.extend_from_slice(text.get(..keep)?);
-            short.extend_from_slice(b"...");
-            return Some(short);
+            return Some([before, text.get(..keep)?, DOTS].concat());
         }
         if width < 7 {
             return None;
         }
-        short.extend_from_slice(b"...");
+        before = DOTS;
         if offset + keep >= text.len() {
-            short.extend_from_slice(text.get(text.len() - keep..)?);
-            return Some(short);
+            return Some([before, text.get(text.len() - keep..)?].concat());
         }
         (text, width, offset) = (text.get(offset..)?, keep, 0);
     }
 }
 
 /// Wraps the lines of a text at spaces; words longer than a line are only broken if `hard`.
-fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, ExecError> {
+fn wrap(heap: &Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, ExecError> {
     let width = usize::try_from(args.int(0)?.max(1)).unwrap_or(usize::MAX);
     heap.fits(text.len() / width + 1, line.len().saturating_add(width.min(text.len())))?;
     let mut wrapped: Vec<u8> = Vec::with_capacity(text.len());
@@ -254,8 +218,7 @@ fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, b
 }
 
 /// Splits a text into at most this many pieces; an empty separator splits between characters.
-fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) -> Result<Vec<&'t str>, ExecError> {
-    let most = most.unwrap_or(usize::MAX);
+fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, usize)) -> Result<Vec<&'t str>, ExecError> {
     if !by.is_empty() {
         heap.fits(text.matches(by).count() + 1, 64)?;
         return Ok(text.splitn(most, by).collect());
@@ -263,24 +226,20 @@ fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) 
     heap.fits(text.len(), 64)?;
     let starts: Vec<usize> = text.char_indices().map(|(start, _)| start).take(most).collect();
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    Ok(starts
-        .iter()
-        .zip(ends)
-        .filter_map(|(start, end)| text.get(*start..end))
-        .collect())
+    let pieces = starts.iter().zip(ends).filter_map(|(start, end)| text.get(*start..end));
+    Ok(pieces.collect())
 }
 
-fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
+fn parts(heap: &Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
     let map = heap.map(ElementType::Text)?;
     for (index, part) in parts.into_iter().enumerate() {
-        let part = heap.text(part)?;
-        heap.put(&map, format!("_{index}"), part)?;
+        heap.put(&map, format!("_{index}"), heap.text(part)?)?;
     }
     Ok(Value::Map(map))
 }
 
 /// Elements as strings, without those that are nil.
-pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, ExecError> {
+pub(super) fn texts(heap: &Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, ExecError> {
     match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
@@ -291,12 +250,12 @@ pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, 
     }
 }
 
-fn non_nil(heap: &mut Heap<'_>, values: &[Value]) -> Result<Vec<Rc<str>>, ExecError> {
+fn non_nil(heap: &Heap<'_>, values: &[Value]) -> Result<Vec<Rc<str>>, ExecError> {
     let values = values.iter().filter(|value| !value.is_nil());
     values.map(|value| text_of(heap, value)).collect()
 }
 
-fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+fn join(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let by = args.text(0)?;
     let items = texts(heap, args.arg(1))?;
     heap.fits(items.len(), by.len())?;

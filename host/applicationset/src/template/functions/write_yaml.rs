@@ -5,15 +5,18 @@
 
 use libyaml_safer::{Emitter, Encoding, Event, MappingStyle, ScalarStyle, SequenceStyle};
 
+use serde_json::Value as Json;
+
 use super::{Args, json};
 use crate::template::value::{Heap, Value, check_depth, size};
 use crate::template::{ExecError, layout};
+use crate::yaml::scalar;
 
 /// Quotes and spaces may make a string this many times longer.
 const GROWTH: usize = 4;
 
 /// Writes the first argument, without the final line break.
-pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut bytes = Vec::new();
     let mut emitter = Emitter::new();
     emitter.set_output_string(&mut bytes);
@@ -32,7 +35,7 @@ pub(super) fn call(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecEr
 }
 
 struct Writer<'w, 'h> {
-    heap: &'w mut Heap<'h>,
+    heap: &'w Heap<'h>,
     args: &'w Args<'w>,
     emitter: Emitter<'w>,
 }
@@ -54,7 +57,7 @@ impl Writer<'_, '_> {
             Value::Int(number) | Value::Int64(number) => self.plain(&number.to_string()),
             Value::Float(number) => self.plain(json::number(*number).as_deref().unwrap_or("null")),
             Value::Text(text) => self.string(text, depth),
-            Value::Time(time) => self.string(&layout::format(time, "2006-01-02T15:04:05.999999999Z07:00"), depth),
+            Value::Time(time) => self.string(&layout::format(time, layout::RFC_3339), depth),
             Value::Version(version) => self.string(&version.to_string(), depth),
             Value::List(list) => {
                 self.emit(Event::sequence_start(None, None, true, SequenceStyle::Block))?;
@@ -125,35 +128,13 @@ fn is_plain(value: &Value) -> bool {
 
 /// Whether a parser reads the plain text as a string.
 fn stays_text(inner: &str) -> bool {
-    let lower = inner.to_ascii_lowercase();
-    let word = matches!(
-        lower.as_str(),
-        "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "~" | ".nan" | ".inf" | "-.inf" | "+.inf"
-    );
-    !word && !number(&lower) && !date(inner)
-}
-
-fn number(lower: &str) -> bool {
-    let digits = lower.replace('_', "");
-    let unsigned = digits.trim_start_matches(['+', '-']);
-    if digits.len() - unsigned.len() > 1 || !unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.')
-    {
-        return false;
-    }
-    let based = |prefix: &str, radix: u32| {
-        unsigned
-            .strip_prefix(prefix)
-            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|digit| digit.is_digit(radix)))
-    };
-    based("0x", 16) || based("0o", 8) || based("0b", 2) || unsigned.parse::<f64>().is_ok()
+    matches!(scalar::value(&inner.to_ascii_lowercase()), Some(Json::String(_))) && !date(inner)
 }
 
 fn date(inner: &str) -> bool {
-    let shape: String = inner
+    let shape = inner
         .chars()
-        .take(10)
-        .map(|letter| if letter.is_ascii_digit() { '0' } else { letter })
-        .collect();
-    shape == "0000-00-00"
+        .map(|letter| if letter.is_ascii_digit() { '0' } else { letter });
+    shape.take(10).eq("0000-00-00".chars())
         && (inner.len() == 10 || inner.get(10..).is_some_and(|rest| rest.starts_with(['T', 't', ' '])))
 }
