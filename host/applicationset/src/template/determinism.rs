@@ -90,9 +90,8 @@ fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item 
 }
 
 fn text<'a>(own: Option<&'a Value>, base: &'a Value, pointer: &str) -> &'a str {
-    let texts = templates(own, base).filter_map(|template| template.pointer(pointer)?.as_str());
-    let mut texts = texts.filter(|text| !text.is_empty());
-    texts.next().unwrap_or_default()
+    let mut texts = templates(own, base).filter_map(|template| template.pointer(pointer)?.as_str());
+    texts.find(|text| !text.is_empty()).unwrap_or_default()
 }
 
 /// Whether the project depends on parameters; keys are templates too.

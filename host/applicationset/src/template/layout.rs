@@ -147,10 +147,9 @@ fn write_fraction(text: &mut String, time: &Zoned, digits: usize, keep: bool) ->
     let nanoseconds = format!("{:09}", time.subsec_nanosecond());
     let shown: String = nanoseconds.chars().take(digits).collect();
     let shown = if keep { &*shown } else { shown.trim_end_matches('0') };
-    if shown.is_empty() {
-        Ok(())
-    } else {
-        write!(text, ".{shown}")
+    match shown {
+        "" => Ok(()),
+        shown => write!(text, ".{shown}"),
     }
 }
 

@@ -136,10 +136,11 @@ fn parsed(
     read: impl FnOnce(&mut dyn FnMut(u64) -> Result<(), ExecError>) -> Result<Json, yaml::Error<ExecError>>,
 ) -> Result<Result<Json, String>, ExecError> {
     let mut charged = 0_u64;
-    match read(&mut |bytes| {
+    let read = read(&mut |bytes| {
         charged = charged.saturating_add(bytes);
         heap.check_available(charged)
-    }) {
+    });
+    match read {
         Ok(value) => Ok(Ok(value)),
         Err(yaml::Error::Syntax(what)) => Ok(Err(what)),
         Err(yaml::Error::Limit(limit)) => Err(limit),
