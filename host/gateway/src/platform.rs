@@ -237,9 +237,10 @@ impl<'a> PlatformHandler<'a> {
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.user {
                 CallerUser::Linked(me) if me.username == *name => (Some(me.id), true),
-                CallerUser::Linked(_) | CallerUser::Unlinked => {
-                    (self.agents.user_named(name).map(|found| found.user.id), false)
-                }
+                CallerUser::Linked(_) | CallerUser::Unlinked => (
+                    self.agents.people().person_by_username(name).map(|found| found.user.id),
+                    false,
+                ),
             },
         };
         let agent = query.agent.as_deref().and_then(|text| match self.find_agent(text) {

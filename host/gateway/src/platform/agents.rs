@@ -54,7 +54,7 @@ impl PlatformHandler<'_> {
     /// person.
     fn list_agents_of(&self, name: &str, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
-        let user = self.agents.user_named(name);
+        let user = self.agents.people().person_by_username(name);
         let administered = self.administered(Some(name));
         let views: Vec<AgentView> = self
             .agents

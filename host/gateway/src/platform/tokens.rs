@@ -129,7 +129,7 @@ impl PlatformHandler<'_> {
             checks,
         )?;
         let unknown = || Error::UnknownUser { user: name.clone() };
-        let user = self.agents.user_named(name).ok_or_else(unknown)?;
+        let user = self.agents.people().person_by_username(name).ok_or_else(unknown)?;
         unblocked(user)
     }
 
