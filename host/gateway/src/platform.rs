@@ -205,7 +205,10 @@ impl<'a> PlatformHandler<'a> {
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.user {
                 Some(me) if me.username == *name => (Some(me.id), true),
-                Some(_) | None => (self.agents.user_named(name).map(|found| found.user.id), false),
+                Some(_) | None => (
+                    self.agents.people().person_by_username(name).map(|found| found.user.id),
+                    false,
+                ),
             },
         };
         let agent = query.agent.as_deref().and_then(|text| match self.find_agent(text) {

@@ -27,7 +27,9 @@ use secrecy::SecretString;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_core::user::{AccessAs, Identity, User};
+#[cfg(any(test, feature = "unchecked"))]
+use tollgate_core::user::AccessAs;
+use tollgate_core::user::{Identity, User};
 
 pub use agents::{AgentShare, Agents, ConfigurationStatus};
 pub use authorizer::Authorizer;
@@ -134,21 +136,11 @@ impl AccessGrant {
         &self.facts.user
     }
 
-    /// The kind of credential that was used.
-    pub fn access_type(&self) -> AccessType {
-        self.facts.session.access_type()
-    }
-
     /// A hash that identifies the person, for limits: it is the same with every credential.
     pub fn limit_key(&self) -> u64 {
         use std::hash::{BuildHasher as _, BuildHasherDefault};
 
         BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
-    }
-
-    /// The identity under which they act in the cluster.
-    pub fn access_as(&self) -> &AccessAs {
-        &self.facts.access_as
     }
 
     /// The session; it can be revoked.
@@ -167,7 +159,7 @@ impl AccessGrant {
         if *facts.agent != **self.agent() || facts.user != *self.user() {
             return None;
         }
-        if facts.access_as == *self.access_as() {
+        if facts.access_as == self.facts.access_as {
             return Some(Arc::clone(self));
         }
         Some(Arc::new(Self {

@@ -32,7 +32,7 @@ mod row;
 mod row_quota;
 mod task;
 
-use buckets::{AggregationKey, Buckets, KeyLimits, TooManyKeys};
+use buckets::{AggregationKey, Buckets, KeyLimits};
 use row::Aggregation;
 use row_quota::RowQuota;
 
@@ -189,13 +189,15 @@ impl Audit {
     ///
     /// Cancel safe: a request that goes away may still be recorded.
     pub async fn record_access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
-        match row::aggregation(&entry) {
-            Aggregation::Individual => self.record_individual(&entry).await,
-            Aggregation::Refusal(key) if self.has_row_left(&key) => self.record_individual(&entry).await,
-            Aggregation::Refusal(key) => self.count(&self.refusals, key, &entry).await,
-            Aggregation::Read(key) => self.count(&self.reads, key, &entry).await,
-            Aggregation::UnknownCaller(key) => self.count(&self.unknown_callers, key, &entry).await,
-        }
+        let (buckets, key) = match row::aggregation(&entry) {
+            Aggregation::Refusal(key) if !self.has_row_left(&key) => (&self.refusals, key),
+            Aggregation::Read(key) => (&self.reads, key),
+            Aggregation::UnknownCaller(key) => (&self.unknown_callers, key),
+            Aggregation::Individual | Aggregation::Refusal(_) => {
+                return self.record(&[row::individual_event(&entry, self.clock.now())]).await;
+            }
+        };
+        self.count(buckets, key, &entry).await
     }
 
     fn has_row_left(&self, key: &AggregationKey) -> bool {
@@ -240,11 +242,8 @@ impl Audit {
         Ok(())
     }
 
-    async fn record_individual(&self, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
-        self.record(&[row::individual_event(entry, self.clock.now())]).await
-    }
-
-    /// Counts the entry in its bucket. On return, the bucket's row is on disk.
+    /// Counts the entry in its bucket. On return, the bucket's row is on disk; the first caller
+    /// writes it.
     async fn count(&self, buckets: &Buckets, key: AggregationKey, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
         // INVARIANT: an open bucket lets nobody pass once its count could not be written for
         // longer than the grace period.
@@ -252,19 +251,12 @@ impl Audit {
             return Err(store::Error::Failed("counts have waited for too long".to_owned()));
         }
         let now = self.clock.now();
-        let bucket_entry = match buckets.count(key, now, || row::aggregated_event(entry, now)) {
-            Ok(bucket_entry) => bucket_entry,
-            // There are few of these keys: reasons are a fixed list, and callers cannot make
-            // sessions here.
-            Err(TooManyKeys) => {
-                buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now))
-            }
-        };
-        self.ensure_stored(buckets, bucket_entry).await
-    }
-
-    /// Waits until the bucket's row is on disk; the first caller writes it.
-    async fn ensure_stored(&self, buckets: &Buckets, bucket_entry: buckets::BucketEntry) -> Result<(), store::Error> {
+        let bucket_entry = buckets.count(key, now, || row::aggregated_event(entry, now));
+        // There are few keys beyond the limit: reasons are a fixed list, and callers cannot make
+        // sessions here.
+        let bucket_entry = bucket_entry.unwrap_or_else(|| {
+            buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now))
+        });
         if bucket_entry.stored.initialized() {
             return Ok(());
         }

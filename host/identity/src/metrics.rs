@@ -47,41 +47,21 @@ impl Metrics {
     }
 
     fn add_to(&self, registry: &mut Registry) {
-        registry.register(
-            "tollgate_open_streams",
-            "Watches, logs and tunnels of people that are open",
-            self.open_streams.clone(),
-        );
-        registry.register(
-            "tollgate_closed_streams",
-            "Streams of people that were ended before their time",
-            self.closed_streams.clone(),
-        );
-        registry.register(
-            "tollgate_session_revocations",
-            "Revocations that took effect here, those found at start among them",
-            self.revocations.clone(),
-        );
-        registry.register(
-            "tollgate_audit_rows",
-            "Audit events and counts written to the store",
-            self.audit_rows.clone(),
-        );
-        registry.register(
-            "tollgate_audit_pending",
-            "Audit events and counts that wait for the store",
-            self.audit_pending.clone(),
-        );
-        registry.register(
-            "tollgate_agent_configuration_broken",
-            "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing",
-            self.broken_configurations.clone(),
-        );
-        registry.register(
-            "tollgate_store_failures",
-            "Operations the store failed",
-            self.store_failures.clone(),
-        );
+        let help = "Watches, logs and tunnels of people that are open";
+        registry.register("tollgate_open_streams", help, self.open_streams.clone());
+        let help = "Streams of people that were ended before their time";
+        registry.register("tollgate_closed_streams", help, self.closed_streams.clone());
+        let help = "Revocations that took effect here, those found at start among them";
+        registry.register("tollgate_session_revocations", help, self.revocations.clone());
+        let help = "Audit events and counts written to the store";
+        registry.register("tollgate_audit_rows", help, self.audit_rows.clone());
+        let help = "Audit events and counts that wait for the store";
+        registry.register("tollgate_audit_pending", help, self.audit_pending.clone());
+        let help = "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing";
+        let broken = self.broken_configurations.clone();
+        registry.register("tollgate_agent_configuration_broken", help, broken);
+        let help = "Operations the store failed";
+        registry.register("tollgate_store_failures", help, self.store_failures.clone());
     }
 
     /// Replaces the agents of the state in force.

@@ -265,11 +265,6 @@ impl SessionRegistry {
         self.close(ended);
     }
 
-    /// Lets exchanges in again, once everything that happened meanwhile was read from the store.
-    fn resume(&self) {
-        self.is_store_unavailable.store(false, Ordering::SeqCst);
-    }
-
     /// Whether a session was revoked, as far as this process knows.
     pub fn is_revoked(&self, session: &SessionId) -> bool {
         self.table.is_revoked(session)
@@ -297,11 +292,9 @@ impl SessionRegistry {
         page: &Page<ActiveSessionCursor>,
     ) -> Result<(Vec<ActiveSession>, Option<ActiveSessionCursor>), store::Error> {
         let now = self.clock.now();
-        let stale_before = before(now, REPLICA_TIMEOUT);
-        let stored = self
-            .store
-            .active_sessions((before(now, ACTIVE_WINDOW), stale_before), filter, page)
-            .await?;
+        let (since, stale_before) = (before(now, ACTIVE_WINDOW), before(now, REPLICA_TIMEOUT));
+        let stored = self.store.active_sessions((since, stale_before), filter, page);
+        let stored = stored.await?;
         let is_full = u32::try_from(stored.len()).is_ok_and(|rows| rows >= page.limit);
         let last = stored.last().filter(|_| is_full);
         let end = last.map(|row| (row.session.clone(), row.agent_id));
@@ -314,7 +307,7 @@ impl SessionRegistry {
         let mut rows = list::merge(stored, local, stale_before);
         rows.retain(|row| {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
-            !revoked && row.last_at >= before(now, ACTIVE_WINDOW) && row.expires_at.is_none_or(|end| end > now)
+            !revoked && row.last_at >= since && row.expires_at.is_none_or(|end| end > now)
         });
         Ok((rows, end))
     }
@@ -353,10 +346,7 @@ impl SessionRegistry {
             if sent.is_ok() {
                 sent = task::with_timeout(task::STORE_TIMEOUT, self.store.upsert_active_sessions(rows)).await;
             }
-            match &sent {
-                Ok(()) => self.table.mark_reported(rows),
-                Err(_) => self.table.mark_changed(rows),
-            }
+            self.table.mark_sent(rows, sent.is_ok());
         }
         sent
     }
@@ -415,11 +405,6 @@ pub struct ExchangeGuard {
 }
 
 impl ExchangeGuard {
-    /// The signal that ends the exchange before its time.
-    pub fn end_signal(&self) -> EndSignal {
-        EndSignal::new(&self.end_trigger)
-    }
-
     /// The trigger that ends it.
     pub fn end_trigger(&self) -> &Arc<EndTrigger> {
         &self.end_trigger
@@ -428,7 +413,7 @@ impl ExchangeGuard {
     /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub fn end(&self, reason: EndReason) -> bool {
         let now = self.sessions.clock.now();
-        let Some(ended) = self.sessions.table.end((&self.session, self.number), reason, now) else {
+        let Some(ended) = self.sessions.table.end(&self.session, self.number, reason, now) else {
             return self.end_trigger.end(reason);
         };
         self.sessions.close([ended]);

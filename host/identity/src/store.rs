@@ -78,7 +78,7 @@ pub enum Error {
     #[error("the store has a {0} with this id or secret already")]
     Exists(&'static str),
     /// The person has reached the limit. Nothing was written.
-    #[error("the person has {observed} of {allowed} {what}s that were not yet to end")]
+    #[error("the person has {observed} unexpired {what}s, {allowed} are allowed")]
     LimitReached {
         /// `token` or `session`.
         what: &'static str,
@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// A text from outside has a character that cannot be stored: a NUL, which databases treat
     /// differently, or one that no session id has. Nothing was written.
-    #[error("`{0}` has a character that cannot be kept")]
+    #[error("`{0}` has a character that cannot be stored")]
     Character(&'static str),
 }
 

@@ -28,7 +28,7 @@ impl PlatformHandler<'_> {
         let user = match owner {
             OwnerFilter::Mine => Some(self.require_user()?),
             OwnerFilter::All => me,
-            OwnerFilter::User(name) => self.agents.user_named(name).map(|found| &found.user),
+            OwnerFilter::User(name) => self.agents.people().person_by_username(name).map(|found| &found.user),
         };
         let administered = self.administered(owner.user());
         let agents = self.agents.agents().zip(administered);

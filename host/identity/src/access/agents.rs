@@ -125,18 +125,13 @@ impl Agents {
     }
 
     fn add(&mut self, object: &AgentObject, binding: AgentBinding, before: Option<&AgentEntry>) {
-        let AgentBinding {
-            id,
-            config_project,
-            cluster,
-        } = binding;
+        let id = binding.id;
         let name = object.name.as_str();
+        let same = before.filter(|entry| entry.agent.id == id);
         let last_good = match &object.sharing {
             Sharing::Nobody => None,
             Sharing::People(access) => Some(Arc::clone(access)),
-            Sharing::Invalid => before
-                .filter(|entry| entry.agent.id == id)
-                .and_then(|entry| entry.last_good.clone()),
+            Sharing::Invalid => same.and_then(|entry| entry.last_good.clone()),
         };
         if object.sharing == Sharing::Invalid {
             let follows = match last_good {
@@ -144,8 +139,8 @@ impl Agents {
                 None => "it is closed",
             };
             let message = format!("the configuration of agent `{name}` has mistakes; {follows}");
-            self.findings
-                .push(Diagnostic::warning(object.location.clone(), message));
+            let finding = Diagnostic::warning(object.location.clone(), message);
+            self.findings.push(finding);
         }
         let shared = match (&last_good, &object.sharing) {
             (Some(access), _) => SharingState::Open {
@@ -163,8 +158,8 @@ impl Agents {
             agent: Arc::new(Agent {
                 id,
                 name: name.to_owned(),
-                config_project,
-                cluster,
+                config_project: binding.config_project,
+                cluster: binding.cluster,
             }),
             last_good,
             configuration,
@@ -225,16 +220,6 @@ impl Agents {
         &self.people
     }
 
-    /// Returns a person by number, including blocked ones.
-    pub fn user(&self, id: i64) -> Option<&Person> {
-        self.people.person(id)
-    }
-
-    /// Returns a person by name, compared byte for byte, including blocked ones.
-    pub fn user_named(&self, username: &str) -> Option<&Person> {
-        self.people.person_by_username(username)
-    }
-
     /// Returns the person an issuer's claims stand for, found by the first of the issuer's links
     /// that matches.
     ///
@@ -249,11 +234,11 @@ impl Agents {
                 return None;
             }
             match link.key {
-                UserLookupKey::Username => self.user_named(claim.as_str()?),
+                UserLookupKey::Username => self.people.person_by_username(claim.as_str()?),
                 UserLookupKey::Id => {
                     // Numbers of agents have the same format.
                     let read = |text: &str| AgentId::parse(text).map(AgentId::get);
-                    self.user(claim.as_i64().or_else(|| read(claim.as_str()?))?)
+                    self.people.person(claim.as_i64().or_else(|| read(claim.as_str()?))?)
                 }
             }
         })
@@ -319,7 +304,6 @@ impl Agents {
     }
 }
 
-/// A user whom only the issuer knows.
 pub(super) fn issuer_only_user(identity: &Identity) -> User {
     User {
         id: 0,

@@ -53,9 +53,6 @@ struct CachedResult {
 
 impl AccessCache {
     /// - `success_ttl`, `refusal_ttl`: how long each kind of result is cached.
-    ///
-    /// # Errors
-    /// The system has no randomness.
     pub(super) fn new(
         clock: Clock,
         (success_ttl, refusal_ttl): (Duration, Duration),
@@ -114,7 +111,7 @@ impl AccessCache {
         let task = tokio::spawn(async move { results.entry(key).or_insert_with_if(query, is_stale).await });
         let answer = task.await.map(|entry| entry.into_value().result);
         // The task panicked, or the gateway stops.
-        answer.unwrap_or_else(|_| Err(Error::Unavailable("the question was given up".to_owned())))
+        answer.unwrap_or_else(|_| Err(Error::Unavailable("the query was abandoned".to_owned())))
     }
 
     fn run(

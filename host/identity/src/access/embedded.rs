@@ -125,7 +125,8 @@ impl EmbeddedPlatform {
     ) -> Result<AccessGrant, Error> {
         let result = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
-            let person = agents.user(found.owner.user.id).ok_or(AccessDenyReason::UnknownUser)?;
+            let person = agents.people().person(found.owner.user.id);
+            let person = person.ok_or(AccessDenyReason::UnknownUser)?;
             // SECURITY: as for agents, a number may be assigned to another person.
             if person.user.username != found.owner.user.username {
                 return Err(AccessDenyReason::FormerUser);
@@ -186,12 +187,14 @@ impl EmbeddedPlatform {
     /// `None` if agent or person is no longer the same. Does not check whether the credential was
     /// revoked or has expired.
     pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
-        let person = match (access.access_type(), &access.linked) {
-            (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user().id)?),
+        let person = match (access.session().access_type(), &access.linked) {
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => {
+                Some(agents.people().person(access.user().id)?)
+            }
             (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
             (AccessType::OidcIdToken, None) | (AccessType::CiJobToken, _) => return None,
         };
-        let mapped = match access.access_as() {
+        let mapped = match &access.facts.access_as {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };

@@ -35,7 +35,7 @@ pub const MAX_BODY_BYTES: usize = 128 * 1024;
 /// Header field with which a gateway authenticates.
 pub const AUTH_HEADER: http::HeaderName = super::gateway_token::HEADER_NAME;
 
-const NOT_A_QUESTION: &str = "the body is not a question";
+const INVALID_QUERY: &str = "the body is not a valid query for access to an agent";
 
 /// The platform endpoint for other gateways.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl PlatformEndpoint {
             return message(StatusCode::UNAUTHORIZED, text);
         }
         let Ok(wire) = serde_json::from_slice::<WireAccessQuery>(body) else {
-            return message(StatusCode::BAD_REQUEST, NOT_A_QUESTION);
+            return message(StatusCode::BAD_REQUEST, INVALID_QUERY);
         };
         let Some(agent) = wire.agent_id.number().and_then(AgentId::new) else {
             return message(StatusCode::BAD_REQUEST, "`agent_id` is not a number");
@@ -109,7 +109,7 @@ impl PlatformEndpoint {
                 csrf_token,
             },
             (AccessType::SessionCookie, None) => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
-            (AccessType::CiJobToken, _) => return message(StatusCode::BAD_REQUEST, NOT_A_QUESTION),
+            (AccessType::CiJobToken, _) => return message(StatusCode::BAD_REQUEST, INVALID_QUERY),
         };
         match authorizer.authorize(agents, &AccessQuery { agent, key }).await {
             Ok(access) => granted(&access),
@@ -119,7 +119,7 @@ impl PlatformEndpoint {
 }
 
 fn granted(access: &AccessGrant) -> Response<Bytes> {
-    let access_as = match access.access_as() {
+    let access_as = match &access.facts.access_as {
         AccessAs::Agent => json!({ "agent": {} }),
         AccessAs::User { projects, groups } => json!({
             "user": { "projects": memberships(projects), "groups": memberships(groups) }
@@ -171,8 +171,8 @@ fn refused(error: &Error) -> Response<Bytes> {
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         Error::Unavailable(detail) => {
-            tracing::error!(%detail, "a question of a gateway cannot be answered");
-            message(StatusCode::INTERNAL_SERVER_ERROR, "access cannot be judged")
+            tracing::error!(%detail, "a query of another gateway cannot be answered");
+            message(StatusCode::INTERNAL_SERVER_ERROR, "access cannot be decided")
         }
     }
 }

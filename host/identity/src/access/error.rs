@@ -20,7 +20,7 @@ pub enum Error {
     JobNotAllowed,
     /// The platform or the store could not answer. Never cached. (500)
     /// The text is for operators and has no secrets.
-    #[error("access cannot be judged: {0}")]
+    #[error("access cannot be decided: {0}")]
     Unavailable(String),
 }
 
@@ -50,7 +50,7 @@ pub enum AccessDenyReason {
     NotShared(&'static str),
     #[error("the CSRF token is not the session's")]
     Csrf,
-    #[error("nobody in the user directory is meant by the credential")]
+    #[error("the credential matches nobody in the user directory")]
     UnknownUser,
     #[error("the user is blocked")]
     Blocked,

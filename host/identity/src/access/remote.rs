@@ -152,7 +152,7 @@ impl RemotePlatform {
     pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
-            access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent().id);
+            access.session().access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent().id);
         match (by_claim, is_by_claim) {
             (true, true) => self.embedded.reauthorize(agents, access),
             (false, false) => {
@@ -199,7 +199,7 @@ impl RemotePlatform {
             }
             StatusCode::UNAUTHORIZED => {
                 return Err(unavailable(
-                    "the platform does not believe this gateway: `authorizer.remote.secretFile` is not its secret",
+                    "the platform rejects this gateway: `authorizer.remote.secretFile` does not hold its secret",
                 ));
             }
             other => return Err(unexpected_status(other)),

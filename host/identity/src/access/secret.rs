@@ -29,11 +29,9 @@ const CHECKSUM_BYTES: usize = 3;
 
 /// Whether a text has the form of a token's secret with a matching checksum.
 pub fn is_token(text: &str) -> bool {
-    let Some(tail) = text.strip_prefix(TOKEN_PREFIX) else {
-        return false;
-    };
-    tail.split_at_checked(RANDOM_CHARACTERS)
-        .is_some_and(|(random, sum)| checksum(random) == sum)
+    let tail = text.strip_prefix(TOKEN_PREFIX);
+    let parts = tail.and_then(|tail| tail.split_at_checked(RANDOM_CHARACTERS));
+    parts.is_some_and(|(random, sum)| checksum(random) == sum)
 }
 
 /// Whether a text has the prefix of tokens but cannot be one. Imported tokens have other
@@ -50,9 +48,6 @@ fn checksum(text: &str) -> String {
 
 /// A secret of a personal access token: [`TOKEN_PREFIX`], 43 characters of 32
 /// random bytes and 4 of a checksum over them, all base64url.
-///
-/// # Errors
-/// [`RandomError`].
 pub fn generate_token() -> Result<SecretString, RandomError> {
     let random = random()?;
     let mut text = Zeroizing::new(String::with_capacity(64));
@@ -64,9 +59,6 @@ pub fn generate_token() -> Result<SecretString, RandomError> {
 
 /// The value of a cookie, or a CSRF token: 32 random bytes in base64url. Form decoding does not
 /// change it.
-///
-/// # Errors
-/// [`RandomError`].
 pub fn generate_session_secret() -> Result<SecretString, RandomError> {
     Ok(SecretString::from(random()?.as_str()))
 }

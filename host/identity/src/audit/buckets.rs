@@ -34,9 +34,6 @@ pub(super) struct KeyLimits {
     pub(super) per_owner: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooManyKeys;
-
 #[derive(Debug)]
 pub(super) struct BucketEntry {
     key: AggregationKey,
@@ -81,22 +78,23 @@ impl Buckets {
         }
     }
 
-    /// Counts one entry; `first` makes the event if it is the first of its key.
+    /// Counts one entry; `first` makes the event if it is the first of its key. `None` if there
+    /// are too many keys for a further one.
     pub(super) fn count(
         &self,
         key: AggregationKey,
         now: Timestamp,
         first: impl FnOnce() -> AuditEvent,
-    ) -> Result<BucketEntry, TooManyKeys> {
+    ) -> Option<BucketEntry> {
         {
             let shard = self.shards.lock(&key.owner);
             let open_keys = shard.open_keys.get(&key.owner).copied().unwrap_or_default();
             let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.total;
             if is_full && !shard.buckets.contains_key(&key) {
-                return Err(TooManyKeys);
+                return None;
             }
         }
-        Ok(self.count_unlimited(key, now, first))
+        Some(self.count_unlimited(key, now, first))
     }
 
     /// As [`Buckets::count`] without a limit, for keys of which there are few.
@@ -107,21 +105,18 @@ impl Buckets {
         first: impl FnOnce() -> AuditEvent,
     ) -> BucketEntry {
         let mut shard = self.shards.lock(&key.owner);
-        let Shard {
-            buckets,
-            open_keys,
-            ended,
-        } = &mut *shard;
-        if let Some(bucket) = buckets.get_mut(&key) {
+        let shard = &mut *shard;
+        if let Some(bucket) = shard.buckets.get_mut(&key) {
             // A bucket that is not in the store yet takes every entry.
             if !bucket.is_over(now, self.length) || !bucket.stored.initialized() {
                 bucket.event.count = bucket.event.count.saturating_add(1);
                 bucket.event.last_at = now.max(bucket.event.last_at);
                 return bucket.entry(key);
             }
-            if let Some(bucket) = buckets.remove(&key) {
-                self.decrement_open(open_keys, &key.owner);
-                ended.extend((bucket.event.count > bucket.emitted_count).then_some(bucket.event));
+            if let Some(bucket) = shard.buckets.remove(&key) {
+                self.decrement_open(&mut shard.open_keys, &key.owner);
+                let is_changed = bucket.event.count > bucket.emitted_count;
+                shard.ended.extend(is_changed.then_some(bucket.event));
             }
         }
         let bucket = Bucket {
@@ -131,11 +126,11 @@ impl Buckets {
             stored: Arc::default(),
         };
         let entry = bucket.entry(key.clone());
-        match open_keys.get_mut(&key.owner) {
+        match shard.open_keys.get_mut(&key.owner) {
             Some(open_keys) => *open_keys = open_keys.saturating_add(1),
-            None => drop(open_keys.insert(key.owner.clone(), 1)),
+            None => drop(shard.open_keys.insert(key.owner.clone(), 1)),
         }
-        buckets.insert(key, bucket);
+        shard.buckets.insert(key, bucket);
         self.open.fetch_add(1, Ordering::Relaxed);
         entry
     }
@@ -181,13 +176,9 @@ impl Buckets {
     pub(super) fn drain_changed(&self, now: Timestamp) -> Vec<AuditEvent> {
         let mut events = Vec::new();
         for mut shard in self.shards.each() {
-            let Shard {
-                buckets,
-                open_keys,
-                ended,
-            } = &mut *shard;
-            events.append(ended);
-            buckets.retain(|key, bucket| {
+            let shard = &mut *shard;
+            events.append(&mut shard.ended);
+            shard.buckets.retain(|key, bucket| {
                 let is_over = bucket.is_over(now, self.length);
                 if !bucket.stored.initialized() {
                     // INVARIANT: the caller who waits for the row writes it first, so that no
@@ -204,7 +195,7 @@ impl Buckets {
                     events.push(bucket.event.clone());
                 }
                 if is_over {
-                    self.decrement_open(open_keys, &key.owner);
+                    self.decrement_open(&mut shard.open_keys, &key.owner);
                 }
                 !is_over
             });

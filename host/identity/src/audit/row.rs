@@ -35,7 +35,6 @@ pub(super) enum Aggregation {
     UnknownCaller(AggregationKey),
 }
 
-/// Chooses how an entry is written, by its kind.
 pub(super) fn aggregation(entry: &AccessEntry<'_>) -> Aggregation {
     match (&entry.holder, entry.outcome, entry.attributes) {
         (None, _, _) => Aggregation::UnknownCaller(unknown_caller_key(entry)),
@@ -95,11 +94,9 @@ fn unknown_caller_key(entry: &AccessEntry<'_>) -> AggregationKey {
 /// each session and reason of a refusal, or each reason unknown callers are refused for.
 pub(super) fn overflow_key(entry: &AccessEntry<'_>) -> AggregationKey {
     let agent = overflow_agent(entry).map_or(0, AgentId::get);
+    let session = entry.holder.map(|holder| holder.session.to_string());
     AggregationKey {
-        owner: entry
-            .holder
-            .map(|holder| holder.session.to_string())
-            .unwrap_or_default(),
+        owner: session.unwrap_or_default(),
         discriminator: format!("rest {:?} {agent} {}", entry.outcome, entry.reason),
     }
 }
@@ -162,16 +159,12 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
 pub(super) fn overflow_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = base_event(entry, now);
     event.agent_id = overflow_agent(entry);
-    let kept = ["reason", "audit_id", "enforced"];
+    let kept = ["reason", "access_type", "audit_id", "enforced"];
     event.details.retain(|key, _| kept.contains(&key.as_str()));
     event.details.insert("counted".to_owned(), Value::Bool(true));
-    match &entry.holder {
-        Some(holder) => put(
-            &mut event.details,
-            "access_type",
-            Some(holder.session.access_type().as_str()),
-        ),
-        None => put(&mut event.details, "clients", Some("many")),
+    if entry.holder.is_none() {
+        event.details.remove("access_type");
+        put(&mut event.details, "clients", Some("many"));
     }
     event
 }

@@ -46,13 +46,9 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     // Uptime when the last flush began that left nothing waiting.
     let mut written_at = clock.uptime();
     loop {
-        if good {
-            tokio::select! {
-                () = clock.sleep(FLUSH_INTERVAL) => {}
-                () = wake.notified() => {}
-            }
-        } else {
-            clock.sleep(FLUSH_INTERVAL).await;
+        tokio::select! {
+            () = clock.sleep(FLUSH_INTERVAL) => {}
+            () = wake.notified(), if good => {}
         }
         let Some(audit) = audit.upgrade() else { return };
         let begun = clock.uptime();

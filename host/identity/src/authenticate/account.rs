@@ -105,30 +105,26 @@ impl Accounts {
         for (key, text) in &resources.argocd_cm.data {
             let parts: Vec<&str> = key.split('.').collect();
             let mut unreadable = |what: &str| {
-                findings.push(Diagnostic::warning(
-                    text.location.clone(),
-                    format!("`{key}` {what}, the account is locked"),
-                ));
+                let message = format!("`{key}` {what}, the account is locked");
+                findings.push(Diagnostic::warning(text.location.clone(), message));
             };
             match parts.as_slice() {
                 ["admin", "enabled"] => self.enable(ADMIN, &text.value, unreadable),
                 ["accounts", name, "enabled"] => self.enable(name, &text.value, unreadable),
                 ["accounts", name] => {
+                    let capabilities = &mut self.account(name).capabilities;
                     for word in text.value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-                        let capabilities = &mut self.account(name).capabilities;
-                        match word {
-                            "login" => capabilities.insert(Capability::Login),
-                            "apiKey" => capabilities.insert(Capability::ApiKey),
+                        capabilities.extend(match word {
+                            "login" => Some(Capability::Login),
+                            "apiKey" => Some(Capability::ApiKey),
                             _ => {
-                                findings.push(Diagnostic::warning(
-                                    text.location.clone(),
-                                    format!("`{key}`: capability `{word}` is unknown, known are `login` and `apiKey`"),
-                                ));
-                                false
+                                let message =
+                                    format!("`{key}`: capability `{word}` is unknown, known are `login` and `apiKey`");
+                                findings.push(Diagnostic::warning(text.location.clone(), message));
+                                None
                             }
-                        };
+                        });
                     }
-                    self.account(name);
                 }
                 ["accounts", name, ..] => {
                     self.account(name).state = AccountState::Unreadable;
@@ -166,17 +162,12 @@ impl Account {
         };
         let value = |suffix: &str| {
             let key = format!("{prefix}.{suffix}");
-            let value = secret
-                .values
-                .get(&key)
-                .map(|value| value.expose_secret().trim().to_owned());
-            value.filter(|value| !value.is_empty()).map(|value| (key, value))
+            let value = secret.values.get(&key)?.expose_secret().trim().to_owned();
+            (!value.is_empty()).then_some((key, value))
         };
         let mut lock = |key: &str, expected: &str| {
-            findings.push(Diagnostic::warning(
-                secret.location.clone(),
-                format!("`{key}` is not {expected}, the account is locked"),
-            ));
+            let message = format!("`{key}` is not {expected}, the account is locked");
+            findings.push(Diagnostic::warning(secret.location.clone(), message));
             AccountState::Unreadable
         };
         if let Some((key, time)) = value("passwordMtime") {
@@ -191,12 +182,8 @@ impl Account {
         if let Some((key, tokens)) = value("tokens") {
             match serde_json::from_str::<Option<Vec<IssuedToken>>>(&tokens) {
                 Ok(tokens) => {
-                    self.tokens = tokens
-                        .into_iter()
-                        .flatten()
-                        .map(|token| token.id)
-                        .filter(|id| !id.is_empty())
-                        .collect();
+                    let ids = tokens.into_iter().flatten().map(|token| token.id);
+                    self.tokens = ids.filter(|id| !id.is_empty()).collect();
                 }
                 Err(_) => self.state = lock(&key, "a JSON list of tokens"),
             }

@@ -55,9 +55,8 @@ impl ArgocdTokenVerifier {
     /// the findings, without a signing key.
     pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let secret = resources.secrets.get(SECRET_NAME);
-        let key = secret
-            .and_then(|secret| secret.values.get(SIGNING_KEY))
-            .map(ExposeSecret::expose_secret);
+        let key = secret.and_then(|secret| secret.values.get(SIGNING_KEY));
+        let key = key.map(ExposeSecret::expose_secret);
         let location = secret.map(|secret| secret.location.clone());
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             findings.push(
@@ -67,13 +66,10 @@ impl ArgocdTokenVerifier {
             return None;
         };
         if key.len() < MIN_KEY_BYTES {
-            findings.push(Diagnostic::warning(
-                location,
-                format!(
-                    "`{SIGNING_KEY}` has {} bytes, at least {MIN_KEY_BYTES} are needed to resist guessing",
-                    key.len()
-                ),
-            ));
+            let observed = key.len();
+            let message =
+                format!("`{SIGNING_KEY}` has {observed} bytes, at least {MIN_KEY_BYTES} are needed to resist guessing");
+            findings.push(Diagnostic::warning(location, message));
         }
         Some(Self {
             key: DecodingKey::from_secret(key.as_bytes()),
@@ -152,11 +148,9 @@ impl ArgocdTokenVerifier {
     /// Whether the role still lists the token: by `jti`, or by `iat` where the
     /// list has no `jti` for it (tokens of old versions).
     fn check_role_token(&self, project: &str, role: &str, id: &str, issued_at: i64) -> Result<(), RevocationReason> {
-        let role = self
-            .projects
-            .get(project)
-            .and_then(|project| project.roles.iter().find(|candidate| candidate.name == role))
-            .ok_or(RevocationReason::NoRole)?;
+        let project = self.projects.get(project).ok_or(RevocationReason::NoRole)?;
+        let role = project.roles.iter().find(|candidate| candidate.name == role);
+        let role = role.ok_or(RevocationReason::NoRole)?;
         let listed = role.tokens.iter().any(|token| match token.id.as_str() {
             "" => token.issued_at == issued_at,
             listed => listed == id,

@@ -6,7 +6,7 @@
 
 use super::issuer::{ASYMMETRIC_ALGORITHMS, ClaimInterpretation, ValidationProfile, Verifier};
 use super::keys::{KeyCache, KeySource};
-use super::mapping::{CompiledClaimMappings, ReservedNames};
+use super::mapping::CompiledClaimMappings;
 use super::sso::OidcConfig;
 use super::userinfo::UserinfoClient;
 use super::{
@@ -60,10 +60,8 @@ impl Authenticator {
             ..
         } = builder;
         if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
-            findings.push(
-                Diagnostic::warning(None, "`authentication` lets nobody in")
-                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
-            );
+            let hint = "set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`";
+            findings.push(Diagnostic::warning(None, "`authentication` lets nobody in").with_hint(hint));
         }
         let authenticator = Self {
             argocd_tokens,
@@ -97,21 +95,15 @@ impl Builder<'_> {
         let mut named: Vec<_> = configured.filter(|(url, _)| self.issuers.contains_key(*url)).collect();
         let listed = |url: &String| config.issuers.iter().any(|issuer| issuer.url == *url);
         // Argo CD's own issuer has no prefix.
-        named.extend(
-            self.issuers
-                .keys()
-                .filter(|url| !listed(url))
-                .map(|url| (url.as_str(), "")),
-        );
+        let unlisted = self.issuers.keys().filter(|url| !listed(url));
+        named.extend(unlisted.map(|url| (url.as_str(), "")));
         let mut found = Vec::new();
         for (at, (url, prefix)) in named.iter().enumerate() {
             for (other, theirs) in named.iter().take(at) {
                 if url != other && (prefix.starts_with(theirs) || theirs.starts_with(prefix)) {
                     let message = format!("issuers `{other}` and `{url}` can give two people the same username");
-                    found.push(
-                        Diagnostic::warning(None, message)
-                            .with_hint("give each a `claimMappings.username.prefix` of its own"),
-                    );
+                    let hint = "give each a `claimMappings.username.prefix` of its own";
+                    found.push(Diagnostic::warning(None, message).with_hint(hint));
                 }
             }
         }
@@ -120,7 +112,7 @@ impl Builder<'_> {
 
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
         let mapping =
-            CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, path, &mut self.findings);
+            CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, path, &mut self.findings);
         let known = (self.known_keys(&issuer.url), &self.clock);
         let verifier = Verifier::build(
             (issuer, path),

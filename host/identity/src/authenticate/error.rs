@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use super::request_token::MAX_TOKEN_BYTES;
+
 /// Why the caller of a request cannot be determined.
 ///
 /// Messages contain rules and configured values, never contents of a token, so each may be
@@ -83,8 +85,8 @@ pub enum MalformedCredential {
     ChunkCount { allowed: usize },
     #[error("cookie `argocd.token-{index}` is missing")]
     MissingChunk { index: usize },
-    #[error("the token has {observed} bytes, {allowed} are allowed")]
-    TooLong { observed: usize, allowed: usize },
+    #[error("the token has {observed} bytes, {MAX_TOKEN_BYTES} are allowed")]
+    TooLong { observed: usize },
     /// Not three base64url parts, or a header or claims set that is not JSON.
     #[error("the token is not a signed JWT in compact form")]
     NotJwt,

@@ -27,8 +27,8 @@ pub(super) enum FetchError {
     Unreachable { url: String, reason: String },
     #[error("`{url}` answered {status}, 200 is expected")]
     Status { url: String, status: u16 },
-    #[error("`{url}` sent more than {allowed} bytes")]
-    TooLong { url: String, allowed: usize },
+    #[error("`{url}` sent more than {MAX_DOCUMENT_BYTES} bytes")]
+    TooLong { url: String },
     #[error("`{url}` did not send the JSON expected")]
     Json { url: String },
     #[error("`{url}` speaks for issuer `{observed}`, configured is `{expected}`")]
@@ -90,10 +90,8 @@ pub(super) async fn fetch_json<T: DeserializeOwned>(
         return Err(FetchError::Status { url: name(), status });
     }
     let body = http_client::bounded_body(response, MAX_DOCUMENT_BYTES);
-    let body = body.await.map_err(unreachable)?.ok_or_else(|| FetchError::TooLong {
-        url: name(),
-        allowed: MAX_DOCUMENT_BYTES,
-    })?;
+    let body = body.await.map_err(unreachable)?;
+    let body = body.ok_or_else(|| FetchError::TooLong { url: name() })?;
     serde_json::from_slice(&body).map_err(|_| FetchError::Json { url: name() })
 }
 

@@ -58,12 +58,15 @@ pub(super) struct Verifier {
     pub(super) profile: ValidationProfile,
 }
 
-/// Which rules apply where the specification and Kubernetes differ.
+/// Which rules apply where the specification, Argo CD and Kubernetes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValidationProfile {
-    /// OpenID Connect Core: `azp` of a token for several audiences must be one of ours.
+    /// OpenID Connect Core: `azp` of a token for several audiences must be one of ours. Reserved
+    /// are names that start with `system:`, and usernames that Argo CD's policies reserve for
+    /// subjects that are not people.
     OpenIdConnect,
-    /// kube-apiserver: any of our audiences is enough, and `nbf` may be a minute ahead.
+    /// kube-apiserver: any of our audiences is enough, and `nbf` may be a minute ahead. Reserved
+    /// are names that start with `system:`.
     Kubernetes,
 }
 
@@ -249,11 +252,8 @@ impl OidcIssuer {
             verified.clone()?;
         }
         let email = string_claim(&claims, "email");
-        let username = if email.is_empty() || verified.is_err() {
-            user_id.clone()
-        } else {
-            email.to_owned()
-        };
+        let has_email = !email.is_empty() && verified.is_ok();
+        let username = if has_email { email } else { user_id.as_str() }.to_owned();
         let groups = scope_values(&claims, &self.scopes);
         check_unmapped_name(&user_id, IdentityField::Username)?;
         check_unmapped_name(&username, IdentityField::Username)?;

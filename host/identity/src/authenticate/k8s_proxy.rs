@@ -9,6 +9,7 @@
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 
 mod bearer;
@@ -90,6 +91,12 @@ fn sole<T>(found: impl IntoIterator<Item = T>, name: &'static str) -> Result<Opt
             observed: more.saturating_add(1),
         }),
     }
+}
+
+/// What a separator splits the lines of a field into, without blanks around it.
+fn members<'a>(fields: &'a HeaderMap, name: &HeaderName, separator: u8) -> impl Iterator<Item = &'a [u8]> {
+    let lines = fields.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    lines.flat_map(move |line| line.split(move |byte| *byte == separator).map(<[u8]>::trim_ascii))
 }
 
 /// Refuses values that are empty or have more than `allowed` bytes.

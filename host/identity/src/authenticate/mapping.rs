@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::error::{Error, IdentityField, InvalidTokenReason, MalformedCredential};
+use super::issuer::ValidationProfile;
 use super::principal::string_claim;
 use tollgate_config::{ClaimMapping, ClaimRule};
 use tollgate_core::claims::{EMAIL, is_email_usable};
@@ -29,23 +30,14 @@ pub(super) struct CompiledClaimMappings {
     uid: Option<ClaimSource>,
     extra: Vec<(String, Expression)>,
     user_rules: Vec<(Expression, String)>,
-    reserved: ReservedNames,
+    profile: ValidationProfile,
     allowed_reserved: Vec<String>,
-}
-
-/// Which names an issuer cannot give. Those of Kubernetes are always among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReservedNames {
-    /// `system:`.
-    Kubernetes,
-    /// Also usernames that Argo CD's policies reserve for subjects that are not people.
-    KubernetesAndArgocd,
 }
 
 #[derive(Debug)]
 enum Rule {
     Required { claim: String, value: String },
-    Expression { expression: Expression, message: String },
+    Expression(Expression, String),
 }
 
 #[derive(Debug)]
@@ -59,7 +51,7 @@ impl CompiledClaimMappings {
     /// that starts with its key under `path`.
     pub(super) fn compile(
         issuer: &tollgate_config::Issuer,
-        reserved: ReservedNames,
+        profile: ValidationProfile,
         path: &str,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
@@ -91,7 +83,7 @@ impl CompiledClaimMappings {
             uid,
             extra,
             user_rules,
-            reserved,
+            profile,
             allowed_reserved: issuer.allowed_reserved_names.clone(),
         })
     }
@@ -106,10 +98,8 @@ impl CompiledClaimMappings {
             Ok::<_, Error>(name)
         };
         let username = name(&self.username, IdentityField::Username)?;
-        let mut groups = match &self.groups {
-            Some(groups) => groups.names((claims, &value))?,
-            None => Vec::new(),
-        };
+        let groups = self.groups.as_ref().map(|groups| groups.names((claims, &value)));
+        let mut groups = groups.transpose()?.unwrap_or_default();
         groups.retain(|group| !group.is_empty());
         for group in &groups {
             self.check_name(group, IdentityField::Groups)?;
@@ -152,7 +142,7 @@ impl CompiledClaimMappings {
     /// what the name may be compared with, not who may get it.
     fn check_name(&self, name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
         check_characters(name, field)?;
-        if self.reserved.contains(name, field) && !self.allows_reserved(name) {
+        if self.profile.reserves(name, field) && !self.allows_reserved(name) {
             return Err(InvalidTokenReason::ReservedName(field));
         }
         Ok(())
@@ -187,7 +177,7 @@ impl Rule {
                 claims.get(claim).and_then(Value::as_str) == Some(value),
                 format!("`{claim}` must be `{value}`"),
             ),
-            Self::Expression { expression, message } => {
+            Self::Expression(expression, message) => {
                 (expression.eval_bool(&[("claims", value)]) == Ok(true), message.clone())
             }
         };
@@ -225,11 +215,10 @@ impl ClaimSource {
     fn names(&self, (claims, value): (&Map<String, Value>, &Value)) -> Result<Vec<String>, Error> {
         let field = IdentityField::Groups;
         match self {
-            Self::Claim { claim, prefix } => Ok(group_claim(claims, claim)?
-                .into_iter()
-                .filter(|name| !name.is_empty())
-                .map(|name| format!("{prefix}{name}"))
-                .collect()),
+            Self::Claim { claim, prefix } => {
+                let names = group_claim(claims, claim)?.into_iter().filter(|name| !name.is_empty());
+                Ok(names.map(|name| format!("{prefix}{name}")).collect())
+            }
             Self::Expression(expression) => {
                 let names = expression.eval_strings(&[("claims", value)]);
                 Ok(names.map_err(|_| InvalidTokenReason::Mapping(field))?)
@@ -250,15 +239,16 @@ fn check_characters(name: &str, field: IdentityField) -> Result<(), InvalidToken
 /// As [`CompiledClaimMappings::check_name`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, field: IdentityField) -> Result<(), InvalidTokenReason> {
     check_characters(name, field)?;
-    let is_free = !ReservedNames::KubernetesAndArgocd.contains(name, field);
+    let is_free = !ValidationProfile::OpenIdConnect.reserves(name, field);
     is_free.then_some(()).ok_or(InvalidTokenReason::ReservedName(field))
 }
 
-impl ReservedNames {
-    fn contains(self, name: &str, field: IdentityField) -> bool {
+impl ValidationProfile {
+    /// Whether an issuer cannot give the name.
+    fn reserves(self, name: &str, field: IdentityField) -> bool {
         let is_argocds = || match self {
             Self::Kubernetes => false,
-            Self::KubernetesAndArgocd => ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
+            Self::OpenIdConnect => ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
         };
         match field {
             IdentityField::Username => name.starts_with(SYSTEM) || is_argocds(),
@@ -310,15 +300,10 @@ impl Compiler<'_> {
                     claim: claim.clone(),
                     value: value.clone(),
                 }),
-                ClaimRule::Expression {
-                    expression: source,
-                    message,
-                } => self
-                    .expression(source, "claims", &format!("claimValidationRules[{index}]"))
-                    .map(|expression| Rule::Expression {
-                        expression,
-                        message: message_or(message, source),
-                    }),
+                ClaimRule::Expression { expression, message } => {
+                    let compiled = self.expression(expression, "claims", &format!("claimValidationRules[{index}]"));
+                    compiled.map(|compiled| Rule::Expression(compiled, message_or(message, expression)))
+                }
             });
         }
         compiled
@@ -352,7 +337,7 @@ impl Compiler<'_> {
         let is_checked = |expression: &Expression| expression.mentions("claims", "email_verified");
         let in_rules = rules.iter().any(|rule| match rule {
             Rule::Required { .. } => false,
-            Rule::Expression { expression, .. } => is_checked(expression),
+            Rule::Expression(expression, _) => is_checked(expression),
         });
         if !in_rules && !extra.iter().any(|(_, extra)| is_checked(extra)) && !is_checked(expression) {
             let key = format!("{}.claimMappings.username", self.path);

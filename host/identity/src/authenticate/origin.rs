@@ -39,15 +39,12 @@ pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<
         (0, _, None) if !head.headers.contains_key(ORIGIN) => {
             (false, "neither `Origin` nor `Sec-Fetch-Site`".to_owned())
         }
-        (_, _, _) => (
-            false,
-            "an unreadable or repeated `Origin` or `Sec-Fetch-Site`".to_owned(),
-        ),
+        (_, _, _) => {
+            let seen = "an unreadable or repeated `Origin` or `Sec-Fetch-Site`";
+            (false, seen.to_owned())
+        }
     };
-    if passes {
-        return Ok(());
-    }
-    Err(Error::CrossSite {
+    passes.then_some(()).ok_or_else(|| Error::CrossSite {
         seen,
         allowed: allowed(trusted),
     })
@@ -58,12 +55,8 @@ pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<
 pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
     let host = host(head).unwrap_or_default();
     let name = split_port(host).0;
-    let loopback = name.eq_ignore_ascii_case("localhost")
-        || name
-            .trim_matches(['[', ']'])
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback());
-    if loopback {
+    let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    if name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback()) {
         return Ok(());
     }
     Err(Error::CrossSite {

@@ -38,11 +38,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
     };
     let observed = token.len();
     if observed > MAX_TOKEN_BYTES {
-        return Err(MalformedCredential::TooLong {
-            observed,
-            allowed: MAX_TOKEN_BYTES,
-        }
-        .into());
+        return Err(MalformedCredential::TooLong { observed }.into());
     }
     Ok(Some(PresentedToken { token, transport }))
 }
@@ -85,10 +81,7 @@ fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, MalformedCredenti
             sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(MalformedCredential::MissingChunk { index })?;
         let observed = token.len().saturating_add(part.len());
         if observed > MAX_TOKEN_BYTES {
-            return Err(MalformedCredential::TooLong {
-                observed,
-                allowed: MAX_TOKEN_BYTES,
-            });
+            return Err(MalformedCredential::TooLong { observed });
         }
         token.push_str(part);
     }

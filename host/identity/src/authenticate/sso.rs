@@ -47,13 +47,9 @@ impl OidcConfig {
     pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let config = &resources.argocd_cm.data;
         if let Some(dex) = config.get("dex.config").filter(|text| !text.value.trim().is_empty()) {
-            findings.push(
-                Diagnostic::warning(
-                    dex.location.clone(),
-                    "`dex.config` is not supported, sign-ins through Dex are refused",
-                )
-                .with_hint("list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`"),
-            );
+            let message = "`dex.config` is not supported, sign-ins through Dex are refused";
+            let hint = "list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`";
+            findings.push(Diagnostic::warning(dex.location.clone(), message).with_hint(hint));
         }
         let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
         let mut error = |message: String| findings.push(Diagnostic::error(text.location.clone(), message));
@@ -82,9 +78,8 @@ impl RawOidcConfig {
         let client = resolve("clientID", &self.client_id);
         let cli_client = resolve("cliClientID", &self.cli_client_id);
         let authority = resolve("rootCA", &self.root_ca);
-        let mut audiences: Vec<String> = self
-            .allowed_audiences
-            .iter()
+        let audiences = self.allowed_audiences.iter();
+        let mut audiences: Vec<_> = audiences
             .map(|audience| resolve("allowedAudiences", audience))
             .collect();
         if audiences.is_empty() {

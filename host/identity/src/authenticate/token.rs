@@ -17,7 +17,6 @@ pub(super) const LEEWAY_SECONDS: i64 = 30;
 
 /// The parts of an unverified token. No `Debug`: the signature is part of a secret.
 pub(super) struct UnverifiedToken<'a> {
-    algorithm: Option<Algorithm>,
     header: Header,
     signed: &'a str,
     signature: &'a str,
@@ -40,10 +39,8 @@ impl<'a> UnverifiedToken<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, MalformedCredential> {
         let (signed, signature) = text.rsplit_once('.').ok_or(MalformedCredential::NotJwt)?;
         let (header, claims) = signed.split_once('.').ok_or(MalformedCredential::NotJwt)?;
-        let header: Header = decode(header)?;
         Ok(Self {
-            algorithm: header.alg.parse().ok(),
-            header,
+            header: decode(header)?,
             signed,
             signature,
             claims: decode(claims)?,
@@ -62,7 +59,8 @@ impl<'a> UnverifiedToken<'a> {
     /// The token's algorithm, if it is among `allowed` and the header requires nothing
     /// unsupported.
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
-        let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
+        let algorithm = self.header.alg.parse().ok();
+        let Some(algorithm) = algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
             let allowed: Vec<_> = allowed.iter().map(|known| format!("`{known:?}`")).collect();
             return Err(InvalidTokenReason::Algorithm(allowed.join(", ")));
         };
@@ -75,10 +73,8 @@ impl<'a> UnverifiedToken<'a> {
             return Err(InvalidTokenReason::HeaderField(field));
         }
         let kind = self.header.typ.as_deref().unwrap_or("JWT");
-        if !["JWT", "at+jwt", "application/at+jwt"]
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(kind))
-        {
+        let known = ["JWT", "at+jwt", "application/at+jwt"];
+        if !known.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
             return Err(InvalidTokenReason::Type);
         }
         Ok(algorithm)
@@ -92,10 +88,8 @@ impl<'a> UnverifiedToken<'a> {
     ) -> Result<Map<String, Value>, InvalidTokenReason> {
         let signed = self.signed.as_bytes();
         let is_signed_by = |key| jsonwebtoken::crypto::verify(self.signature, signed, key, algorithm).unwrap_or(false);
-        if keys.into_iter().any(is_signed_by) {
-            return Ok(self.claims);
-        }
-        Err(InvalidTokenReason::Signature)
+        let is_signed = keys.into_iter().any(is_signed_by);
+        is_signed.then_some(self.claims).ok_or(InvalidTokenReason::Signature)
     }
 }
 

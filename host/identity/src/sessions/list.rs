@@ -52,14 +52,10 @@ fn replace_reported(row: &mut ActiveSession, local: ActiveSession, reported: Rep
     } else {
         0
     };
-    row.open_streams = row
-        .open_streams
-        .saturating_sub(reported_open)
-        .saturating_add(local.open_streams);
-    row.requests = row
-        .requests
-        .saturating_sub(reported.requests)
-        .saturating_add(local.requests);
+    let open_elsewhere = row.open_streams.saturating_sub(reported_open);
+    row.open_streams = open_elsewhere.saturating_add(local.open_streams);
+    let requests_elsewhere = row.requests.saturating_sub(reported.requests);
+    row.requests = requests_elsewhere.saturating_add(local.requests);
     row.first_at = row.first_at.min(local.first_at);
     row.expires_at = row.expires_at.max(local.expires_at);
     if local.last_at >= row.last_at {

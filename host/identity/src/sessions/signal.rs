@@ -69,14 +69,8 @@ impl EndTrigger {
 }
 
 /// Tells an exchange that it must end at once, and why. Clones share one signal and are cheap.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct EndSignal(Arc<EndTrigger>);
-
-impl fmt::Debug for EndSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EndSignal").field(&self.end_reason()).finish()
-    }
-}
 
 impl EndSignal {
     /// The signal of the exchange that `end_trigger` ends.
@@ -125,15 +119,10 @@ impl EndSignal {
 }
 
 /// A signal in the form that response bodies poll.
+#[derive(Debug)]
 pub struct PolledEndSignal {
     signal: EndSignal,
     wait: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-impl fmt::Debug for PolledEndSignal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.signal.fmt(f)
-    }
 }
 
 impl PolledEndSignal {

@@ -188,15 +188,10 @@ impl SessionTable {
     }
 
     /// Removes one exchange that must end; `None` if it has ended already.
-    pub(super) fn end(
-        &self,
-        (id, number): (&SessionId, u64),
-        reason: EndReason,
-        now: Timestamp,
-    ) -> Option<EndedExchange> {
+    pub(super) fn end(&self, id: &SessionId, number: u64, reason: EndReason, now: Timestamp) -> Option<EndedExchange> {
         let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
-        session.take((id, number), reason, now)
+        session.take(id, number, reason, now)
     }
 
     /// Returns the rows that differ from those in the store.
@@ -216,34 +211,26 @@ impl SessionTable {
         rows
     }
 
-    /// Notes that the store has `rows`.
-    pub(super) fn mark_reported(&self, rows: &[ActiveSession]) {
-        self.update_uses(rows, |one, row| {
-            one.reported = ReportedUse {
-                at: row.last_at,
-                requests: row.requests,
-                open_streams: row.open_streams,
-            };
-        });
-    }
-
-    /// Notes that the store did not take `rows`, so that they are sent again.
-    pub(super) fn mark_changed(&self, rows: &[ActiveSession]) {
-        self.update_uses(rows, |one, _| one.changed = true);
-    }
-
-    fn update_uses(&self, rows: &[ActiveSession], mut change: impl FnMut(&mut SessionUse, &ActiveSession)) {
+    /// Notes whether the store took `rows`; those that it did not take are sent again.
+    pub(super) fn mark_sent(&self, rows: &[ActiveSession], is_stored: bool) {
         for row in rows {
             if let Some(id) = SessionId::parse(&row.session)
                 && let Some(session) = self.shards.lock(&id).sessions.get_mut(&id)
                 && let Some(one) = session.uses.iter_mut().find(|one| one.agent == row.agent_id)
             {
-                change(one, row);
+                if !is_stored {
+                    one.changed = true;
+                    continue;
+                }
+                one.reported = ReportedUse {
+                    at: row.last_at,
+                    requests: row.requests,
+                    open_streams: row.open_streams,
+                };
             }
         }
     }
 
-    /// Returns the sessions here that match the filter.
     pub(super) fn local_sessions(&self, filter: &CredentialFilter, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
         let mut local = Vec::new();
         self.each(|id, session| {
@@ -372,12 +359,10 @@ impl Session {
         let due = self.open.iter().filter(|(_, open)| must(open));
         let numbers: Vec<_> = due.map(|(number, _)| *number).collect();
         let ended = numbers.into_iter();
-        ended
-            .filter_map(|number| self.take((id, number), reason, now))
-            .collect()
+        ended.filter_map(|number| self.take(id, number, reason, now)).collect()
     }
 
-    fn take(&mut self, (id, number): (&SessionId, u64), reason: EndReason, at: Timestamp) -> Option<EndedExchange> {
+    fn take(&mut self, id: &SessionId, number: u64, reason: EndReason, at: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
         self.record_close(&open, at);
         // INVARIANT: uses are not forgotten while something is open.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: a revocation is not missed when the store does not answer for a while.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -61,13 +62,10 @@ impl SessionRegistry {
 
 /// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Duration) {
-    tokio::spawn(follow_revocations(
-        Arc::downgrade(sessions),
-        sessions.clock.clone(),
-        (cursor, grace),
-    ));
-    tokio::spawn(expire(Arc::downgrade(sessions), sessions.clock.clone()));
-    tokio::spawn(report_active_sessions(Arc::downgrade(sessions), sessions.clock.clone()));
+    let (sessions, clock) = (Arc::downgrade(sessions), sessions.clock.clone());
+    tokio::spawn(follow_revocations(sessions.clone(), clock.clone(), (cursor, grace)));
+    tokio::spawn(expire(sessions.clone(), clock.clone()));
+    tokio::spawn(report_active_sessions(sessions, clock));
 }
 
 async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
@@ -81,17 +79,14 @@ async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut 
         let end = known.saturating_add(grace);
         // A query in flight when the grace period ends is given up then. After the grace period,
         // and after the process was suspended, each has its full time.
-        let left = end.saturating_sub(queried_at);
-        let limit = if left.is_zero() {
-            STORE_TIMEOUT
-        } else {
-            left.min(STORE_TIMEOUT)
-        };
+        let left = Some(end.saturating_sub(queried_at)).filter(|left| !left.is_zero());
+        let limit = left.map_or(STORE_TIMEOUT, |left| left.min(STORE_TIMEOUT));
         let result = with_timeout(limit, sessions.apply_new_revocations(&mut cursor)).await;
         match &result {
             Ok(()) => {
                 known = queried_at;
-                sessions.resume();
+                // Everything that happened meanwhile was read: exchanges may begin again.
+                sessions.is_store_unavailable.store(false, Ordering::SeqCst);
             }
             Err(_) if clock.uptime() >= end => {
                 if !sessions.is_store_unavailable() {

@@ -85,6 +85,12 @@ impl World {
     }
 }
 
+impl ExchangeGuard {
+    pub(crate) fn end_signal(&self) -> EndSignal {
+        EndSignal::new(&self.end_trigger)
+    }
+}
+
 impl SessionRegistry {
     /// Every page of active sessions.
     async fn list(&self, filter: &CredentialFilter) -> Result<Vec<ActiveSession>, store::Error> {

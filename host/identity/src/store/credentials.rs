@@ -15,7 +15,6 @@ use super::query::{
 use super::{Actor, BrowserSession, CreationCursor, CredentialFilter, Error, Page, SecretHash, Store, Token, bounds};
 use tollgate_core::agent::AgentId;
 
-/// The order of pages.
 const NEWEST: &str = "created_at DESC, id DESC";
 
 /// A table of credentials.

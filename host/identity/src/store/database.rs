@@ -85,12 +85,11 @@ pub(super) struct Database {
 
 /// A connection of a pool, for one read or one transaction.
 ///
-/// INVARIANT: it returns its place in the pool within its deadline plus [`RETURN`], whatever
-/// happens to the server.
+/// INVARIANT: it returns its place in the pool within the deadline of its use plus [`RETURN`],
+/// whatever happens to the server.
 pub(super) struct LeasedConnection {
     /// `None` once it is given up.
     connection: Option<PoolConnection<Any>>,
-    deadline: Instant,
 }
 
 impl Database {
@@ -128,8 +127,8 @@ impl Database {
             Purpose::Lookup => &self.lookups,
             Purpose::List => &self.lists,
         };
-        let mut leased = LeasedConnection::acquire(pool, Instant::now() + OPERATION_TIMEOUT).await?;
-        let deadline = leased.deadline;
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let mut leased = LeasedConnection::acquire(pool, deadline).await?;
         let rows = timeout_at(deadline, query.fetch_all(leased.connection()?)).await;
         leased.finish(rows)
     }
@@ -148,10 +147,8 @@ impl LeasedConnection {
             let mut connection = timeout_at(deadline, pool.acquire()).await.map_err(late)??;
             match timeout(PING, connection.ping()).await {
                 Ok(Ok(())) => {
-                    return Ok(Self {
-                        connection: Some(connection),
-                        deadline,
-                    });
+                    let connection = Some(connection);
+                    return Ok(Self { connection });
                 }
                 Ok(Err(_)) => drop(connection.detach()),
                 Err(_) => {
@@ -286,7 +283,7 @@ fn detail(error: &sqlx::Error) -> String {
         sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has a value that is not possible there"),
         sqlx::Error::Encode(_) => "a value cannot be bound".to_owned(),
         sqlx::Error::ColumnNotFound(index) => format!("column `{index}` is missing"),
-        _ => "the database spoke in an unexpected way".to_owned(),
+        _ => "the database answered in an unexpected way".to_owned(),
     }
 }
 
@@ -316,15 +313,11 @@ fn sqlite_url(path: &str) -> Result<String, Error> {
     }
     // SECURITY: the file is created here, because SQLite would create it with the umask's
     // permissions. The files beside it (`-wal`, `-shm`) get the mode of this one.
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| open_error(format!("`{path}`: {error}")))?;
-    let path = Path::new(path)
-        .canonicalize()
-        .map_err(|error| open_error(format!("`{path}`: {error}")))?;
+    let unusable = |error: std::io::Error| open_error(format!("`{path}`: {error}"));
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    options.open(path).map_err(unusable)?;
+    let path = Path::new(path).canonicalize().map_err(unusable)?;
     let path = path.to_str().ok_or_else(|| open_error("its path is not UTF-8"))?;
     Ok(format!("sqlite:{}", utf8_percent_encode(path, PATH)))
 }

@@ -61,7 +61,6 @@ pub(super) fn arguments<'v>(values: impl IntoIterator<Item = &'v Value>) -> Resu
     Ok(arguments)
 }
 
-/// A statement of a transaction.
 pub(super) struct Statement {
     sql: &'static str,
     values: Vec<Value>,
@@ -116,7 +115,6 @@ impl SelectQuery {
         self
     }
 
-    /// Adds the condition that a number is one of these.
     pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
         if let Some(numbers) = numbers {
             // The numbers are written out, since there may be more than can be bound.
@@ -130,7 +128,6 @@ impl SelectQuery {
         self
     }
 
-    /// Adds the condition that a text is one of these.
     pub(super) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Self {
         self.is_persistent = false;
         let _ = write!(self.sql, " AND {column} IN (NULL");
@@ -248,7 +245,6 @@ pub(super) fn agent_id(number: i64) -> Result<AgentId, Error> {
     AgentId::new(number).ok_or_else(|| invalid_column("agent_id"))
 }
 
-/// The error for a column with an impossible value.
 pub(super) fn invalid_column(column: &'static str) -> Error {
     Error::Failed(format!("column `{column}` has a value that is not possible there"))
 }

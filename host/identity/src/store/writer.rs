@@ -17,7 +17,6 @@ use super::database::{Database, OPERATION_TIMEOUT, failed};
 
 /// Most changes in the queue; further callers wait until there is room.
 const QUEUE: usize = 1024;
-/// Most changes in one transaction.
 const MAX_BATCH: usize = 256;
 
 struct QueuedChange {
@@ -84,14 +83,9 @@ async fn commit(database: &Database, batch: Vec<QueuedChange>) {
         Err(error) if batch.len() > 1 && is_caused_by_change(&error) => {
             for queued in batch.into_iter().filter_map(QueuedChange::unless_expired) {
                 let made = transaction(database, queued.deadline, std::slice::from_ref(&queued)).await;
-                let outcome = match made {
-                    Ok(outcomes) => outcomes
-                        .into_iter()
-                        .next()
-                        .unwrap_or_else(|| Ok(ChangeOutcome::default())),
-                    Err(error) => Err(change_error(&queued.change, &error)),
-                };
-                queued.answer(outcome);
+                let made = made.map_err(|error| change_error(&queued.change, &error));
+                let first = |mut outcomes: Vec<_>| outcomes.pop().unwrap_or_else(|| Ok(ChangeOutcome::default()));
+                queued.answer(made.and_then(first));
             }
         }
         Err(error) => {
@@ -134,12 +128,8 @@ async fn transaction(
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut events = Batch::default();
         for queued in batch {
-            outcomes.push(
-                queued
-                    .change
-                    .apply(&mut transaction, database.kind, &mut events)
-                    .await?,
-            );
+            let applied = queued.change.apply(&mut transaction, database.kind, &mut events);
+            outcomes.push(applied.await?);
         }
         events.insert(&mut transaction).await?;
         transaction.commit().await?;

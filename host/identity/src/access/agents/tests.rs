@@ -23,7 +23,7 @@ fn session() -> SessionId {
 
 fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
     let subject = CredentialSubject {
-        person: agents.user_named(username),
+        person: agents.people().person_by_username(username),
         mapped: None,
     };
     agents
@@ -92,7 +92,7 @@ fn an_agent_is_refused_with_its_reason() {
 fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let agents = Agents::build(&world::resources(), None);
     let now = || {
-        let person = agents.user_named("bob");
+        let person = agents.people().person_by_username("bob");
         agents
             .grant(id(9999), CredentialSubject { person, mapped: None }, session())
             .unwrap()
@@ -120,7 +120,7 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let otherwise = AccessGrant::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
     let again = otherwise.renewed(now()).unwrap();
     assert_eq!(
-        (again.access_as(), again.session()),
+        (&again.facts().access_as, again.session()),
         (&now().access_as, otherwise.session())
     );
 }
@@ -146,7 +146,7 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     let agents = Agents::build(&world::resources(), None);
     let identity = mapped("oidc:bob");
     let subject = |person| CredentialSubject {
-        person: agents.user_named(person),
+        person: agents.people().person_by_username(person),
         mapped: Some(&identity),
     };
     let granted = agents.grant(id(6), subject("nobody"), session()).unwrap();
@@ -171,7 +171,7 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
     let identity = mapped("oidc:x");
     let grant = |person| {
         let subject = CredentialSubject {
-            person: agents.user_named(person),
+            person: agents.people().person_by_username(person),
             mapped: Some(&identity),
         };
         agents.grant(id(5), subject, session()).map(|granted| granted.user.id)
@@ -182,7 +182,7 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
     // An empty list counts as a list.
     let agents = build("user_access: {access_as: {mapped: {}}, groups: []}");
     let subject = CredentialSubject {
-        person: agents.user_named("bob"),
+        person: agents.people().person_by_username("bob"),
         mapped: Some(&identity),
     };
     assert_eq!(
@@ -290,7 +290,7 @@ fn agents_shared_with_somebody_are_those_they_may_use() {
     let identity = mapped("x");
     let shared = |user: i64| -> Vec<i64> {
         let subject = CredentialSubject {
-            person: agents.user(user),
+            person: agents.people().person(user),
             mapped: Some(&identity),
         };
         let of_members = agents.agents().filter(|agent| !agents.is_granted_by_claim(agent.id));
@@ -391,7 +391,7 @@ fn an_address_nobody_verified_finds_nobody() {
 #[test]
 fn blocked_people_are_found_with_their_state() {
     let agents = Agents::build(&world::resources(), None);
-    assert_eq!(agents.user(108).unwrap().state, PersonState::Blocked);
-    assert_eq!(agents.user_named("heidi").unwrap().user.id, 108);
-    assert_eq!(agents.user(101).unwrap().state, PersonState::Active);
+    assert_eq!(agents.people().person(108).unwrap().state, PersonState::Blocked);
+    assert_eq!(agents.people().person_by_username("heidi").unwrap().user.id, 108);
+    assert_eq!(agents.people().person(101).unwrap().state, PersonState::Active);
 }

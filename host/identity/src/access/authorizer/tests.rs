@@ -83,10 +83,16 @@ async fn a_reload_counts_at_once_both_ways() {
         AccessDenyReason::NotShared(_)
     ));
     world.agents = Agents::build(&people_and(&[agent(9999, "my-agent", &shared_as("agent"))]), None);
-    assert_eq!(world.pat(9999, pat.secret).await.unwrap().access_as(), &AccessAs::Agent);
+    assert_eq!(
+        world.pat(9999, pat.secret).await.unwrap().facts().access_as,
+        AccessAs::Agent
+    );
     // Requests with the previous snapshot are decided by it.
     world.agents = before;
-    assert_ne!(world.pat(9999, pat.secret).await.unwrap().access_as(), &AccessAs::Agent);
+    assert_ne!(
+        world.pat(9999, pat.secret).await.unwrap().facts().access_as,
+        AccessAs::Agent
+    );
 }
 
 #[tokio::test]
@@ -146,8 +152,8 @@ async fn tokens_of_one_person_are_judged_each_for_itself() {
         token.token = secrecy::SecretString::from(format!("h.{groups}.s"));
         token.mapped = Some(identity.clone());
         assert_eq!(
-            world.id_token(&token).await.unwrap().access_as(),
-            &AccessAs::Mapped(identity)
+            world.id_token(&token).await.unwrap().facts().access_as,
+            AccessAs::Mapped(identity)
         );
     }
 }

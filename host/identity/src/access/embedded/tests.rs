@@ -24,7 +24,7 @@ async fn a_token_lets_its_owner_in() {
     let access = world.pat(9999, "glpat-alice").await.unwrap();
     assert_eq!(access.user().username, "alice");
     assert_eq!(access.agent().name, "my-agent");
-    assert_eq!(access.access_type(), AccessType::PersonalAccessToken);
+    assert_eq!(access.session().access_type(), AccessType::PersonalAccessToken);
     assert_eq!(access.session().to_string(), format!("pat:{token}"));
     assert_eq!(access.expires_at().unwrap().as_second(), world.at(3600).as_second());
     let project = member(1, "group-1/project-1", Role::Maintainer);
@@ -205,7 +205,7 @@ async fn an_id_token_lets_the_person_of_its_claims_in() {
     let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
     assert_eq!(access.user().username, "bob");
-    assert_eq!(access.access_type(), AccessType::OidcIdToken);
+    assert_eq!(access.session().access_type(), AccessType::OidcIdToken);
     assert_eq!(access.session(), &token.session);
     assert_eq!(access.expires_at(), Some(token.expires_at));
     let unknown = world.token_of(&json!("0102"), 9999);
@@ -247,7 +247,7 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
     token.mapped = Some(mapped("oidc:102"));
     token.token = SecretString::from("another");
     let access = world.id_token(&token).await.unwrap();
-    assert_eq!(access.access_as(), &AccessAs::Mapped(mapped("oidc:102")));
+    assert_eq!(access.facts().access_as, AccessAs::Mapped(mapped("oidc:102")));
     world
         .add(&Pat {
             agent: 6,

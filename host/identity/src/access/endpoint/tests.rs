@@ -217,8 +217,8 @@ fn equal(own: Result<Arc<AccessGrant>, Error>, remote: Result<Arc<AccessGrant>, 
         (Ok(own), Ok(remote)) => {
             assert_eq!(own.agent(), remote.agent());
             assert_eq!(own.user(), remote.user());
-            assert_eq!(own.access_as(), remote.access_as());
-            assert_eq!(own.access_type(), remote.access_type());
+            assert_eq!(own.facts().access_as, remote.facts().access_as);
+            assert_eq!(own.session().access_type(), remote.session().access_type());
         }
         (Err(Error::Refused { .. }), Err(Error::Refused { .. })) => {}
         (own, remote) => panic!("{own:?}\n{remote:?}"),

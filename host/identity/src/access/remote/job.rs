@@ -69,11 +69,12 @@ struct WireExtra {
 
 pub(super) fn read(body: &[u8], id: AgentId) -> Result<PlatformAnswer, Error> {
     let answer: WireJob = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
+    let groups = answer.project.groups.iter();
     let job = CiJob {
-        id: number(&answer.job)?,
-        pipeline: number(&answer.pipeline)?,
-        project: positive(&answer.project.id)?,
-        groups: answer.project.groups.iter().map(number).collect::<Result<_, _>>()?,
+        id: number(&answer.job.id)?,
+        pipeline: number(&answer.pipeline.id)?,
+        project: number(&answer.project.id)?,
+        groups: groups.map(|group| number(&group.id)).collect::<Result<_, _>>()?,
         environment: answer.environment.map(|found| (found.slug, found.tier)),
     };
     let mut allowed = answer.allowed_agents.into_iter();
@@ -81,7 +82,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<PlatformAnswer, Error> {
     let allowed = allowed.ok_or(Error::JobNotAllowed)?;
     let access_as = allowed.configuration.and_then(|configuration| configuration.access_as);
     Ok(PlatformAnswer {
-        config_project: number(&allowed.config_project)?,
+        config_project: number(&allowed.config_project.id)?,
         user: parse_user(answer.user)?,
         access_as: match access_as {
             None => AccessAs::Agent,
@@ -128,11 +129,7 @@ fn fixed(value: Value) -> Result<AccessAs, Error> {
     Ok(AccessAs::Impersonate(identity))
 }
 
-fn number(numbered: &WireIdObject) -> Result<i64, Error> {
-    positive(&numbered.id)
-}
-
-fn positive(id: &WireId) -> Result<i64, Error> {
+fn number(id: &WireId) -> Result<i64, Error> {
     id.number().ok_or_else(|| not_understood("an id is no number"))
 }
 

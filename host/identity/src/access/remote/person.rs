@@ -89,43 +89,39 @@ fn identity(
 }
 
 pub(super) fn parse_user(user: WireUser) -> Result<User, Error> {
-    match user.id.number() {
-        Some(id) if !user.username.is_empty() => Ok(User {
-            id,
-            username: user.username,
-        }),
-        Some(_) | None => Err(not_understood("`user` has no number or no name")),
-    }
+    let WireUser { id, username } = user;
+    let id = id.number().filter(|_| !username.is_empty());
+    let id = id.ok_or_else(|| not_understood("`user` has no number or no name"))?;
+    Ok(User { id, username })
 }
 
 fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
     let lists: WireMemberships =
         serde_json::from_value(value).map_err(|_| not_understood("`access_as.user` is not the JSON expected"))?;
     let people = agents.people();
-    let projects = list(lists.projects, |id| match id {
-        Ok(number) => people.project_by_id(number),
-        Err(path) => people.project(path),
-    })?;
-    let groups = list(lists.groups, |id| match id {
-        Ok(number) => people.group_by_id(number),
-        Err(path) => people.group(path),
-    })?;
+    let projects = list(
+        lists.projects,
+        |id| people.project_by_id(id),
+        |path| people.project(path),
+    )?;
+    let groups = list(lists.groups, |id| people.group_by_id(id), |path| people.group(path))?;
     if projects.is_empty() && groups.is_empty() {
         return Err(AccessDenyReason::NotMember.into());
     }
     Ok(AccessAs::User { projects, groups })
 }
 
-/// The memberships of at least developer; `find` looks up numbers and paths in our own directory.
+/// The memberships of at least developer; numbers and paths are looked up in our own directory.
 fn list<'d>(
     entries: Option<Vec<WireMembership>>,
-    find: impl Fn(Result<i64, &str>) -> Option<&'d GitLabNamespace>,
+    by_id: impl Fn(i64) -> Option<&'d GitLabNamespace>,
+    by_path: impl Fn(&str) -> Option<&'d GitLabNamespace>,
 ) -> Result<Vec<Membership>, Error> {
     let mut memberships = Vec::new();
     for entry in entries.unwrap_or_default() {
         let known = match (&entry.id, entry.id.number()) {
-            (_, Some(number)) => find(Ok(number)),
-            (WireId::Text(path), None) => find(Err(&path.to_lowercase())),
+            (_, Some(number)) => by_id(number),
+            (WireId::Text(path), None) => by_path(&path.to_lowercase()),
             (WireId::Number(_), None) => None,
         };
         let id = entry.id.number().or(known.map(|space| space.id));

@@ -56,10 +56,10 @@ async fn the_question_is_what_the_platform_expects() {
     let (world, stub) = remote().await;
     stub.answers(200, &answer(&json!({"agent": {}})));
     let access = world.pat(9999, "glpat:bob").await.unwrap();
-    assert_eq!(access.access_as(), &AccessAs::Agent);
+    assert_eq!(access.facts().access_as, AccessAs::Agent);
     assert_eq!(access.user().username, "bob");
     assert_eq!(access.agent().name, "my-agent");
-    assert_eq!(access.access_type(), AccessType::PersonalAccessToken);
+    assert_eq!(access.session().access_type(), AccessType::PersonalAccessToken);
     let left = access.expires_at().unwrap().duration_since(world.clock.now());
     assert!((595..=600).contains(&left.as_secs()), "{left}");
     let seen = stub.seen();
@@ -79,7 +79,7 @@ async fn a_cookie_goes_with_its_csrf_token_and_both_are_in_the_key() {
     let (world, stub) = remote().await;
     stub.answers(200, &answer(&json!({"agent": {}})));
     let access = world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
-    assert_eq!(access.access_type(), AccessType::SessionCookie);
+    assert_eq!(access.session().access_type(), AccessType::SessionCookie);
     let expected = json!({
         "agent_id": 9999, "access_type": "session_cookie", "access_key": "sess-bob", "csrf_token": "csrf-bob"
     });
@@ -336,7 +336,7 @@ async fn what_the_issuer_alone_grants_asks_no_platform() {
     let mut token = world.token_of(&json!("102"), 6);
     token.mapped = Some(mapped("oidc:102"));
     let access = world.id_token(&token).await.unwrap();
-    assert_eq!(access.access_as(), &AccessAs::Mapped(mapped("oidc:102")));
+    assert_eq!(access.facts().access_as, AccessAs::Mapped(mapped("oidc:102")));
     assert!(stub.seen().is_empty());
     // The platform decides about tokens of other kinds.
     stub.answers(403, "");
@@ -395,7 +395,7 @@ async fn a_job_acts_as_its_configuration_says() {
     assert_eq!(seen[0].headers.get("job-token").unwrap(), "jobtoken");
     assert_eq!(access.user().username, "testuser");
     assert_eq!(access.agent().config_project, 5);
-    assert_eq!(access.access_type(), AccessType::CiJobToken);
+    assert_eq!(access.session().access_type(), AccessType::CiJobToken);
     let expected = CiJob {
         id: 1,
         pipeline: 2,
@@ -403,7 +403,7 @@ async fn a_job_acts_as_its_configuration_says() {
         groups: vec![6],
         environment: None,
     };
-    assert_eq!(access.access_as(), &AccessAs::CiJob(Box::new(expected.clone())));
+    assert_eq!(access.facts().access_as, AccessAs::CiJob(Box::new(expected.clone())));
     let mut response = job(&json!({"ci_job": {}}));
     response["environment"] = json!({"slug": "prod", "tier": "production"});
     let with_environment = CiJob {
@@ -411,9 +411,9 @@ async fn a_job_acts_as_its_configuration_says() {
         ..expected
     };
     let access = ask_job(&response).await.unwrap();
-    assert_eq!(access.access_as(), &AccessAs::CiJob(Box::new(with_environment)));
+    assert_eq!(access.facts().access_as, AccessAs::CiJob(Box::new(with_environment)));
     for agent in [json!({"agent": {}}), Value::Null] {
-        assert_eq!(ask_job(&job(&agent)).await.unwrap().access_as(), &AccessAs::Agent);
+        assert_eq!(ask_job(&job(&agent)).await.unwrap().facts().access_as, AccessAs::Agent);
     }
 }
 
@@ -430,7 +430,7 @@ async fn a_job_acts_as_a_fixed_identity() {
         extra: vec![("k1".to_owned(), vec!["v1".to_owned(), "v2".to_owned()])],
     };
     let access = ask_job(&job(&identity)).await.unwrap();
-    assert_eq!(access.access_as(), &AccessAs::Impersonate(expected));
+    assert_eq!(access.facts().access_as, AccessAs::Impersonate(expected));
     for broken in [
         json!({"impersonate": {"username": ""}}),
         json!({"impersonate": {"groups": ["g"]}}),

@@ -325,7 +325,7 @@ pub(crate) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReas
 /// Projects and groups of an access as `user`.
 #[track_caller]
 pub(crate) fn memberships(access: &AccessGrant) -> (Vec<Membership>, Vec<Membership>) {
-    match access.access_as() {
+    match &access.facts().access_as {
         AccessAs::User { projects, groups } => (projects.clone(), groups.clone()),
         other => panic!("not as user: {other:?}"),
     }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
-use super::{MAX_KEY_BYTES, MalformedAgentCredential, PresentedCredential, bounded, sole};
+use super::{MAX_KEY_BYTES, MalformedAgentCredential, PresentedCredential, bounded, members, sole};
 use crate::access::{AccessKey, AccessQuery};
 use tollgate_core::agent::AgentId;
 
@@ -26,18 +26,10 @@ pub fn is_present(fields: &HeaderMap) -> bool {
 
 /// Reads cookie, agent and CSRF token. A header field takes precedence over a query parameter.
 pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCredential> {
-    let query = head.uri.query().unwrap_or_default();
     let cookie = cookie(&head.headers)?;
-    let agent = header_or_parameter(
-        &head.headers,
-        (AGENT_FIELD, "Gitlab-Agent-Id"),
-        (query, AGENT_PARAMETER, "the agent id"),
-    )?;
-    let csrf = header_or_parameter(
-        &head.headers,
-        (CSRF_FIELD, "X-Csrf-Token"),
-        (query, CSRF_PARAMETER, "the CSRF token"),
-    )?;
+    let (agent_field, csrf_field) = ((AGENT_FIELD, "Gitlab-Agent-Id"), (CSRF_FIELD, "X-Csrf-Token"));
+    let agent = header_or_parameter(head, agent_field, AGENT_PARAMETER, "the agent id")?;
+    let csrf = header_or_parameter(head, csrf_field, CSRF_PARAMETER, "the CSRF token")?;
     Ok(PresentedCredential::Query(AccessQuery {
         agent: AgentId::parse(&agent).ok_or(MalformedAgentCredential::Agent)?,
         key: AccessKey::SessionCookie {
@@ -59,12 +51,8 @@ fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
 
 /// Raw values of the cookie; one without `=` has an empty one.
 fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let pairs = fields
-        .get_all(COOKIE)
-        .into_iter()
-        .flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
-    pairs.filter_map(|pair| {
-        let rest = pair.trim_ascii().strip_prefix(COOKIE_NAME.as_bytes())?;
+    members(fields, &COOKIE, b';').filter_map(|pair| {
+        let rest = pair.strip_prefix(COOKIE_NAME.as_bytes())?;
         if rest.is_empty() {
             return Some(rest);
         }
@@ -74,16 +62,22 @@ fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 
 /// The only value of a field, else of a query parameter.
 fn header_or_parameter(
-    fields: &HeaderMap,
+    head: &Parts,
     (field, shown): (HeaderName, &'static str),
-    (query, parameter, part): (&str, &'static str, &'static str),
+    parameter: &'static str,
+    part: &'static str,
 ) -> Result<String, MalformedAgentCredential> {
-    let value = match sole(fields.get_all(field), shown)? {
-        Some(field) => field
-            .to_str()
-            .map_err(|_| MalformedAgentCredential::Encoding { part })?
-            .to_owned(),
-        None => query::sole(query, parameter)?.ok_or(MalformedAgentCredential::Missing { part })?,
+    let value = match sole(head.headers.get_all(field), shown)? {
+        Some(field) => {
+            let text = field
+                .to_str()
+                .map_err(|_| MalformedAgentCredential::Encoding { part })?;
+            text.to_owned()
+        }
+        None => {
+            let found = query::sole(head.uri.query().unwrap_or_default(), parameter)?;
+            found.ok_or(MalformedAgentCredential::Missing { part })?
+        }
     };
     bounded(value.len(), part, MAX_KEY_BYTES)?;
     Ok(value)

@@ -16,17 +16,6 @@ pub enum Error {
     UnknownKind,
 }
 
-impl Error {
-    /// A stable name of the reason in snake case, for metrics, logs and records.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NoCredential => "no_credential",
-            Self::Malformed(_) => "malformed_credential",
-            Self::UnknownKind => "unknown_credential",
-        }
-    }
-}
-
 /// What is wrong with the form of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedAgentCredential {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::super::error::{Error, InvalidTokenReason};
 use super::super::issuer::{ValidationProfile, Verifier};
-use super::super::mapping::{CompiledClaimMappings, ReservedNames};
+use super::super::mapping::CompiledClaimMappings;
 use super::super::principal::{hash_parts, string_claim};
 use super::super::token::UnverifiedToken;
 use super::super::verified_tokens::{VerifiedTokens, sha256};
@@ -129,9 +129,9 @@ impl IdTokenIssuer {
         let known = previous.and_then(|previous| previous.issuers.get(&issuer.url));
         let known = (known.map(|known| known.verifier.keys.clone()), clock);
         let verifier = Verifier::build((issuer, path), ValidationProfile::Kubernetes, known, findings);
-        let mapping = CompiledClaimMappings::compile(issuer, ReservedNames::Kubernetes, path, findings);
+        let mapping = CompiledClaimMappings::compile(issuer, ValidationProfile::Kubernetes, path, findings);
         if !person.is_mapped && !issuer.user_validation.is_empty() {
-            let message = format!("`{path}.userValidationRules` judge a user that only `claimMappings` make");
+            let message = format!("`{path}.userValidationRules` check a user that only `claimMappings` make");
             findings.push(Diagnostic::error(None, message).with_hint("add `claimMappings`, or judge claims"));
         }
         Some(Self {

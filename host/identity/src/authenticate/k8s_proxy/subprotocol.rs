@@ -11,7 +11,7 @@ use http::header::{SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use zeroize::Zeroizing;
 
-use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential, bounded};
+use super::{MAX_ID_TOKEN_BYTES, MalformedAgentCredential, bounded, members};
 
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 /// Prefix of subprotocols with a token for any server.
@@ -55,18 +55,9 @@ pub fn strip(fields: &mut HeaderMap) {
 
 /// Whether a request asks for an upgrade to WebSocket, possibly among others.
 pub fn is_websocket(fields: &HeaderMap) -> bool {
-    list(fields, UPGRADE.as_str()).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+    members(fields, &UPGRADE, b',').any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
 fn offered(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    list(fields, SEC_WEBSOCKET_PROTOCOL.as_str())
-}
-
-/// Members of a list field, over all its lines, without blanks and empty ones.
-fn list<'a>(fields: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
-    let members = fields
-        .get_all(name)
-        .into_iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    members.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+    members(fields, &SEC_WEBSOCKET_PROTOCOL, b',').filter(|member| !member.is_empty())
 }

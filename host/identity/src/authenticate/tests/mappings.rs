@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::issuers::settings;
 use super::with;
 use crate::authenticate::error::{IdentityField, MalformedCredential};
-use crate::authenticate::mapping::{CompiledClaimMappings, ReservedNames};
+use crate::authenticate::issuer::ValidationProfile;
+use crate::authenticate::mapping::CompiledClaimMappings;
 use crate::authenticate::{Error, InvalidTokenReason};
 use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
 use tollgate_core::diagnostic::Diagnostic;
@@ -33,7 +34,7 @@ fn claims() -> Value {
 
 fn apply(issuer: &Issuer, claims: &Value) -> Result<tollgate_core::user::Identity, Error> {
     let mut findings = Vec::new();
-    let mapping = CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings)
+    let mapping = CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, "jwt[0]", &mut findings)
         .unwrap_or_else(|| panic!("{findings:?}"));
     mapping.apply(claims.as_object().unwrap())
 }
@@ -41,7 +42,7 @@ fn apply(issuer: &Issuer, claims: &Value) -> Result<tollgate_core::user::Identit
 fn mistakes(issuer: &Issuer) -> Vec<String> {
     let mut findings = Vec::new();
     assert!(
-        CompiledClaimMappings::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none()
+        CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, "jwt[0]", &mut findings).is_none()
     );
     findings.iter().map(Diagnostic::to_string).collect()
 }
