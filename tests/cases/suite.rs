@@ -273,7 +273,7 @@ impl Outcomes {
                 return Err(format!("outcome `{id}` has no reason"));
             }
             if ours.insert(id.clone(), outcome).is_some() {
-                return Err(format!("outcome `{id}` is there twice"));
+                return Err(format!("outcome `{id}` occurs twice"));
             }
         }
         Ok(Self {

@@ -31,7 +31,7 @@ pub enum Exceeded {
         allowed: Duration,
     },
     /// The caller no longer waits for the result.
-    #[error("nobody waits for what is generated any more")]
+    #[error("no request waits for the generated applications any more")]
     Cancelled,
 }
 

@@ -25,7 +25,7 @@ use fields::{flag, list, member, section, text, text_map, texts};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A value has the wrong type.
-    #[error("`{path}` is {observed}, {wanted} is wanted")]
+    #[error("`{path}` is {observed}, expected {wanted}")]
     Type {
         /// Its path, from the root of the object.
         path: String,
@@ -35,7 +35,7 @@ pub enum Error {
         wanted: &'static str,
     },
     /// A value is not one of the allowed ones.
-    #[error("`{path}` is `{observed}`, one of {allowed} is wanted")]
+    #[error("`{path}` is `{observed}`, expected one of {allowed}")]
     Value {
         /// Its path.
         path: String,

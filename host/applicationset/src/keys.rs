@@ -25,7 +25,7 @@ use field_names::FIELD_NAMES;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is a field's name with different case.
-    #[error("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out")]
+    #[error("`{path}` is wrong: Argo CD may read it as `{known}`; write it that way or remove it")]
     CaseVariant { path: String, known: &'static str },
     /// It is a template where fields are expected.
     #[error("`{path}` is wrong: only keys of labels, annotations and other maps can be templates")]

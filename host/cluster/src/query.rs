@@ -26,7 +26,7 @@ pub mod review;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The gateway has no credential.
-    #[error("there is no credential for it: {0}")]
+    #[error("no credential is available for it: {0}")]
     Credential(#[from] access::Error),
     /// The cluster's settings cannot be used.
     #[error("its settings cannot be used")]
@@ -41,7 +41,7 @@ pub enum Error {
     #[error("it answered more than {0} bytes")]
     TooLong(usize),
     /// The response broke off.
-    #[error("its answer broke off")]
+    #[error("its answer is incomplete")]
     Truncated,
 }
 

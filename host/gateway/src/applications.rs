@@ -50,7 +50,7 @@ pub(crate) mod route;
 /// of a request.
 const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 
-const UNKNOWN_KIND: &str = "it is not known what kind the object is";
+const UNKNOWN_KIND: &str = "the kind of the object is not known";
 
 /// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]

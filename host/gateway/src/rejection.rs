@@ -63,7 +63,7 @@ pub(crate) enum Rejection {
     Credential(#[from] tollgate_cluster::access::Error),
     #[error("the cluster's certificate cannot be used")]
     UnusableCertificate(#[source] forward::BuildError),
-    #[error("this cluster's credential is no token and no client certificate")]
+    #[error("this cluster's credential is neither a token nor a client certificate")]
     NotPortable,
     #[error(transparent)]
     Origin(#[from] crate::kubernetes::origin::Forbidden),

@@ -56,7 +56,7 @@ pub enum Error {
     #[error("cannot read the manifest `{}`", .0.display())]
     Manifest(PathBuf, #[source] io::Error),
     /// Another kind of plugin.
-    #[error("`{0}` is no credential provider; a header filter is tested with `--request`")]
+    #[error("`{0}` is not a credential provider; test a header filter with `--request`")]
     World(String),
     /// The plugin does not load: its name, and why.
     #[error("`{0}` is not loaded:{findings}", findings = lines(.1))]

@@ -55,7 +55,7 @@ pub enum Error {
     #[error("the {0} is empty")]
     Empty(&'static str),
     /// A `system:` name that is no literal of the mapping.
-    #[error("the {part} `{name}` starts with `system:` and is not written in the mapping as it is")]
+    #[error("the {part} `{name}` starts with `system:` and is not listed literally in the mapping")]
     System {
         /// Which part.
         part: &'static str,

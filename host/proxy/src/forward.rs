@@ -44,7 +44,7 @@ pub enum Error {
     #[error("the backend cannot be reached")]
     Connect(#[source] legacy::Error),
     /// The connection broke before a response head came. (502)
-    #[error("the backend broke off before its response")]
+    #[error("the backend closed the connection before its response")]
     Broken(#[source] legacy::Error),
     /// The backend sent nothing for too long before the response head. (408, as Argo CD's proposal
     /// asks)

@@ -217,7 +217,7 @@ pub enum Error {
     #[error("the API server of the control plane's cluster was not reached yet")]
     NotConnected,
     /// The work ended early.
-    #[error("the write broke off")]
+    #[error("the write was interrupted")]
     Interrupted,
 }
 

@@ -4,7 +4,7 @@
 //! and where the token stands in the answer. Out: the token, as a handle. Never:
 //! a secret's bytes, a redirect, a second try.
 //!
-//! The request goes through these rooms: `config` reads what is wanted, `ask`
+//! The modules run in this order: `config` reads the configuration, `ask`
 //! renders it, `lower` puts handles into it, `host` sends it, `answer` and
 //! `expiry` read what comes back.
 

@@ -104,7 +104,7 @@ async fn refusals_are_listed_and_nothing_is_sent_of_a_bad_file() {
     let (code, _, err) = run(&world, "alice", &["create", &mixed]).await;
     assert_eq!(code, Some(1));
     assert!(
-        err.contains("object 2 is `ConfigMap`, ApplicationSet is wanted"),
+        err.contains("object 2 is `ConfigMap`, ApplicationSet is expected"),
         "{err}"
     );
     let (code, _, err) = run(&world, "bob", &["update", &one]).await;

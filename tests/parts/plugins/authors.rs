@@ -268,7 +268,7 @@ expect: { token: token-of-the-test }
 #[test]
 fn what_cannot_be_replayed_is_said() {
     for (name, transcript, reason) in [
-        ("baseline", UPBOUND, "`baseline` is no credential provider"),
+        ("baseline", UPBOUND, "`baseline` is not a credential provider"),
         ("nobody", UPBOUND, "cannot read the manifest"),
         ("upbound", "cases: []", "there is no case"),
         ("upbound", "expect: {token: T}", "case `1`: missing field `now`"),

@@ -36,7 +36,7 @@ impl Seen {
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let first = values.next()?.to_str().unwrap();
-        assert!(values.next().is_none(), "`{name}` is there twice");
+        assert!(values.next().is_none(), "`{name}` occurs twice");
         Some(first)
     }
 }

@@ -153,75 +153,75 @@ fn a_wrong_type_is_named_with_its_place() {
     let generator = |generator: Value| with_spec(json!({"generators": [{"list": {}}, generator]}));
     let nested = |child: Value| generator(json!({"matrix": {"generators": [{"merge": {"generators": [child]}}]}}));
     for (object, why) in [
-        (json!([]), "`the object` is a list, an object is wanted"),
-        (json!({"metadata": 1}), "`metadata` is a number, an object is wanted"),
+        (json!([]), "`the object` is a list, expected an object"),
+        (json!({"metadata": 1}), "`metadata` is a number, expected an object"),
         (
             json!({"metadata": {"name": 1}}),
-            "`metadata.name` is a number, text is wanted",
+            "`metadata.name` is a number, expected text",
         ),
         (
             json!({"metadata": {"labels": {"a": true}}}),
-            "`metadata.labels.a` is a boolean, text is wanted",
+            "`metadata.labels.a` is a boolean, expected text",
         ),
         (
             with_spec(json!({"generators": {}})),
-            "`spec.generators` is an object, a list is wanted",
+            "`spec.generators` is an object, expected a list",
         ),
         (
             with_spec(json!({"generators": [1]})),
-            "`spec.generators[0]` is a number, an object is wanted",
+            "`spec.generators[0]` is a number, expected an object",
         ),
         (
             with_spec(json!({"goTemplate": "yes"})),
-            "`spec.goTemplate` is text, a boolean is wanted",
+            "`spec.goTemplate` is text, expected a boolean",
         ),
         (
             with_spec(json!({"template": []})),
-            "`spec.template` is a list, an object is wanted",
+            "`spec.template` is a list, expected an object",
         ),
         (
             with_spec(json!({"templatePatch": {}})),
-            "`spec.templatePatch` is an object, text is wanted",
+            "`spec.templatePatch` is an object, expected text",
         ),
         (
             generator(json!({"list": []})),
-            "`spec.generators[1].list` is a list, an object is wanted",
+            "`spec.generators[1].list` is a list, expected an object",
         ),
         (
             generator(json!({"list": {"elements": {}}})),
-            "`spec.generators[1].list.elements` is an object, a list is wanted",
+            "`spec.generators[1].list.elements` is an object, expected a list",
         ),
         (
             generator(json!({"list": {"template": 1}})),
-            "`spec.generators[1].list.template` is a number, an object is wanted",
+            "`spec.generators[1].list.template` is a number, expected an object",
         ),
         (
             generator(json!({"git": {"files": [{"path": 1}]}})),
-            "`spec.generators[1].git.files[0].path` is a number, text is wanted",
+            "`spec.generators[1].git.files[0].path` is a number, expected text",
         ),
         (
             generator(json!({"git": {"values": {"a": 1}}})),
-            "`spec.generators[1].git.values.a` is a number, text is wanted",
+            "`spec.generators[1].git.values.a` is a number, expected text",
         ),
         (
             generator(json!({"clusters": {"flatList": 1}})),
-            "`spec.generators[1].clusters.flatList` is a number, a boolean is wanted",
+            "`spec.generators[1].clusters.flatList` is a number, expected a boolean",
         ),
         (
             generator(json!({"clusters": {}, "selector": 1})),
-            "`spec.generators[1].selector` is a number, an object is wanted",
+            "`spec.generators[1].selector` is a number, expected an object",
         ),
         (
             generator(json!({"merge": {"mergeKeys": [1]}})),
-            "`spec.generators[1].merge.mergeKeys[0]` is a number, text is wanted",
+            "`spec.generators[1].merge.mergeKeys[0]` is a number, expected text",
         ),
         (
             generator(json!({"plugin": {"values": []}})),
-            "`spec.generators[1].plugin.values` is a list, an object is wanted",
+            "`spec.generators[1].plugin.values` is a list, expected an object",
         ),
         (
             nested(json!({"list": {"elements": 1}})),
-            "`spec.generators[1].matrix.generators[0].merge.generators[0].list.elements` is a number, a list is wanted",
+            "`spec.generators[1].matrix.generators[0].merge.generators[0].list.elements` is a number, expected a list",
         ),
     ] {
         assert_eq!(refused(object), why);
@@ -242,6 +242,6 @@ fn an_option_that_is_none_is_refused_where_it_counts() {
     assert!(ApplicationSet::read(with_spec(json!({"goTemplateOptions": options}))).is_ok());
     assert_eq!(
         refused(with_spec(json!({"syncPolicy": {"applicationsSync": "never"}}))),
-        "`spec.syncPolicy.applicationsSync` is `never`, one of `sync`, `create-only`, `create-update`, `create-delete` is wanted"
+        "`spec.syncPolicy.applicationsSync` is `never`, expected one of `sync`, `create-only`, `create-update`, `create-delete`"
     );
 }

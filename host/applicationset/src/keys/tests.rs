@@ -26,7 +26,7 @@ fn nested(child: Value) -> Value {
 }
 
 fn alike(spec: Value, path: &str, known: &str) {
-    let wanted = format!("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out");
+    let wanted = format!("`{path}` is wrong: Argo CD may read it as `{known}`; write it that way or remove it");
     assert_eq!(said(spec), wanted);
 }
 

@@ -123,13 +123,13 @@ fn fields_in_another_case_and_others_fields_are_refused() {
     for (text, why) in [
         (
             "Operation: {sync: {}}",
-            "`Operation` is wrong: Argo CD can take it for `operation`",
+            "`Operation` is wrong: Argo CD may read it as `operation`",
         ),
         (
             "\u{17f}pec: {project: q}",
-            "`\u{17f}pec` is wrong: Argo CD can take it for `spec`",
+            "`\u{17f}pec` is wrong: Argo CD may read it as `spec`",
         ),
-        ("{\"SPEC\": null}", "`SPEC` is wrong: Argo CD can take it for `spec`"),
+        ("{\"SPEC\": null}", "`SPEC` is wrong: Argo CD may read it as `spec`"),
         ("metadata: {Name: q}", "`metadata.Name` is wrong"),
         ("spec: {Project: q}", "`spec.Project` is wrong"),
         ("spec: {sources: [{repourl: q}]}", "`spec.sources[0].repourl` is wrong"),

@@ -27,11 +27,13 @@ pub enum Error {
     /// The Secret requires a kind of login that the gateway does not support.
     #[error("repository `{url}` cannot be read: {reason}")]
     Credential { url: String, reason: String },
-    #[error("repository `{url}` does not let the gateway in (status {status}): look at the credentials of its Secret")]
+    #[error("repository `{url}` refuses the gateway (status {status}): check the credentials in its Secret")]
     Refused { url: String, status: u16 },
     #[error("repository `{url}` answered with status {status}")]
     Status { url: String, status: u16 },
-    #[error("repository `{url}` redirects elsewhere, which is not followed: name the repository where it is")]
+    #[error(
+        "repository `{url}` redirects to another location, which the gateway does not follow: configure that location instead"
+    )]
     Redirect { url: String },
     #[error("repository `{url}` cannot be reached: {reason}")]
     Unreachable { url: String, reason: String },
@@ -48,7 +50,7 @@ pub enum Error {
     },
     #[error("reading repository `{url}` takes longer than {allowed:?}")]
     Time { url: String, allowed: Duration },
-    #[error("nobody waits for repository `{url}` any more")]
+    #[error("no request waits for repository `{url}` any more")]
     Cancelled { url: String },
     #[error("repository `{url}` was not read in time: the gateway reads {running} other repositories at the moment")]
     Busy { url: String, running: usize },
@@ -72,7 +74,7 @@ pub enum Error {
     )]
     DiskFull,
     /// The gateway's own folder cannot be used; `reason` has no path.
-    #[error("the gateway cannot keep what it fetches: {reason}")]
+    #[error("the gateway cannot store what it fetches: {reason}")]
     Disk { reason: String },
 }
 

@@ -55,7 +55,7 @@ pub(super) fn begin(
         shared: Arc::clone(shared),
         key,
         outcome: Err(Error::Disk {
-            reason: "the fetch broke off".to_owned(),
+            reason: "the fetch was interrupted".to_owned(),
         }),
     };
     let thread = std::thread::Builder::new().name("repository".to_owned());

@@ -40,7 +40,7 @@ pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Man
     let mut seen = BTreeSet::new();
     for one in &all {
         if !seen.insert((&one.namespace, &one.name)) {
-            let message = format!("ApplicationSet `{}` is there twice", one.name);
+            let message = format!("ApplicationSet `{}` occurs twice", one.name);
             return Err(Failure::new("appset.file", message));
         }
     }
@@ -72,11 +72,11 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
     };
     // Objects from the API, such as items of its lists, may omit it.
     if let Some(kind) = text(&object, "/kind").filter(|kind| kind != WritableKind::ApplicationSet.as_str()) {
-        return Err(format!("is `{kind}`, ApplicationSet is wanted"));
+        return Err(format!("is `{kind}`, ApplicationSet is expected"));
     }
     let allowed = WritableKind::ApplicationSet.api_version();
     if let Some(version) = text(&object, "/apiVersion").filter(|version| version != allowed) {
-        return Err(format!("has apiVersion `{version}`, `{allowed}` is wanted"));
+        return Err(format!("has apiVersion `{version}`, expected `{allowed}`"));
     }
     let name = text(&object, "/metadata/name").ok_or("has no `metadata.name`")?;
     let own = text(&object, "/metadata/namespace");
@@ -149,7 +149,7 @@ mod tests {
             ("", "it has no ApplicationSet"),
             (
                 "metadata: {name: a}\n---\nkind: ConfigMap\nmetadata: {name: b}\n",
-                "object 2 is `ConfigMap`, ApplicationSet is wanted",
+                "object 2 is `ConfigMap`, ApplicationSet is expected",
             ),
             (
                 "kind: ApplicationSet\nmetadata: {}\n",
@@ -157,7 +157,7 @@ mod tests {
             ),
             (
                 "apiVersion: v1\nmetadata: {name: a}\n",
-                "object 1 has apiVersion `v1`, `argoproj.io/v1alpha1` is wanted",
+                "object 1 has apiVersion `v1`, expected `argoproj.io/v1alpha1`",
             ),
         ] {
             assert_eq!(manifests(documents(text).expect("YAML"), None), Err(why.to_owned()));

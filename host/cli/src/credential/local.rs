@@ -87,7 +87,7 @@ pub(super) fn fetch(
     })?;
     let until = usable_until(access, &lease);
     exec_credential(&lease.credential, until, version).ok_or_else(|| {
-        let message = "this cluster's credential is no token and no client certificate";
+        let message = "this cluster's credential is neither a token nor a client certificate";
         Failure::new("credential_not_portable", message).with_hint("reach it by way of the gateway")
     })
 }

@@ -125,7 +125,7 @@ fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>)
     let reached = percent(&bundle.report.coverage);
     match threshold {
         Some(least) if reached < usize::from(least) => {
-            writeln!(out, "FAIL: {reached}% of the lines are reached, {least}% are wanted")
+            writeln!(out, "FAIL: {reached}% of the lines are reached, {least}% are required")
         }
         _ => Ok(()),
     }

@@ -27,7 +27,7 @@ type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 pub enum EndpointError {
     #[error(transparent)]
     Request(#[from] query::Error),
-    #[error("it answered something else than a list of resources")]
+    #[error("its answer is not a list of resources")]
     Answer,
     #[error("it serves {observed} resources, at most {allowed} are remembered")]
     TooMany { observed: usize, allowed: usize },

@@ -37,5 +37,5 @@ fn errors_say_which_cluster_and_what_was_asked() {
         source: EndpointError::Answer,
     };
     let text = tollgate_core::diagnostic::with_causes(&error);
-    assert_eq!(text, unavailable("it answered something else than a list of resources"));
+    assert_eq!(text, unavailable("its answer is not a list of resources"));
 }

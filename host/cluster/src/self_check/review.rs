@@ -35,7 +35,7 @@ pub(super) enum CheckError {
     NoCluster,
     #[error(transparent)]
     Request(#[from] query::Error),
-    #[error("it answered something else than a review")]
+    #[error("its answer is not a review")]
     Answer,
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),

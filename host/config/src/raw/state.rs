@@ -40,7 +40,10 @@ impl RawState {
         if namespace.is_empty() {
             validator.error("state.namespace", "is empty");
         } else if !is_label(namespace) {
-            validator.error("state.namespace", &format!("is `{namespace}`, which is no namespace"));
+            validator.error(
+                "state.namespace",
+                &format!("is `{namespace}`, which is not a valid namespace"),
+            );
         }
         match (&self.directory, &self.kubernetes) {
             (Some(_), Some(_)) => {
@@ -164,7 +167,7 @@ mod tests {
         check("{kubernetes: {applicationNamespaces: []}}", &none);
         refused("{kubernetes: {applicationNamespaces: ['*', a]}}", "beside `*`");
         refused("{kubernetes: {applicationNamespaces: ['team-*']}}", "has `team-*`");
-        refused("{kubernetes: {}, namespace: 'a/b'}", "which is no namespace");
+        refused("{kubernetes: {}, namespace: 'a/b'}", "which is not a valid namespace");
         refused("{directory: s, namespace: ''}", "`state.namespace` is empty");
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum Error {
     NoMethod { path: String },
     #[error("gRPC needs HTTP/2; gRPC-Web does not")]
     Http1,
-    #[error("there may be one `token`, of visible ASCII characters")]
+    #[error("`token` must occur once and consist of visible ASCII characters")]
     Token,
     #[error("`grpc-timeout` is not up to eight digits and one of `H`, `M`, `S`, `m`, `u`, `n`")]
     Timeout,

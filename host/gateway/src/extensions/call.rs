@@ -83,7 +83,7 @@ pub enum Error {
     #[error("header `Argocd-Project-Name` holds an invalid project name")]
     InvalidProject,
     /// The header was sent more than once, so it is ambiguous.
-    #[error("header `{name}` is there {count} times, allowed is once")]
+    #[error("header `{name}` occurs {count} times, once is allowed")]
     Repeated {
         /// Header name.
         name: &'static str,

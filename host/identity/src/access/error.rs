@@ -38,10 +38,10 @@ pub enum AccessDenyReason {
     #[error("the credential is for another agent")]
     OtherAgent,
     /// The number of the credential's agent now stands for another agent or cluster.
-    #[error("the credential is for an agent that had this number before")]
+    #[error("the credential was issued for an earlier agent with the same id")]
     FormerAgent,
     /// The number of the credential's owner now stands for another person.
-    #[error("the credential is of a user who had this number before")]
+    #[error("the credential was issued to an earlier user with the same id")]
     FormerUser,
     #[error("there is no such agent")]
     UnknownAgent,

@@ -64,7 +64,7 @@ pub enum SetupError {
     #[error("`kubernetes.platformSecretFile` needs `kubernetes.authorizer: embedded`")]
     RemoteAuthorizer,
     /// The system has no randomness.
-    #[error("the system gives no random numbers")]
+    #[error("the operating system provides no random numbers")]
     Randomness,
 }
 

@@ -27,7 +27,7 @@ const LEAP: Duration = Duration::from_hours(24);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     /// The clocks differ; a wrong one would remove events that must be kept.
-    #[error("this machine's clock and the database's are {apart:?} apart, allowed are {MAX_CLOCK_SKEW:?}")]
+    #[error("this machine's clock and the database's are {apart:?} apart, at most {MAX_CLOCK_SKEW:?} is allowed")]
     ClockSkew { apart: Duration },
     /// The store failed.
     #[error(transparent)]

@@ -138,7 +138,7 @@ pub enum InvalidTokenReason {
     #[error("claim `{0}` is missing")]
     MissingClaim(String),
     /// `nbf` or `iat` lies in the future, beyond the leeway.
-    #[error("claim `{0}` lies in the future")]
+    #[error("claim `{0}` is in the future")]
     NotYetValid(&'static str),
     /// A rule of `claimValidationRules` refused the token, with its configured message.
     #[error("claim rule refused: {0}")]
@@ -233,7 +233,7 @@ pub enum RevocationReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserinfoError {
     /// No answer in time, or not a 200 with JSON.
-    #[error("the userinfo endpoint did not answer as it should")]
+    #[error("unexpected answer from the userinfo endpoint")]
     Unreachable,
     /// The answer is about somebody else (OpenID Connect Core, section 5.3.2).
     #[error("the userinfo answer has another `sub` than the token")]

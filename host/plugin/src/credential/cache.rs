@@ -45,7 +45,7 @@ pub enum Error {
     #[error("the cluster's provider gave no credential in the request's time")]
     Timeout,
     /// The inputs of the credential changed or were removed, or the gateway is stopping.
-    #[error("the cluster's credential is no longer wanted")]
+    #[error("the cluster's configuration changed, or the gateway is stopping: its credential is not minted")]
     Stopped,
 }
 

@@ -46,7 +46,7 @@ impl ExpectedJwt {
         let more = claims.keys().filter(|name| !self.claims.contains_key(*name));
         found.extend(more.map(|name| format!("claim `{name}` was not expected")));
         if found.is_empty() && self.sample.as_deref().is_some_and(|sample| sample != jwt) {
-            found.push("the whole is another one than `sample`".to_owned());
+            found.push("it differs from `sample`".to_owned());
         }
         found
     }

@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// The account's namespace is taken from the destination or the Application, and is not a name
     /// that a Kubernetes namespace can have.
-    #[error("`{0}` is no namespace a service account can be in")]
+    #[error("`{0}` is not a valid namespace for a service account")]
     InvalidNamespace(String),
     /// The account would be one of Kubernetes' own or of the control plane's, and no entry names
     /// it with its namespace.

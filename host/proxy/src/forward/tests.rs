@@ -107,7 +107,7 @@ async fn unreachable_and_broken_backends_are_502() {
         let answer = get(&server).await;
         assert_eq!(
             (answer.status, text(&answer)),
-            (502, "the backend broke off before its response")
+            (502, "the backend closed the connection before its response")
         );
         server.idle("metrics").await;
     }

@@ -152,7 +152,7 @@ fn check_unique(
         Entry::Vacant(entry) => drop(entry.insert(location.clone())),
         Entry::Occupied(first) => {
             let ((_, value), first) = (first.key(), first.get());
-            let message = format!("the {what} `{value}` is there twice, first at {first}");
+            let message = format!("the {what} `{value}` occurs twice, first at {first}");
             findings.push(Diagnostic::error(location.clone(), message));
         }
     }

@@ -25,7 +25,7 @@ fn elements_are_texts_without_go_templates() {
         ),
         (
             json!("x"),
-            "`spec.generators[0].list.elements[1]` is text, an object is wanted",
+            "`spec.generators[0].list.elements[1]` is text, expected an object",
         ),
     ] {
         let error = world.fast(list(json!([{"a": "1"}, element]))).unwrap_err().to_string();

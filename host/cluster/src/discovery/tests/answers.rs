@@ -119,26 +119,26 @@ async fn what_is_no_answer_denies() {
         ),
         (
             Answer::Content(200, String::new()),
-            "it answered something else than a list of resources",
+            "its answer is not a list of resources",
         ),
         (
             Answer::Content(200, "<html>".to_owned()),
-            "it answered something else than a list of resources",
+            "its answer is not a list of resources",
         ),
         (
             Answer::Content(200, "{\"kind\":\"Status\"}".to_owned()),
-            "it answered something else than a list of resources",
+            "its answer is not a list of resources",
         ),
         (
             Answer::Content(200, CORE.to_owned()),
-            "it answered something else than a list of resources",
+            "its answer is not a list of resources",
         ),
         (
             Answer::Content(
                 200,
                 format!("{{\"kind\":\"APIGroupDiscoveryList\",\"items\":{}", "[".repeat(9000)),
             ),
-            "it answered something else than a list of resources",
+            "its answer is not a list of resources",
         ),
     ] {
         let fake = FakeCluster::start(&[]).await;

@@ -47,11 +47,11 @@ const SHOWN_BYTES: usize = 256;
 pub(crate) enum Violation {
     #[error("requests of this method and path are not permitted; a watch is `?watch=true`")]
     Verb,
-    #[error("path {path} is no resource, and project {project} permits writes of resources only")]
+    #[error("path {path} is not a resource, and project {project} permits writes of resources only")]
     NoResource { path: String, project: String },
     #[error("path {path} is not permitted in project {project}")]
     Path { path: String, project: String },
-    #[error("it is not known what kind resource {resource} is")]
+    #[error("the kind of resource {resource} is not known")]
     UnknownKind { resource: String },
     #[error("resource {resource} is not permitted in project {project}: {list}")]
     DeniedByList {
@@ -68,15 +68,17 @@ pub(crate) enum Violation {
         project: String,
         list: ResourceList,
     },
-    #[error("resource {resource} is in namespaces, and project {project} permits one namespace at a time")]
+    #[error("resource {resource} is namespaced, and project {project} permits requests for one namespace at a time")]
     AllNamespaces { resource: String, project: String },
-    #[error("resource {resource} is in no namespace")]
+    #[error("resource {resource} is not namespaced")]
     NotNamespaced { resource: String },
     #[error("namespace {namespace} is not permitted in project {project}: destinations")]
     Namespace { namespace: String, project: String },
-    #[error("where no account of the Application acts, a review would speak of the gateway itself")]
+    #[error(
+        "without impersonation of the Application's service account, a review would report the gateway's own permissions"
+    )]
     Review,
-    #[error("secrets are not shown where no account of the Application acts")]
+    #[error("secrets are not shown without impersonation of the Application's service account")]
     Secret,
     #[error(
         "where no account of the Application acts, secrets can only be created: other writes are answered with what \
@@ -84,7 +86,7 @@ pub(crate) enum Violation {
     )]
     StoredSecret,
     #[error(
-        "where no account of the Application acts, no tokens of service accounts are given out; turn impersonation on"
+        "tokens of service accounts are not issued without impersonation of the Application's service account; turn impersonation on"
     )]
     Token,
 }

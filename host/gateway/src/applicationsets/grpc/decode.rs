@@ -22,7 +22,7 @@ pub(crate) enum Error {
     Malformed { message: String },
     #[error("`{field}` of `{message}` has a value of another type")]
     Type { message: String, field: String },
-    #[error("`{field}` of `{message}` is there twice")]
+    #[error("`{field}` of `{message}` occurs twice")]
     DuplicateField { message: String, field: String },
     /// An unknown field that is not zero. It would be lost.
     #[error("field {number} of `{message}` is not known to this server, the client may be newer")]

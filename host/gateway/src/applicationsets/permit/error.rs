@@ -85,7 +85,7 @@ pub enum Error {
     Policy(#[source] rego::Error),
     /// The plan is not of the permitted request: the set changed, or the plan lacks an Application
     /// that the set owns. Try again.
-    #[error("the plan is not of what was asked; try again")]
+    #[error("the plan was made for another request; try again")]
     PlanMismatch,
 }
 

@@ -27,10 +27,10 @@ pub(crate) enum Error {
     Selector(selector::Error),
     #[error(transparent)]
     Decode(decode::Error),
-    #[error("`{key}` is another one than `{wanted}`")]
+    #[error("`{key}` differs from `{wanted}`")]
     Kind { key: &'static str, wanted: &'static str },
     #[error(
-        "`metadata.name` is `{name}`: 1 to 253 of `a-z`, `0-9`, `-` and `.` are wanted, the first and the last a letter or digit"
+        "`metadata.name` is `{name}`: it must have 1 to 253 characters of `a-z`, `0-9`, `-` and `.`, and start and end with a letter or digit"
     )]
     Name { name: String },
     #[error("the object is `{found}`, and the path names `{named}`: names do not change")]
@@ -46,9 +46,9 @@ pub(crate) enum Error {
     #[error(transparent)]
     Generate(#[from] generate::Error),
     /// Others were generating for longer than this set may take. (503)
-    #[error("other ApplicationSets are being generated, and no place was free within {waited:?}")]
+    #[error("other ApplicationSets are being generated, and no slot became free within {waited:?}")]
     Busy { waited: Duration },
-    #[error("the work broke off")]
+    #[error("the work was interrupted")]
     Broken,
     #[error(transparent)]
     Apply(apply::Error),

@@ -10,7 +10,7 @@ use tollgate_identity::store;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("nobody in the user directory is meant by `{user}` of issuer `{issuer}`; {hint}")]
+    #[error("no user in the directory matches `{user}` of issuer `{issuer}`; {hint}")]
     NotLinked {
         user: String,
         issuer: String,
@@ -44,9 +44,9 @@ pub(crate) enum Error {
     ContentType,
     #[error("the content is longer than {allowed} bytes or does not say its length")]
     ContentLength { allowed: u64 },
-    #[error("the token would end {found}, allowed is up to {allowed}")]
+    #[error("the token would expire {found}, at most {allowed} is allowed")]
     Lifetime { found: String, allowed: String },
-    #[error("`{user}` has {found} {what}s that were not yet to end, allowed are {allowed}")]
+    #[error("`{user}` has {found} unexpired {what}s, {allowed} are allowed")]
     TooMany {
         user: String,
         what: &'static str,

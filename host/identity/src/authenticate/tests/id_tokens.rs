@@ -138,7 +138,7 @@ async fn what_proves_nothing_is_refused() {
         ),
         (
             world.signed(&[("nbf", json!(now + 90))]),
-            "claim `nbf` lies in the future",
+            "claim `nbf` is in the future",
         ),
         ("aaa.bbb.ccc".to_owned(), "not a signed JWT"),
     ];

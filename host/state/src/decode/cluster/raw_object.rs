@@ -69,7 +69,7 @@ impl<'a> RawObject<'a> {
         for (at, (key, _)) in object.entries.iter().enumerate() {
             let name = object.name(&visible(key));
             if object.entries.iter().take(at).any(|(earlier, _)| earlier == key) {
-                object.mistake(format!("`{name}` is there twice"));
+                object.mistake(format!("`{name}` occurs twice"));
             } else if !known.contains(&key.as_ref()) {
                 object.mistake(match nearest(key, known) {
                     Some(meant) => format!("`{name}` is not known; did you mean `{meant}`?"),

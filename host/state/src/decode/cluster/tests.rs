@@ -256,7 +256,7 @@ fn text_that_is_not_json_or_has_a_key_twice() {
         ("{\"bearerToken\": \"b34r3r\"", "`config` is not a JSON object"),
         (
             r#"{"bearerToken":"a","bearerToken":"b34r3r"}"#,
-            "`bearerToken` is there twice",
+            "`bearerToken` occurs twice",
         ),
         (r#"{"b34r3r b34r3r":1}"#, "`…` is not known"),
     ] {

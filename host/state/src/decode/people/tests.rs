@@ -64,30 +64,30 @@ fn what_must_be_unique_is_refused_when_it_is_not() {
     let alice = "users: [{id: 1, username: alice}]";
     refused(
         &[alice, "users: [{id: 1, username: bob}]"],
-        "the user number `1` is there twice, first at f.yaml:5:16",
+        "the user number `1` occurs twice, first at f.yaml:5:16",
     );
     refused(
         &[alice, "users: [{id: 2, username: Alice}]"],
-        "the username `alice` is there twice",
+        "the username `alice` occurs twice",
     );
     refused(
         &["groups: [{id: 1, path: a}, {id: 1, path: b}]"],
-        "the group number `1` is there twice",
+        "the group number `1` occurs twice",
     );
     refused(
         &["groups: [{id: 1, path: a}, {id: 2, path: A}]"],
-        "the path `a` is there twice",
+        "the path `a` occurs twice",
     );
     refused(
         &["projects: [{id: 1, path: a/b}, {id: 1, path: b}]"],
-        "the project number `1` is there twice",
+        "the project number `1` occurs twice",
     );
     refused(
         &["projects: [{id: 1, path: a}]", "groups: [{id: 2, path: a}]"],
-        "the path `a` is there twice",
+        "the path `a` occurs twice",
     );
     let twice = "groups: [{id: 1, path: a, members: [{username: alice, role: guest}, {username: alice, role: owner}]}]";
-    refused(&[alice, twice], "the member `alice` is there twice");
+    refused(&[alice, twice], "the member `alice` occurs twice");
     // Groups and projects are numbered separately.
     assert!(
         read(&["groups: [{id: 1, path: a}], projects: [{id: 1, path: b}]"])

@@ -268,7 +268,7 @@ fn the_gateway_itself_reads_what_the_project_permits() {
         (format!("GET {roles}"), "is permitted by name"),
         (
             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(),
-            "would speak of the gateway itself",
+            "would report the gateway's own permissions",
         ),
         (
             "GET /api/v1/watch/namespaces/team-a/pods".to_owned(),

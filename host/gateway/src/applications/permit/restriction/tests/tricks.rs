@@ -95,7 +95,7 @@ fn a_namespace_in_the_path_makes_nothing_namespaced() {
         "DELETE /apis/example.com/v1/namespaces/team-a",
         "PUT /api/v1/namespaces/team-a/namespaces/team-b",
     ] {
-        check(&open, request, "is in no namespace");
+        check(&open, request, "is not namespaced");
     }
     check(&open, "DELETE /api/v1/nodes/a", "");
     check(&open, "PUT /api/v1/namespaces/team-a/namespaces/team-a", "");
@@ -109,7 +109,7 @@ fn resources_named_as_parts_of_namespaces_are_those_parts() {
     check(
         &open_but(&[], &[]),
         "PUT /apis/example.com/v1/namespaces/team-a/status",
-        "is in no namespace",
+        "is not namespaced",
     );
 }
 
