@@ -38,7 +38,7 @@ pub struct ExtensionPermit {
 
 /// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The policy denied the call, with its reason for the caller.
     #[error("{reason}")]
     Denied { reason: String },
