@@ -188,7 +188,7 @@ impl Credential {
     }
 
     /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
-    pub fn authenticates_like(&self, other: &Self) -> bool {
+    pub(crate) fn authenticates_like(&self, other: &Self) -> bool {
         fn headers(of: &Credential) -> impl Iterator<Item = (&HeaderName, &str)> {
             of.headers.iter().map(|(name, value)| (name, value.expose_secret()))
         }

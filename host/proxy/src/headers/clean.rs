@@ -46,7 +46,6 @@ pub struct CleanedRequest {
     pub(super) host: HeaderValue,
     /// The protocol the client asks for, if supported.
     pub(super) upgrade: Option<(Protocol, OnUpgrade)>,
-    /// The client takes trailers in the response.
     pub(super) accepts_trailers: bool,
     /// Names of trailers the client announced and may send.
     pub(super) trailer: Option<HeaderValue>,
