@@ -118,11 +118,6 @@ impl HostState {
         self.provider()
     }
 
-    /// Like [`Self::provider`], but `None` for other kinds of guests.
-    pub(super) fn provider_if_any(&self) -> Option<&CallState> {
-        self.provider.as_deref()
-    }
-
     pub(super) fn deadline(&self) -> tokio::time::Instant {
         tokio::time::Instant::from_std(self.deadline)
     }
