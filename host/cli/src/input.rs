@@ -3,7 +3,6 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads a text of at most `most` bytes.
 pub(crate) fn read_text(source: impl Read, most: u64) -> io::Result<String> {
     let mut text = String::new();
     let read = source.take(most.saturating_add(1)).read_to_string(&mut text)?;

@@ -408,7 +408,6 @@ impl ClusterAccess {
     }
 }
 
-/// The time after `wait` from now.
 pub(crate) fn after(wait: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(wait).unwrap_or(now)

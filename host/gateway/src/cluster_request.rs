@@ -130,9 +130,7 @@ impl ClusterRequest<'_> {
             true => Ok(sending.await),
             false => timeout(RESPONSE_HEAD_TIMEOUT, sending).await,
         };
-        let mut response = answered.unwrap_or(Err(forward::Error::ExchangeTimeout {
-            allowed: RESPONSE_HEAD_TIMEOUT,
-        }))?;
+        let mut response = answered.unwrap_or(Err(forward::Error::ExchangeTimeout(RESPONSE_HEAD_TIMEOUT)))?;
         headers::restrict_cluster_response(response.headers_mut());
         match switches {
             true => check_upgrade_response(response),
@@ -162,7 +160,7 @@ fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Re
     if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
         Ok(response)
     } else {
-        Err(forward::Error::UpgradeRefused { status }.into())
+        Err(forward::Error::UpgradeRefused(status).into())
     }
 }
 

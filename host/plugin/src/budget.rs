@@ -60,7 +60,6 @@ impl Budget {
         }
     }
 
-    /// The wall time, as guests are told it.
     pub(super) fn time_ms(self) -> u32 {
         u32::try_from(self.time.as_millis()).unwrap_or(u32::MAX)
     }
@@ -96,7 +95,7 @@ pub(super) struct HostState {
     granted: GrantedImports,
     wasi: Option<Box<Wasi>>,
     /// Set for credential providers and generators only.
-    provider: Option<Box<CallState>>,
+    pub(super) provider: Option<Box<CallState>>,
 }
 
 impl HostState {
@@ -117,15 +116,6 @@ impl HostState {
     pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut CallState> {
         self.count_host_call()?;
         self.provider()
-    }
-
-    /// Like [`Self::provider`], but `None` for other kinds of guests.
-    pub(super) fn provider_if_any(&self) -> Option<&CallState> {
-        self.provider.as_deref()
-    }
-
-    pub(super) fn into_provider(self) -> Option<Box<CallState>> {
-        self.provider
     }
 
     pub(super) fn deadline(&self) -> tokio::time::Instant {

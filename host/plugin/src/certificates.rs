@@ -18,21 +18,15 @@ pub enum Error {
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// PEM text without a certificate.
-    #[error("`{what}` has no certificate")]
-    NoCertificate {
-        /// Which setting.
-        what: &'static str,
-    },
+    /// The PEM text of this setting has no certificate.
+    #[error("`{0}` has no certificate")]
+    NoCertificate(&'static str),
     /// A certificate without its key, or the other way around.
     #[error("a client certificate needs its key, and a key its certificate")]
     IncompleteIdentity,
     /// The server name is neither a DNS name nor an address.
-    #[error("server name `{name}` is neither a DNS name nor an address")]
-    ServerName {
-        /// The name.
-        name: String,
-    },
+    #[error("server name `{0}` is neither a DNS name nor an address")]
+    ServerName(String),
     /// rustls refuses the parts.
     #[error("certificate and key cannot be used")]
     Rustls(#[from] rustls::Error),
@@ -50,7 +44,7 @@ pub fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<
         .collect::<Result<_, _>>()
         .map_err(|source| Error::Pem { what, source })?;
     if chain.is_empty() {
-        Err(Error::NoCertificate { what })
+        Err(Error::NoCertificate(what))
     } else {
         Ok(chain)
     }

@@ -41,18 +41,12 @@ pub enum TokenError {
     /// There is no token.
     #[error("the token is empty")]
     Empty,
-    /// The token is longer than [`MAX_TOKEN_BYTES`].
-    #[error("the token has {observed} bytes, of {MAX_TOKEN_BYTES} allowed")]
-    TooLong {
-        /// Its length in bytes.
-        observed: usize,
-    },
-    /// A byte that is not visible ASCII: a header field would end or change.
-    #[error("byte {position} of the token is not visible ASCII")]
-    InvalidByte {
-        /// Which byte, from 0.
-        position: usize,
-    },
+    /// The token has this number of bytes, more than [`MAX_TOKEN_BYTES`].
+    #[error("the token has {0} bytes, of {MAX_TOKEN_BYTES} allowed")]
+    TooLong(usize),
+    /// The byte at this position, from 0, is not visible ASCII: a header field would end or change.
+    #[error("byte {0} of the token is not visible ASCII")]
+    InvalidByte(usize),
 }
 
 /// A bearer token: 1 to [`MAX_TOKEN_BYTES`] bytes of visible ASCII (0x21 to
@@ -70,11 +64,11 @@ impl Token {
         let refused = if text.is_empty() {
             Some(TokenError::Empty)
         } else if text.len() > MAX_TOKEN_BYTES {
-            Some(TokenError::TooLong { observed: text.len() })
+            Some(TokenError::TooLong(text.len()))
         } else {
             text.bytes()
                 .position(|byte| !byte.is_ascii_graphic())
-                .map(|position| TokenError::InvalidByte { position })
+                .map(TokenError::InvalidByte)
         };
         if let Some(refused) = refused {
             text.zeroize();
@@ -188,7 +182,7 @@ impl Credential {
     }
 
     /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
-    pub fn authenticates_like(&self, other: &Self) -> bool {
+    pub(crate) fn authenticates_like(&self, other: &Self) -> bool {
         fn headers(of: &Credential) -> impl Iterator<Item = (&HeaderName, &str)> {
             of.headers.iter().map(|(name, value)| (name, value.expose_secret()))
         }

@@ -58,7 +58,7 @@ impl log::Host for HostState {
         if self.log_bytes_left == 0 {
             return Ok(());
         }
-        let line = match self.provider_if_any() {
+        let line = match &self.provider {
             Some(call) => call.redactor.redact_line(&message, self.log_bytes_left),
             None => one_line(&message, self.log_bytes_left),
         };
@@ -80,7 +80,8 @@ impl clock::Host for HostState {
     fn now(&mut self) -> wasmtime::Result<u64> {
         self.count_host_call()?;
         let now = self
-            .provider_if_any()
+            .provider
+            .as_deref()
             .map_or_else(jiff::Timestamp::now, |call| call.services.environment.clock.now());
         Ok(u64::try_from(now.as_millisecond()).unwrap_or(0))
     }

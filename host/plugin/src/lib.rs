@@ -49,8 +49,8 @@ pub use inspect::{EgressScopeSummary, Inspection, ManifestSummary, ProviderSumma
 pub use manifest::{ContextPart, Direction};
 pub use plan::HeaderPlan;
 pub use provider::{
-    Ambient, AmbientError, AwsCredentials, BearerToken, CredentialProvider, EgressRecord, PodIdentities,
-    ProviderCluster, ProviderEnvironment, ProviderMint, SecretValues, SystemWallClock, WallClock, webapi_public_values,
+    Ambient, AmbientError, AwsCredentials, BearerToken, CredentialProvider, EgressRecord, ProviderCluster,
+    ProviderEnvironment, ProviderMint, SecretValues, WallClock, webapi_public_values,
 };
 
 /// The wasmtime engine, the compilation cache and the settings of plugins.

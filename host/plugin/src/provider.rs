@@ -30,11 +30,12 @@ pub(crate) mod secret;
 mod secrets;
 
 pub use ambient::{Ambient, AmbientError, AwsCredentials, BearerToken};
+use call_state::SystemWallClock;
 pub(super) use call_state::{CallState, HostServices, MemoUse, Phase};
-pub use call_state::{EgressRecord, SecretValues, SystemWallClock, WallClock};
+pub use call_state::{EgressRecord, SecretValues, WallClock};
 pub(crate) use egress_scope::{HostTemplate, TextTemplate};
 pub(crate) use permissions::{AudiencePermission, CapturePermission, ProviderPermissions, SecretPermission};
-pub use pod::PodIdentities;
+use pod::PodIdentities;
 pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
 pub(crate) use redact::Redactor;

@@ -101,7 +101,7 @@ impl Sandbox {
     ) -> Result<(T, Box<CallState>), MintError> {
         let called = self.call(budget, Some(call), export).await;
         let (answer, state) = called.map_err(|error| plugin_failed(&error))?;
-        let call = state.into_provider().ok_or_else(|| {
+        let call = state.provider.ok_or_else(|| {
             let (plugin, cause) = (self.log.plugin.clone(), TrapCause::Guest);
             plugin_failed(&CallError::Trap { plugin, cause })
         })?;

@@ -48,17 +48,11 @@ pub enum Error {
     Broken(#[source] legacy::Error),
     /// The backend sent nothing for too long before the response head. (408, as Argo CD's proposal
     /// asks)
-    #[error("the backend sent nothing for {waited:?}")]
-    Silent {
-        /// The bound.
-        waited: Duration,
-    },
+    #[error("the backend sent nothing for {0:?}")]
+    Silent(Duration),
     /// No response head before the end of the whole exchange. (504)
-    #[error("the backend did not answer within {allowed:?}")]
-    ExchangeTimeout {
-        /// The bound.
-        allowed: Duration,
-    },
+    #[error("the backend did not answer within {0:?}")]
+    ExchangeTimeout(Duration),
     /// The caller's credential, session or access ended before the response head (401), or the
     /// store stopped answering, so that it may have ended (503).
     #[error("{}", ended_text(*.0))]
@@ -76,11 +70,8 @@ pub enum Error {
     #[error("the backend switched to a protocol that was not asked for")]
     Protocol,
     /// The backend answers an upgrade request like an ordinary request. (502)
-    #[error("the backend answered a request to switch protocols with `{status}`")]
-    UpgradeRefused {
-        /// Its status, below 400.
-        status: StatusCode,
-    },
+    #[error("the backend answered a request to switch protocols with `{0}`")]
+    UpgradeRefused(StatusCode),
     /// The request was sealed for another backend: a mistake in the gateway. (500)
     #[error("the request was made for another backend")]
     WrongBackend,
@@ -244,7 +235,7 @@ impl PendingResponse {
             if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
                 let frames = self.frames();
                 if frames == seen {
-                    return Err(Error::Silent { waited });
+                    return Err(Error::Silent(waited));
                 }
                 seen = frames;
                 silent_at = now.checked_add(waited);

@@ -21,8 +21,9 @@ pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
 pub use identity::{IdentityHeaders, UserInfo};
 pub use kubernetes::client_impersonates;
 pub use resource::{ResourceHeaders, ResourceNames};
+pub(crate) use response::clean_response;
 pub(crate) use response::clean_trailers;
-pub use response::{clean_response, restrict_cluster_response};
+pub use response::restrict_cluster_response;
 pub use seal::{HeldValue, HostHeaders, Outbound};
 pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
@@ -31,11 +32,8 @@ pub use upstream::Upstream;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A client's field has bytes that are not UTF-8: readers differ. (400)
-    #[error("header `{name}` is not UTF-8")]
-    NotUtf8 {
-        /// Its name.
-        name: HeaderName,
-    },
+    #[error("header `{0}` is not UTF-8")]
+    NotUtf8(HeaderName),
     /// `Connection` lists something that is no field name. (400)
     #[error("header `connection` lists something that is not a header name")]
     ConnectionOption,
@@ -46,29 +44,17 @@ pub enum Error {
     #[error(transparent)]
     Authority(#[from] crate::target::Error),
     /// A plugin set a field that only the gateway writes. (500)
-    #[error("header `{name}` is the gateway's own and was set by a plugin")]
-    Forbidden {
-        /// Its name.
-        name: HeaderName,
-    },
+    #[error("header `{0}` is the gateway's own and was set by a plugin")]
+    Forbidden(HeaderName),
     /// Two parts of the gateway write the same field. (500)
-    #[error("header `{name}` would be sent twice")]
-    Duplicate {
-        /// Its name.
-        name: HeaderName,
-    },
+    #[error("header `{0}` would be sent twice")]
+    Duplicate(HeaderName),
     /// A part of the caller's identity cannot be sent in a header unchanged. (403)
-    #[error("`{part}` of the caller has characters a header cannot carry")]
-    Identity {
-        /// Which part.
-        part: &'static str,
-    },
+    #[error("`{0}` of the caller has characters a header cannot carry")]
+    Identity(&'static str),
     /// A value of the gateway's own cannot be a header value. (500)
-    #[error("value of header `{name}` has characters a header cannot carry")]
-    Value {
-        /// Its name.
-        name: HeaderName,
-    },
+    #[error("value of header `{0}` has characters a header cannot carry")]
+    Value(HeaderName),
     /// A cluster's credential is not a valid header value, or more than one. (500)
     #[error("the cluster's credential cannot be sent in a header")]
     Credential,

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,36 +20,14 @@ use tollgate_state::extensions::ExtensionSpec;
 /// Labels whose values come from fixed lists: the type excludes text from callers.
 type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 
-type ExtensionLabel = [(&'static str, String); 1];
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ForwardedLabels {
-    extension: String,
-    status: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct GrantLabels {
-    cluster: String,
-    /// `granted`, `missing` or `unknown`.
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ApplicationGrantLabels {
-    cluster: String,
-    /// `impersonation`, `existence` or `extra`.
-    about: &'static str,
-    /// `granted`, `missing` or `unknown`.
-    state: &'static str,
-}
+type NameLabel = [(&'static str, String); 1];
 
 /// Every metric of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    forwarded: Family<ForwardedLabels, Counter>,
-    duration: Family<ExtensionLabel, Histogram, fn() -> Histogram>,
+    forwarded: Family<(NameLabel, [(&'static str, u16); 1]), Counter>,
+    duration: Family<NameLabel, Histogram, fn() -> Histogram>,
     decisions: Family<FixedLabels<3>, Counter>,
     /// Decision lines that were lost because the disk was too slow.
     pub decision_lines_lost: Counter,
@@ -63,10 +40,10 @@ pub struct Metrics {
     pub credentials: Arc<credential::Metrics>,
     /// Streams, revocations, audit and store.
     pub identity: Arc<identity::Metrics>,
-    impersonation: Family<GrantLabels, Gauge>,
+    impersonation: Family<(NameLabel, FixedLabels<1>), Gauge>,
     /// Requests that passed in mode audit and that mode enforce would refuse.
     pub would_refuse: Counter,
-    application_grants: Family<ApplicationGrantLabels, Gauge>,
+    application_grants: Family<(NameLabel, FixedLabels<2>), Gauge>,
 }
 
 /// A part of the configuration that is loaded separately.
@@ -92,7 +69,6 @@ impl ConfigPart {
 }
 
 impl Default for Metrics {
-    /// Registers every metric.
     fn default() -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
@@ -173,8 +149,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Counts a closed record.
-    pub fn count_decision(&self, record: &Record) {
+    pub(crate) fn count_decision(&self, record: &Record) {
         let outcome = record.outcome.as_str();
         let labels = [("front", record.front), ("outcome", outcome), ("reason", record.reason)];
         self.decisions.get_or_create(&labels).inc();
@@ -187,13 +162,10 @@ impl Metrics {
     /// - `status`: counted as 0 unless its class is one of HTTP's.
     /// - `seconds`: until the response head.
     pub fn count_forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
-        let labels = ForwardedLabels {
-            extension: extension.name.clone(),
-            status: if (100..600).contains(&status) { status } else { 0 },
-        };
+        let status = if (100..600).contains(&status) { status } else { 0 };
+        let labels = ([("extension", extension.name.clone())], [("status", status)]);
         self.forwarded.get_or_create(&labels).inc();
-        let label = [("extension", labels.extension)];
-        self.duration.get_or_create(&label).observe(seconds);
+        self.duration.get_or_create(&labels.0).observe(seconds);
     }
 
     /// Counts a load of a part of the configuration; `good` says whether all its files are in force
@@ -212,8 +184,7 @@ impl Metrics {
         self.impersonation.clear();
         for (cluster, counts) in clusters {
             for (state, count) in by_state(counts) {
-                let cluster = cluster.to_owned();
-                let labels = GrantLabels { cluster, state };
+                let labels = ([("cluster", cluster.to_owned())], [("state", state)]);
                 self.impersonation.get_or_create(&labels).set(count);
             }
         }
@@ -226,8 +197,7 @@ impl Metrics {
         for (cluster, counts) in clusters {
             for (about, counts) in ["impersonation", "existence", "extra"].into_iter().zip(counts) {
                 for (state, count) in by_state(counts) {
-                    let cluster = cluster.to_owned();
-                    let labels = ApplicationGrantLabels { cluster, about, state };
+                    let labels = ([("cluster", cluster.to_owned())], [("about", about), ("state", state)]);
                     self.application_grants.get_or_create(&labels).set(count);
                 }
             }

@@ -140,11 +140,8 @@ pub enum RequestReadError {
     #[error("the request head is larger than allowed")]
     HeadTooLarge,
     /// A head that began and did not end in time. (408)
-    #[error("the request head did not end within {allowed:?}")]
-    HeadTimeout {
-        /// The bound.
-        allowed: Duration,
-    },
+    #[error("the request head did not end within {0:?}")]
+    HeadTimeout(Duration),
 }
 
 impl RequestReadError {

@@ -177,7 +177,10 @@ pub(super) fn read(
         (DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups, "APIGroupDiscoveryList") => {
             aggregated(endpoint, parse(content)?)
         }
-        (DiscoveryEndpoint::Core, "APIVersions") => core_versions(&parse(content)?),
+        (DiscoveryEndpoint::Core, "APIVersions") => {
+            let served: APIVersions = parse(content)?;
+            listed(served.versions.iter().map(|version| ("", version.as_str())))
+        }
         (DiscoveryEndpoint::Groups, "APIGroupList") => group_versions(&parse(content)?),
         (DiscoveryEndpoint::Version { group, version }, "APIResourceList") => {
             resources((group, version), parse(content)?)
@@ -225,10 +228,6 @@ fn parse_resource(resource: APIResourceDiscovery) -> Option<(String, String, Res
     let kind = resource.response_kind?.kind.filter(|kind| !kind.is_empty())?;
     let name = resource.resource.filter(|name| !name.is_empty())?;
     Some((name, kind, scope))
-}
-
-fn core_versions(versions: &APIVersions) -> (DiscoveryContent, usize) {
-    listed(versions.versions.iter().map(|version| ("", version.as_str())))
 }
 
 fn group_versions<'a>(list: &'a APIGroupList) -> (DiscoveryContent, usize) {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::ClusterQuery;
 
 /// Longest response to a review, in bytes.
-pub const MAX_REVIEW_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_REVIEW_BYTES: usize = 64 * 1024;
 
 /// The status of a review: the cluster's answer.
 #[derive(Debug, Deserialize)]

@@ -102,7 +102,6 @@ impl ExtraGrants {
         }
     }
 
-    /// Replaces the grants of all clusters.
     pub(super) fn set(&self, grants: impl IntoIterator<Item = (String, ClusterExtraGrants)>) {
         let grants = grants.into_iter().filter(|(_, granted)| !granted.keys.is_empty());
         let grants = grants.map(|(server, granted)| (server.trim_end_matches('/').to_owned(), Arc::new(granted)));

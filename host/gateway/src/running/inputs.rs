@@ -78,7 +78,7 @@ fn certificates(tls: &Tls, locations: &SettingLocations, clock: &Clock, found: &
         Ok(certificates) => certificates.chain(),
         Err(error) => {
             let at = match &error {
-                TlsError::File { path, .. } | TlsError::Empty { path } if *path == tls.certificate => certificate,
+                TlsError::File { path, .. } | TlsError::Empty(path) if *path == tls.certificate => certificate,
                 TlsError::File { .. } | TlsError::Empty { .. } | TlsError::Rustls(_) => key,
             };
             let text = format!("`{at}`: {}", with_causes(&error));

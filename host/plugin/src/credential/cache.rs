@@ -149,11 +149,6 @@ impl CredentialCache {
         }
     }
 
-    /// Drops idle and expired credentials. The cache does so every minute.
-    pub fn sweep(&self) {
-        self.shared.sweep();
-    }
-
     /// Cancels every mint, closes every slot and revokes the remaining credentials, all within
     /// [`Settings::revoke_timeout`]. Returns whether all revocations completed.
     pub async fn shutdown(&self) -> bool {

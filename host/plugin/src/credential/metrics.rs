@@ -4,7 +4,6 @@
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,38 +20,17 @@ pub fn duration_histogram() -> Histogram {
     Histogram::new(DURATION_BUCKETS)
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ClusterLabel {
-    cluster: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct MintLabels {
-    cluster: String,
-    /// `ok`, a class of failure, or `cut-off`.
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ErrorLabels {
-    cluster: String,
-    class: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct EntryLabel {
-    /// `slots` or `live`.
-    kind: &'static str,
-}
+/// One label and its value.
+type Label<V> = [(&'static str, V); 1];
 
 /// Metrics of cluster credentials.
 #[derive(Debug)]
 pub struct Metrics {
-    mints: Family<MintLabels, Counter>,
-    duration: Family<ClusterLabel, Histogram, fn() -> Histogram>,
-    expiry: Family<ClusterLabel, Gauge<f64, AtomicU64>>,
-    last_error: Family<ErrorLabels, Gauge<f64, AtomicU64>>,
-    entries: Family<EntryLabel, Gauge>,
+    mints: Family<(Label<String>, Label<&'static str>), Counter>,
+    duration: Family<Label<String>, Histogram, fn() -> Histogram>,
+    expiry: Family<Label<String>, Gauge<f64, AtomicU64>>,
+    last_error: Family<(Label<String>, Label<&'static str>), Gauge<f64, AtomicU64>>,
+    entries: Family<Label<&'static str>, Gauge>,
 }
 
 impl Default for Metrics {
@@ -100,52 +78,35 @@ impl Metrics {
         metrics
     }
 
-    /// Records an attempt to mint a cluster's credential.
-    ///
     /// - `cluster`: a name or server of the state folder.
     /// - `result`: `ok`, a class of failure, or `cut-off`.
-    pub fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {
-        let Self { mints, duration, .. } = self;
-        let cluster = cluster.to_owned();
-        mints
-            .get_or_create(&MintLabels {
-                cluster: cluster.clone(),
-                result,
-            })
-            .inc();
-        duration.get_or_create(&ClusterLabel { cluster }).observe(seconds);
+    pub(crate) fn record_mint(&self, cluster: &str, result: &'static str, seconds: f64) {
+        let labels = ([("cluster", cluster.to_owned())], [("result", result)]);
+        self.mints.get_or_create(&labels).inc();
+        self.duration.get_or_create(&labels.0).observe(seconds);
     }
 
     /// Replaces what is known of the credentials of all clusters.
     pub fn replace<'a>(&self, health: impl Iterator<Item = (&'a str, Health)>, totals: Totals) {
-        let Self {
-            expiry,
-            last_error,
-            entries,
-            ..
-        } = self;
         // Removes the series of clusters that are gone.
-        expiry.clear();
-        last_error.clear();
+        self.expiry.clear();
+        self.last_error.clear();
         let now = jiff::Timestamp::now();
         for (cluster, health) in health {
+            let cluster = [("cluster", cluster.to_owned())];
             if let Some(end) = health.expires_at {
-                let cluster = cluster.to_owned();
                 let left = end.duration_since(now).as_secs_f64();
-                expiry.get_or_create(&ClusterLabel { cluster }).set(left);
+                self.expiry.get_or_create(&cluster).set(left);
             }
             if let Some(last) = health.last_error {
-                let labels = ErrorLabels {
-                    cluster: cluster.to_owned(),
-                    class: last.error.class.as_str(),
-                };
+                let labels = (cluster, [("class", last.error.class.as_str())]);
                 let at = last.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
-                last_error.get_or_create(&labels).set(at);
+                self.last_error.get_or_create(&labels).set(at);
             }
         }
         for (kind, number) in [("slots", totals.slots), ("live", totals.live)] {
             let number = i64::try_from(number).unwrap_or(i64::MAX);
-            entries.get_or_create(&EntryLabel { kind }).set(number);
+            self.entries.get_or_create(&[("kind", kind)]).set(number);
         }
     }
 }

@@ -26,9 +26,7 @@ fn a_token_is_visible_ascii_of_some_length() {
     check("", Some(&TokenError::Empty));
     check(
         &"a".repeat(MAX_TOKEN_BYTES + 1),
-        Some(&TokenError::TooLong {
-            observed: MAX_TOKEN_BYTES + 1,
-        }),
+        Some(&TokenError::TooLong(MAX_TOKEN_BYTES + 1)),
     );
     for (text, position) in [
         ("a b", 1),
@@ -38,7 +36,7 @@ fn a_token_is_visible_ascii_of_some_length() {
         ("\u{e9}", 0),
         ("ab\u{7f}", 2),
     ] {
-        check(text, Some(&TokenError::InvalidByte { position }));
+        check(text, Some(&TokenError::InvalidByte(position)));
     }
 }
 

@@ -34,9 +34,8 @@ pub trait WallClock: Send + Sync + fmt::Debug + 'static {
     fn now(&self) -> jiff::Timestamp;
 }
 
-/// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemWallClock;
+pub(crate) struct SystemWallClock;
 
 impl WallClock for SystemWallClock {
     fn now(&self) -> jiff::Timestamp {

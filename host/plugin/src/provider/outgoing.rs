@@ -138,18 +138,31 @@ impl CallState {
         if pairs.is_empty() {
             return Ok(None);
         }
-        let mut query = Zeroizing::new(Vec::with_capacity(4 << 10));
+        let mut values = Vec::with_capacity(pairs.len());
+        let mut length: usize = 0;
         for (name, value) in pairs {
             let value = self.parts(value, target)?;
+            // `%xx` is the longest form of a byte.
+            let pair = name
+                .len()
+                .saturating_mul(3)
+                .saturating_add(value.len())
+                .saturating_add(2);
+            length = length.saturating_add(pair);
+            if length > MAX_FIELDS_BYTES {
+                return Err(too_long("parameters").into());
+            }
+            values.push(value);
+        }
+        // Never grows, so that no copy of a secret is left behind.
+        let mut query = Zeroizing::new(Vec::with_capacity(length));
+        for ((name, _), value) in pairs.iter().zip(&values) {
             if !query.is_empty() {
                 query.push(b'&');
             }
             encode(name.as_bytes(), Encoding::Form, &mut query)?;
             query.push(b'=');
-            query.extend_from_slice(&value);
-            if query.len() > MAX_FIELDS_BYTES {
-                return Err(too_long("parameters").into());
-            }
+            query.extend_from_slice(value);
         }
         match std::str::from_utf8(&query) {
             Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),

@@ -28,16 +28,15 @@ const GCE: &str = "http://169.254.169.254/computeMetadata/v1/instance/service-ac
 /// Azure's instance metadata service.
 const IMDS: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
 
-/// The pod's identities.
 #[derive(Debug)]
-pub struct PodIdentities {
+pub(crate) struct PodIdentities {
     config: tollgate_config::Ambient,
     http: Result<reqwest::Client, String>,
 }
 
 impl PodIdentities {
     /// Reads nothing yet.
-    pub fn new(config: &tollgate_config::Ambient) -> Self {
+    pub(crate) fn new(config: &tollgate_config::Ambient) -> Self {
         Self {
             config: config.clone(),
             http: client().build().map_err(|error| error.to_string()),

@@ -37,11 +37,8 @@ const PING_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// Neither `http` nor `https`.
-    #[error("scheme `{scheme}` is neither `http` nor `https`")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
+    #[error("scheme `{0}` is neither `http` nor `https`")]
+    Scheme(String),
     /// No host, or one that is no authority.
     #[error("url has no host")]
     Host,
@@ -52,11 +49,8 @@ pub enum BuildError {
     #[error("path of the url is refused")]
     Path(#[source] crate::target::Error),
     /// A configured field is the gateway's own.
-    #[error("header `{name}` is the gateway's own and cannot be configured")]
-    ReservedHeader {
-        /// Its name.
-        name: HeaderName,
-    },
+    #[error("header `{0}` is the gateway's own and cannot be configured")]
+    ReservedHeader(HeaderName),
     /// `X-Remote-*` without a client certificate: the backend could not authenticate the sender.
     #[error("`requestHeader` needs an https url and a client certificate")]
     RequestHeaderWithoutCertificate,
@@ -101,7 +95,7 @@ impl Backend {
         let secure = target.0 == Scheme::HTTPS;
         crate::target::check_path(service.url.path()).map_err(BuildError::Path)?;
         if let Some((name, _)) = service.headers.iter().find(|(name, _)| !Upstream::may_configure(name)) {
-            return Err(BuildError::ReservedHeader { name: name.clone() });
+            return Err(BuildError::ReservedHeader(name.clone()));
         }
         let request_header = match (spec.identity.request_header, secure, &spec.tls.client_certificate_pem) {
             (false, _, _) => RequestHeader::Absent,
@@ -181,9 +175,7 @@ pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> 
         "http" => Scheme::HTTP,
         "https" => Scheme::HTTPS,
         other => {
-            return Err(BuildError::Scheme {
-                scheme: other.to_owned(),
-            });
+            return Err(BuildError::Scheme(other.to_owned()));
         }
     };
     let named = !url.username().is_empty() || url.password().is_some();

@@ -28,27 +28,18 @@ use tollgate_identity::sessions::EndReason;
 /// Why content ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The client's content is longer than allowed.
-    #[error("content is longer than {limit_bytes} bytes")]
-    TooLarge {
-        /// The bound.
-        limit_bytes: u64,
-    },
-    /// The client sent nothing for too long.
-    #[error("the client sent nothing for {waited:?}")]
-    ClientSilent {
-        /// The bound.
-        waited: Duration,
-    },
+    /// The client's content is longer than this number of bytes.
+    #[error("content is longer than {0} bytes")]
+    TooLarge(u64),
+    /// The client sent nothing for this long, which is the bound.
+    #[error("the client sent nothing for {0:?}")]
+    ClientSilent(Duration),
     /// The client broke off, or its framing is broken.
     #[error("reading from the client failed")]
     Client(#[source] hyper::Error),
-    /// The backend sent nothing for too long.
-    #[error("the backend sent nothing for {waited:?}")]
-    BackendSilent {
-        /// The bound.
-        waited: Duration,
-    },
+    /// The backend sent nothing for this long, which is the bound.
+    #[error("the backend sent nothing for {0:?}")]
+    BackendSilent(Duration),
     /// The exchange took longer than allowed.
     #[error("the exchange took longer than allowed")]
     ExchangeTimeout,
@@ -336,9 +327,7 @@ impl Upload {
                 return Poll::Ready(Some(Err(error)));
             }
             ready!(self.idle.poll_expired(cx));
-            return Poll::Ready(Some(Err(BodyError::ClientSilent {
-                waited: self.idle.bound(),
-            })));
+            return Poll::Ready(Some(Err(BodyError::ClientSilent(self.idle.bound()))));
         };
         self.idle.stop();
         if let Some(error) = self.end_watcher.as_ref().and_then(|end_watcher| end_watcher.past()) {
@@ -353,9 +342,7 @@ impl Upload {
                     match self.left.checked_sub(length) {
                         Some(left) => self.left = left,
                         None => {
-                            return Poll::Ready(Some(Err(BodyError::TooLarge {
-                                limit_bytes: self.limit,
-                            })));
+                            return Poll::Ready(Some(Err(BodyError::TooLarge(self.limit))));
                         }
                     }
                 } else if self.trailers == Trailers::Dropped {
@@ -397,7 +384,7 @@ impl Download {
                     return Poll::Pending;
                 };
                 ready!(idle.poll_expired(cx));
-                Poll::Ready(Some(Err(BodyError::BackendSilent { waited: idle.bound() })))
+                Poll::Ready(Some(Err(BodyError::BackendSilent(idle.bound()))))
             }
         }
     }

@@ -50,7 +50,7 @@ impl ExchangeDeadline {
 
     pub(super) fn error(self) -> Error {
         match self.cause {
-            DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout { allowed },
+            DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout(allowed),
             DeadlineCause::Credential { .. } => Error::Ended(EndReason::Expired),
         }
     }

@@ -55,7 +55,6 @@ impl Drop for StreamPermit {
 }
 
 impl Http2Pool {
-    /// Makes an empty pool; `make` makes each client.
     pub(super) fn new(make: impl Fn() -> HttpClient + Send + Sync + 'static) -> Self {
         Self {
             make: Box::new(make),

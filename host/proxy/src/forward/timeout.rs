@@ -17,7 +17,6 @@ pub(crate) struct LazyTimer {
 }
 
 impl LazyTimer {
-    /// Longest wait.
     pub(crate) fn new(bound: Duration) -> Self {
         Self {
             bound,
@@ -49,7 +48,6 @@ impl LazyTimer {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Ready when the wait reached its bound.
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // A bound too long to count is none.
         let bound = self.bound;

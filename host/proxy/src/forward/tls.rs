@@ -121,5 +121,5 @@ pub(super) fn server_name(name: Option<&str>) -> Result<Option<ServerName<'stati
     let Some(name) = name else { return Ok(None) };
     ServerName::try_from(name.to_owned())
         .map(Some)
-        .map_err(|_| Error::ServerName { name: name.to_owned() })
+        .map_err(|_| Error::ServerName(name.to_owned()))
 }

@@ -46,7 +46,6 @@ pub struct CleanedRequest {
     pub(super) host: HeaderValue,
     /// The protocol the client asks for, if supported.
     pub(super) upgrade: Option<(Protocol, OnUpgrade)>,
-    /// The client takes trailers in the response.
     pub(super) accepts_trailers: bool,
     /// Names of trailers the client announced and may send.
     pub(super) trailer: Option<HeaderValue>,
@@ -154,7 +153,7 @@ fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(
     retain(fields, |name| allowed.contains(name));
     let is_utf8 = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
     match fields.iter().find(|(_, value)| !is_utf8(value)) {
-        Some((name, _)) => Err(Error::NotUtf8 { name: name.clone() }),
+        Some((name, _)) => Err(Error::NotUtf8(name.clone())),
         None => Ok(()),
     }
 }

@@ -80,7 +80,7 @@ impl IdentityHeaders {
         }
         for (key, values) in caller.extra {
             let name = HeaderName::try_from(format!("x-remote-extra-{}", utf8_percent_encode(key, ESCAPED)))
-                .map_err(|_| Error::Identity { part: "extra key" })?;
+                .map_err(|_| Error::Identity("extra key"))?;
             for value in values {
                 if let Some(value) = single("extra value", value)? {
                     remote.push((name.clone(), value));
@@ -98,11 +98,11 @@ pub(super) fn single(part: &'static str, text: &str) -> Result<Option<HeaderValu
         return Ok(None);
     }
     if text.trim() != text || text.chars().any(char::is_control) {
-        return Err(Error::Identity { part });
+        return Err(Error::Identity(part));
     }
     HeaderValue::from_bytes(text.as_bytes())
         .map(Some)
-        .map_err(|_| Error::Identity { part })
+        .map_err(|_| Error::Identity(part))
 }
 
 fn joined(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
@@ -118,7 +118,7 @@ fn joined(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
     }
     HeaderValue::try_from(list)
         .map(Some)
-        .map_err(|_| Error::Identity { part: "group" })
+        .map_err(|_| Error::Identity("group"))
 }
 
 fn push_group(list: &mut String, group: &str) {

@@ -74,7 +74,7 @@ pub(super) fn remove_front_only_fields(fields: &mut HeaderMap) {
 pub(super) fn put_audit_id(fields: &mut HeaderMap, id: Uuid) -> Result<(), Error> {
     let mut text = Uuid::encode_buffer();
     let value = HeaderValue::from_str(id.hyphenated().encode_lower(&mut text));
-    put(fields, AUDIT_ID, value.map_err(|_| Error::Value { name: AUDIT_ID })?)
+    put(fields, AUDIT_ID, value.map_err(|_| Error::Value(AUDIT_ID))?)
 }
 
 /// Writes the user that the cluster should impersonate. Writes nothing if there is none.
@@ -135,5 +135,5 @@ fn put_lines(fields: &mut HeaderMap, name: &HeaderName, values: &[String]) -> Re
 
 /// A header value with the UTF-8 bytes unchanged, as the API server expects.
 fn value(name: &HeaderName, text: &str) -> Result<HeaderValue, Error> {
-    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| Error::Value { name: name.clone() })
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| Error::Value(name.clone()))
 }

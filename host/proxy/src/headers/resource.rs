@@ -47,7 +47,7 @@ impl ResourceHeaders {
                 fields.push((name, value));
                 Ok(())
             }
-            Ok(None) | Err(_) => Err(Error::Value { name }),
+            Ok(None) | Err(_) => Err(Error::Value(name)),
         };
         put(NAMESPACE, names.namespace)?;
         if let Some((namespace, name)) = names.application {

@@ -132,7 +132,7 @@ pub fn restrict_cluster_response(fields: &mut HeaderMap) {
 /// other fields; `Connection` itself is always removed.
 ///
 /// Source: RFC 9110, section 7.6.1; RFC 6265bis, section 5.6.
-pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
+pub(crate) fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
     // The backend is the operator's: a mistake there is not an attack.
     let _ = remove_named_by_connection(fields);
     retain(fields, |name| {

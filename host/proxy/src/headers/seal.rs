@@ -237,7 +237,7 @@ impl CleanedRequest {
         // INVARIANT: below this line no field of the host's own is in `fields`
         // unless this file put it there, once.
         if let Some(name) = fields.keys().find(|name| is_host_owned(name)) {
-            return Err(Error::Forbidden { name: name.clone() });
+            return Err(Error::Forbidden(name.clone()));
         }
         fields.reserve(16 + upstream.headers.len());
         // A plugin may have set a field that is configured for the service; the configured one wins.
@@ -279,7 +279,7 @@ fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(),
     for (name, value) in &credential.headers {
         // The credential's fields replace the client's.
         if is_host_owned(name) {
-            return Err(Error::Forbidden { name: name.clone() });
+            return Err(Error::Forbidden(name.clone()));
         }
         let value = sensitive_header_value("", value.expose_secret()).ok_or(Error::Credential)?;
         fields.insert(name.clone(), value);
@@ -344,8 +344,6 @@ pub(super) fn put(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) 
             vacant.insert(value);
             Ok(())
         }
-        http::header::Entry::Occupied(present) => Err(Error::Duplicate {
-            name: present.key().clone(),
-        }),
+        http::header::Entry::Occupied(present) => Err(Error::Duplicate(present.key().clone())),
     }
 }

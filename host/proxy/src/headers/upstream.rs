@@ -63,8 +63,7 @@ impl Upstream {
         }
     }
 
-    /// The extension it is a backend of.
-    pub fn extension(&self) -> Option<&str> {
+    pub(crate) fn extension(&self) -> Option<&str> {
         self.extension.as_deref()
     }
 
@@ -75,7 +74,7 @@ impl Upstream {
 
     /// Whether an operator may set the field on all requests to a service. The service's own
     /// credentials are allowed, fields of the gateway are not.
-    pub fn may_configure(name: &HeaderName) -> bool {
+    pub(crate) fn may_configure(name: &HeaderName) -> bool {
         name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != HeaderOwner::Host
     }
 }

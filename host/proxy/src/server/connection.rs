@@ -145,7 +145,7 @@ pub(super) async fn run<H: Handler>(
             serve_http2(shared.clone(), io, peer, signals).await;
         }
         Ok(ProtocolDetection::HeadTimeout(socket)) => {
-            let refusal = RequestReadError::HeadTimeout { allowed: bound };
+            let refusal = RequestReadError::HeadTimeout(bound);
             drop(shared.handler.refuse(refusal, None, &peer));
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
@@ -269,7 +269,7 @@ fn can_evict_now(peer: &Peer) -> bool {
 fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedStream, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
     let refusal = match io.state() {
-        ReadState::HeadTimeout => RequestReadError::HeadTimeout { allowed },
+        ReadState::HeadTimeout => RequestReadError::HeadTimeout(allowed),
         // The parser has no other name for it.
         _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => RequestReadError::TargetTooLong,
         _ if error.is_parse_too_large() => RequestReadError::HeadTooLarge,

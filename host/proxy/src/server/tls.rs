@@ -28,11 +28,8 @@ pub enum Error {
         source: rustls::pki_types::pem::Error,
     },
     /// The file contains no certificate.
-    #[error("`{}` has no certificate", .path.display())]
-    Empty {
-        /// Which one.
-        path: PathBuf,
-    },
+    #[error("`{}` has no certificate", .0.display())]
+    Empty(PathBuf),
     /// Key and certificate do not belong together, or cannot be used.
     #[error("certificate and key cannot be used")]
     Rustls(#[from] rustls::Error),
@@ -115,9 +112,7 @@ fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {
         .collect::<Result<_, _>>()
         .map_err(at(&files.certificate))?;
     if chain.is_empty() {
-        return Err(Error::Empty {
-            path: files.certificate.clone(),
-        });
+        return Err(Error::Empty(files.certificate.clone()));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(at(&files.key))?;
     Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)

@@ -181,7 +181,7 @@ fn hash_part(hash: &mut Sha256, part: &[u8]) {
 }
 
 /// Sorts the members of objects by name, so that equal configurations give equal texts.
-pub fn canonical_json(value: &Value) -> Value {
+pub(crate) fn canonical_json(value: &Value) -> Value {
     let mut sorted = value.clone();
     sorted.sort_all_objects();
     sorted

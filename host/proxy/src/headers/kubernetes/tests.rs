@@ -202,7 +202,7 @@ fn a_providers_field_names_nobody() {
         let name = HeaderName::from_static(name);
         credential.headers = vec![(name.clone(), SecretString::from("root".to_owned()))];
         let refused = seal(cleaned(&[]), &credential, &Impersonation::Nobody).unwrap_err();
-        assert_eq!(refused, Error::Forbidden { name });
+        assert_eq!(refused, Error::Forbidden(name));
     }
 }
 
@@ -215,7 +215,7 @@ fn an_edit_that_names_somebody_is_refused() {
             .fields_mut()
             .insert(name.clone(), HeaderValue::from_static("root"));
         let refused = seal(cleaned, &credential(), &person()).unwrap_err();
-        assert_eq!(refused, Error::Forbidden { name });
+        assert_eq!(refused, Error::Forbidden(name));
     }
 }
 
@@ -268,7 +268,7 @@ fn values_http_cannot_carry_do_not_leave() {
     identity.groups.push("a\r\nimpersonate-group: system:masters".into());
     let name = HeaderName::from_static("impersonate-group");
     let refused = seal(cleaned(&[]), &credential(), &Impersonation::As(identity)).unwrap_err();
-    assert_eq!(refused, Error::Value { name });
+    assert_eq!(refused, Error::Value(name));
     let empty = Impersonation::As(Identity::default());
     let refused = seal(cleaned(&[]), &credential(), &empty).unwrap_err();
     assert_eq!(refused, Error::Impersonation);

@@ -102,10 +102,10 @@ async fn idle_and_ended_credentials_are_put_away() {
     let slot = fixture.slot("c");
     slot.get(later()).await.unwrap();
     fixture.clock.advance(3599.0);
-    fixture.cache.sweep();
+    fixture.cache.shared.sweep();
     assert_eq!(fixture.cache.totals().live, 1);
     fixture.clock.advance(1.0);
-    fixture.cache.sweep();
+    fixture.cache.shared.sweep();
     assert_eq!(fixture.cache.totals().live, 0);
     until("the revocation", || fixture.provider.revoked() == ["r-t1"]).await;
     assert_eq!(slot.get(later()).await.unwrap().generation, 2);
@@ -117,7 +117,7 @@ async fn what_is_over_is_not_revoked() {
     let fixture = Fixture::new(Provider::new(token(&clock, 900)), clock);
     fixture.slot("c").get(later()).await.unwrap();
     fixture.clock.advance(900.0);
-    fixture.cache.sweep();
+    fixture.cache.shared.sweep();
     settle().await;
     assert_eq!(fixture.cache.totals().live, 0);
     assert!(fixture.provider.revoked().is_empty());
