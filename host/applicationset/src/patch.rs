@@ -75,15 +75,16 @@ pub enum Error {
 
 impl Error {
     /// Shortens the texts so that they fit in an answer.
-    pub(super) fn truncated(self) -> Self {
-        match self {
-            Self::Syntax(what) => Self::Syntax(truncated(&what)),
-            Self::Directive(what) => Self::Directive(truncated(&what)),
-            Self::Retain(key) => Self::Retain(truncated(&key)),
-            Self::Untyped(key) => Self::Untyped(truncated(&key)),
-            Self::Field(key) => Self::Field(truncated(&key)),
-            Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation | Self::Key(_) => self,
+    pub(super) fn truncated(mut self) -> Self {
+        match &mut self {
+            Self::Syntax(text)
+            | Self::Directive(text)
+            | Self::Retain(text)
+            | Self::Untyped(text)
+            | Self::Field(text) => *text = truncated(text),
+            Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation | Self::Key(_) => {}
         }
+        self
     }
 }
 
@@ -148,12 +149,11 @@ fn check_list_length(items: &[Value]) -> Result<(), Error> {
 }
 
 fn restore_project(patched: &mut Value, project: Option<Value>) {
-    let Some(fields) = patched.as_object_mut() else { return };
-    let spec = fields
-        .entry("spec")
-        .or_insert_with(|| Value::Object(Map::new()))
-        .as_object_mut();
-    let Some(spec) = spec else { return };
+    let fields = patched.as_object_mut();
+    let spec = fields.map(|fields| fields.entry("spec").or_insert_with(|| Map::new().into()));
+    let Some(spec) = spec.and_then(Value::as_object_mut) else {
+        return;
+    };
     match project {
         Some(project) => spec.insert("project".to_owned(), project),
         None => spec.remove("project"),
@@ -246,12 +246,11 @@ fn without_directives(value: Value) -> Option<Value> {
 }
 
 /// A list that replaces another one; directives in it have no effect.
-fn plain_list(items: Vec<Value>) -> Vec<Value> {
-    let mut plain = items;
-    for fields in plain.iter_mut().filter_map(Value::as_object_mut) {
+fn plain_list(mut items: Vec<Value>) -> Vec<Value> {
+    for fields in items.iter_mut().filter_map(Value::as_object_mut) {
         fields.retain(|key, _| !directive(key));
     }
-    plain
+    items
 }
 
 fn directive(key: &str) -> bool {

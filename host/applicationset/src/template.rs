@@ -29,6 +29,7 @@ mod tree;
 mod value;
 mod versions;
 
+pub(crate) use print::general as go_float;
 pub(crate) use versions::{highest, is_range};
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod dns;
 pub mod glob;
 pub mod header_names;
 pub mod json_path;
+pub mod path_pattern;
 pub mod plugin;
 pub mod principal;
 pub mod session;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::Error;
 use super::generator_run::GeneratorRun;
+use crate::template::go_float;
 use crate::{Params, heap_size};
 
 /// Every leaf of `object` as a string, by its dotted path. Empty objects and lists have no leaves.
@@ -92,7 +93,7 @@ fn print(text: &mut String, value: &Value) {
     match value {
         Value::Null => text.push_str("<nil>"),
         Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
-        Value::Number(number) => text.push_str(&float(number.as_f64().unwrap_or(f64::NAN))),
+        Value::Number(number) => text.push_str(&go_float(number.as_f64().unwrap_or(f64::NAN))),
         Value::String(inner) => text.push_str(inner),
         Value::Array(items) => print_all(text, "[", items.iter().map(|item| ("", "", item))),
         Value::Object(members) => {
@@ -114,18 +115,4 @@ fn print_all<'v>(text: &mut String, open: &str, items: impl Iterator<Item = (&'v
         print(text, value);
     }
     text.push(']');
-}
-
-/// Formats a `float64` as Go does: the fewest digits that identify it, with an exponent if that is
-/// below -4 or above 5.
-fn float(number: f64) -> String {
-    if !number.is_finite() {
-        return if number.is_nan() { "NaN" } else { "+Inf" }.to_owned();
-    }
-    let shortest = format!("{number:e}");
-    let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
-    match exponent.parse().unwrap_or(0) {
-        -4..=5 => format!("{number}"),
-        exponent => format!("{digits}e{exponent:+03}"),
-    }
 }

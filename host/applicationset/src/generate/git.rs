@@ -12,11 +12,10 @@ use super::{Error, flatten, invalid, list};
 use crate::decode::settings::{GitSettings, PathItem};
 use crate::inputs::InputError;
 use crate::{GenerationBudget, Params, RepositoryFile, TemplateEngine, heap_size};
+use tollgate_core::path_pattern::PathPattern;
 
-mod directory;
 mod pathspec;
 
-use directory::DirectoryPattern;
 use pathspec::Pathspec;
 
 const MAX_PATTERN_BYTES: usize = 4096;
@@ -77,7 +76,9 @@ impl GitGeneratorRun<'_, '_> {
     }
 
     fn directories(&self, opened: &OpenTree, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
-        let patterns = self.compiled("directories", items, DirectoryPattern::new)?;
+        let compile =
+            |text: &str| PathPattern::compile(text).ok_or_else(|| format!("`{text}` has a syntax error in pattern"));
+        let patterns = self.compiled("directories", items, compile)?;
         let budget = self.run.budget;
         let input = |error| self.input(error);
         let known = opened.directories(budget).map_err(input)?;

@@ -29,6 +29,7 @@ use super::disk::{Folder, bytes_below, disk_error, library_disk_error};
 use super::fetch_context::{FetchContext, with_causes};
 use super::in_flight::{FetchKey, InFlightFetch};
 use super::listing::{choose, prefixes};
+use super::local::{NO_COMMIT, peeled};
 use super::location::Location;
 use super::pack::unpack_memory;
 use super::permission::AllowedRepository;
@@ -105,7 +106,8 @@ fn fetch_checkout(
     let mut folder = Folder::make(shared.fetch_directory.path(), &shared.quota)?;
     let repository = empty(&folder.path)?;
     connection.receive(&repository, wanted, (shared, &mut folder))?;
-    let commit = commit_of(&repository, wanted, (&permitted.url, &key.revision))?;
+    let no_commit = |_| Error::revision(&permitted.url, &key.revision, NO_COMMIT);
+    let commit = peeled(&repository, wanted).map_err(no_commit)?;
     if let Some(kept) = cached(commit) {
         return Ok(kept);
     }
@@ -115,14 +117,6 @@ fn fetch_checkout(
         commit,
         _folder: folder,
     }))
-}
-
-/// Follows a tag to its commit.
-fn commit_of(repository: &gix::Repository, id: ObjectId, (url, revision): (&str, &str)) -> Result<ObjectId, Error> {
-    let missing = || Error::revision(url, revision, "; what is there is no commit");
-    let object = repository.find_object(id).map_err(|_| missing())?;
-    let commit = object.peel_to_kind(gix::objs::Kind::Commit).map_err(|_| missing())?;
-    Ok(commit.id)
 }
 
 pub(super) fn greeting(transport: &mut impl client::blocking_io::Transport) -> gix::Result<Handshake> {

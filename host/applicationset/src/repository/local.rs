@@ -14,6 +14,8 @@ use super::permission::{AllowedRepository, local_permitted};
 use super::tree::{CommitTree, open_options};
 use crate::template::{highest, is_range};
 
+pub(super) const NO_COMMIT: &str = "; what is there is no commit";
+
 pub(super) fn open(
     permitted: &AllowedRepository,
     (path, patterns): (&Path, &[String]),
@@ -80,10 +82,9 @@ fn tag_within(repository: &gix::Repository, range: &str) -> Option<String> {
     highest(range, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-fn peeled(repository: &gix::Repository, id: ObjectId) -> Result<ObjectId, &'static str> {
+/// Follows a tag to its commit.
+pub(super) fn peeled(repository: &gix::Repository, id: ObjectId) -> Result<ObjectId, &'static str> {
     let object = repository.find_object(id).map_err(|_| "")?;
-    let commit = object.peel_to_kind(gix::objs::Kind::Commit);
-    commit
-        .map(|commit| commit.id)
-        .map_err(|_| "; what is there is no commit")
+    let commit = object.peel_to_kind(gix::objs::Kind::Commit).map_err(|_| NO_COMMIT)?;
+    Ok(commit.id)
 }

@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::location::{Location, without_user};
-use super::{Error, address, spelling};
+use super::spelling::{self, others};
+use super::{Error, address};
 use tollgate_core::glob::{Pattern, normalize_repository, source_permitted};
 use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
@@ -207,17 +208,6 @@ fn excluded(patterns: &[String], url: &str) -> bool {
     let excluding = patterns.iter().filter(|pattern| pattern.starts_with('!')).cloned();
     let patterns: Vec<String> = all.chain(excluding).collect();
     patterns.len() > 1 && !source_permitted(&patterns, url)
-}
-
-/// All of them except the known one, without duplicates.
-fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut others: Vec<String> = Vec::new();
-    for one in all {
-        if one != known && !others.contains(&one) {
-            others.push(one);
-        }
-    }
-    others
 }
 
 /// The URL as requested, its canonical form, and that form with `.git`.

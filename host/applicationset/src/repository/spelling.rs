@@ -36,16 +36,20 @@ pub(super) fn spellings(location: &Location) -> Vec<String> {
         }
         Location::Local(path) => stems.push(without_suffix(&path.to_string_lossy()).to_owned()),
     }
-    let mut spellings: Vec<String> = Vec::new();
-    for stem in stems {
-        for spelling in [format!("{stem}{GIT}"), stem] {
-            if !spellings.contains(&spelling) {
-                spellings.push(spelling);
-            }
+    let all = stems.into_iter().flat_map(|stem| [format!("{stem}{GIT}"), stem]);
+    let others = others(&canonical_form, all);
+    [vec![canonical_form], others].concat()
+}
+
+/// All of them except the known one, without duplicates.
+pub(super) fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut others: Vec<String> = Vec::new();
+    for one in all {
+        if one != known && !others.contains(&one) {
+            others.push(one);
         }
     }
-    spellings.sort_by_key(|spelling| *spelling != canonical_form);
-    spellings
+    others
 }
 
 /// A key that is equal for two URLs of one repository, whatever the protocol; `None` if the text

@@ -90,20 +90,11 @@ impl CommitTree {
         }
     }
 
-    fn check_bound(
-        &self,
-        what: &'static str,
-        observed: impl TryInto<u64>,
-        allowed: impl TryInto<u64>,
-    ) -> Result<(), Error> {
-        Error::check_bound(&self.url, what, observed, allowed)
-    }
-
     /// The entries of a directory, sorted by name.
     fn entries(&self, id: ObjectId, path: &str, counter: &mut ReadCounter<'_>) -> Result<Vec<TreeEntry>, Error> {
         let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
         counter.bytes = counter.bytes.saturating_add(count(data.len()));
-        self.check_bound("bytes of directories", counter.bytes, MAX_LISTED_BYTES)?;
+        Error::check_bound(&self.url, "bytes of directories", counter.bytes, MAX_LISTED_BYTES)?;
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, self.repository.object_hash()) {
             let entry = entry.map_err(|_| self.wrong(path, "is a directory that cannot be read"))?;
@@ -117,7 +108,7 @@ impl CommitTree {
                 id: entry.oid.to_owned(),
             });
             counter.entries = counter.entries.saturating_add(1);
-            self.check_bound("entries", counter.entries, MAX_ENTRIES)?;
+            Error::check_bound(&self.url, "entries", counter.entries, MAX_ENTRIES)?;
         }
         // Git sorts `a-b` before what is in `a`; a walk visits `a` first.
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -129,7 +120,7 @@ impl CommitTree {
         let header = self.repository.try_find_header(id);
         let header = header.map_err(|_| self.wrong(path, "cannot be read"))?;
         let header = header.ok_or_else(|| self.wrong(path, "is larger than what is fetched, or missing"))?;
-        self.check_bound("bytes", header.size(), allowed)?;
+        Error::check_bound(&self.url, "bytes", header.size(), allowed)?;
         let object = self.repository.find_object(id);
         let object = object.map_err(|_| self.wrong(path, "cannot be read"))?;
         Ok(object.detach().data)
@@ -148,9 +139,9 @@ impl CommitTree {
                 open.pop();
                 continue;
             };
-            counter.check_deadline()?;
+            counter.budget.check_deadline()?;
             let path = joined(parent, &entry.name);
-            self.check_bound("bytes of a path", path.len(), MAX_PATH_BYTES)?;
+            Error::check_bound(&self.url, "bytes of a path", path.len(), MAX_PATH_BYTES)?;
             let is_directory = matches!(entry.kind, EntryKind::Tree | EntryKind::Commit);
             if hidden == HiddenDirectories::Skipped && is_directory && entry.name.starts_with('.') {
                 continue;
@@ -158,7 +149,7 @@ impl CommitTree {
             visit(&path, &entry)?;
             if entry.kind == EntryKind::Tree {
                 let depth = open.len().saturating_add(1);
-                self.check_bound("directories within each other", depth, MAX_DEPTH)?;
+                Error::check_bound(&self.url, "directories within each other", depth, MAX_DEPTH)?;
                 let inner = self.entries(entry.id, &path, counter)?;
                 open.push((path, inner.into_iter()));
             }
@@ -208,10 +199,6 @@ impl<'b> ReadCounter<'b> {
             link_directories: HashMap::new(),
         }
     }
-
-    fn check_deadline(&self) -> Result<(), InputError> {
-        Ok(self.budget.check_deadline()?)
-    }
 }
 
 impl GitTree for CommitTree {
@@ -250,7 +237,7 @@ impl GitTree for CommitTree {
                 EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
                 EntryKind::Link => None,
             };
-            self.check_bound("matching files", found.len().saturating_add(1), MAX_FILES)?;
+            Error::check_bound(&self.url, "matching files", found.len().saturating_add(1), MAX_FILES)?;
             charge_path(budget, path)?;
             found.push((path.to_owned(), id));
             Ok(())
@@ -259,14 +246,14 @@ impl GitTree for CommitTree {
         let mut files = Vec::with_capacity(found.len());
         let mut bytes = 0_u64;
         for (path, id) in found {
-            counter.check_deadline()?;
+            counter.budget.check_deadline()?;
             let id = match id {
                 Some(id) => id,
                 None => self.resolve(&path, &mut counter)?,
             };
             let content = self.object(id, (&path, MAX_FILE_BYTES))?;
             bytes = bytes.saturating_add(count(content.len()));
-            self.check_bound("bytes of matching files", bytes, MAX_FILE_BYTES)?;
+            Error::check_bound(&self.url, "bytes of matching files", bytes, MAX_FILE_BYTES)?;
             files.push(RepositoryFile {
                 path,
                 content: Bytes::from(content),

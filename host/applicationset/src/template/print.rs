@@ -53,7 +53,7 @@ pub(super) fn special(number: f64) -> Option<&'static str> {
 
 /// `%v` of a `float64`: the fewest digits that identify it, with an exponent if that is below -4
 /// or from 6 on.
-pub(super) fn general(number: f64) -> String {
+pub(crate) fn general(number: f64) -> String {
     if let Some(text) = special(number) {
         return text.to_owned();
     }

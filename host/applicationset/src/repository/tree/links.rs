@@ -29,7 +29,7 @@ impl CommitTree {
         if let Some(known) = counter.link_directories.get(&id) {
             return Ok(Rc::clone(known));
         }
-        counter.check_deadline()?;
+        counter.budget.check_deadline()?;
         let entries: Rc<[TreeEntry]> = self.entries(id, path, counter)?.into();
         counter.link_directories.insert(id, Rc::clone(&entries));
         Ok(entries)
@@ -41,7 +41,7 @@ impl CommitTree {
         let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
         let mut directories: Vec<ObjectId> = Vec::new();
         while let Some(part) = rest.pop() {
-            counter.check_deadline()?;
+            counter.budget.check_deadline()?;
             match part.as_str() {
                 "" | "." => continue,
                 ".." => {
@@ -80,7 +80,7 @@ impl CommitTree {
     }
 
     fn target(&self, link: ObjectId, path: &str, counter: &ReadCounter<'_>) -> Result<String, InputError> {
-        counter.check_deadline()?;
+        counter.budget.check_deadline()?;
         let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;
         let target = String::from_utf8_lossy(&target).into_owned();
         match target.starts_with('/') {

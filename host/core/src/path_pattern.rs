@@ -1,15 +1,18 @@
-//! Directory patterns with the syntax of Go's `path.Match`. A pattern matches the whole path.
+//! Patterns with the syntax of Go's `path.Match`, which Argo CD uses for directories of generators
+//! and for the resources of projects. A pattern matches the whole text.
 //!
-//! `*` and `?` stop at `/`; `[a-z]` and `[^a-z]` are classes; `\` escapes.
+//! `*` and `?` stop at `/`; `[a-z]` and `[^a-z]` are classes; `\` escapes. `{` and `!` are
+//! themselves, unlike in [`glob`](crate::glob).
 //!
-//! Invariant: matching never takes time exponential in the length of the pattern.
+//! Security: matching takes time at most proportional to the product of both lengths.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
+/// A pattern of Go's `path.Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DirectoryPattern(Vec<Token>);
+pub struct PathPattern(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
@@ -25,9 +28,9 @@ enum Token {
     },
 }
 
-impl DirectoryPattern {
-    pub(super) fn new(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` has a syntax error in pattern");
+impl PathPattern {
+    /// `None` if the pattern has a syntax error.
+    pub fn compile(text: &str) -> Option<Self> {
         let mut symbols = text.chars().peekable();
         let mut tokens = Vec::new();
         while let Some(symbol) = symbols.next() {
@@ -36,15 +39,16 @@ impl DirectoryPattern {
                 '*' if tokens.last() == Some(&Token::Star) => continue,
                 '*' => Token::Star,
                 '?' => Token::Any,
-                '[' => class(&mut symbols).ok_or_else(wrong)?,
-                '\\' => Token::One(symbols.next().ok_or_else(wrong)?),
+                '[' => class(&mut symbols)?,
+                '\\' => Token::One(symbols.next()?),
                 other => Token::One(other),
             });
         }
-        Ok(Self(tokens))
+        Some(Self(tokens))
     }
 
-    pub(super) fn matches(&self, path: &str) -> bool {
+    /// Whether the pattern matches the whole `path`.
+    pub fn matches(&self, path: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = path;
         // The pattern after the last star, and where the star may end next.
@@ -77,8 +81,13 @@ impl DirectoryPattern {
         }
     }
 
+    /// Whether it matches every text without `/`.
+    pub fn is_everything(&self) -> bool {
+        self.0 == [Token::Star]
+    }
+
     /// Whether it may match a path below a directory.
-    pub(super) fn reaches_below(&self, directory: &str) -> bool {
+    pub fn reaches_below(&self, directory: &str) -> bool {
         let mut alive = BTreeSet::from([0]);
         for symbol in directory.chars().chain(['/']) {
             alive = self.after(&alive, symbol);
@@ -146,7 +155,7 @@ fn bound(symbols: &mut Peekable<Chars<'_>>) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use super::DirectoryPattern;
+    use super::PathPattern;
 
     #[test]
     fn patterns_match_as_go_has_them() {
@@ -190,7 +199,7 @@ mod tests {
             ("", "a", false),
         ] {
             assert_eq!(
-                DirectoryPattern::new(pattern).unwrap().matches(path),
+                PathPattern::compile(pattern).unwrap().matches(path),
                 expected,
                 "{pattern} {path}"
             );
@@ -214,7 +223,7 @@ mod tests {
             ("vendor[^a]x", "vendor", true),
             ("", "vendor", false),
         ] {
-            let found = DirectoryPattern::new(pattern).unwrap().reaches_below(directory);
+            let found = PathPattern::compile(pattern).unwrap().reaches_below(directory);
             assert_eq!(found, expected, "{pattern} {directory}");
         }
     }
@@ -224,14 +233,13 @@ mod tests {
         for pattern in [
             "[", "[]", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a[", "a\\", "[^", "[^bc", "[\\",
         ] {
-            let error = DirectoryPattern::new(pattern).unwrap_err();
-            assert!(error.contains("syntax error in pattern"), "{pattern}: {error}");
+            assert_eq!(PathPattern::compile(pattern), None, "{pattern}");
         }
     }
 
     #[test]
     fn many_stars_take_time_by_the_product_of_the_lengths() {
-        let pattern = DirectoryPattern::new(&"a*".repeat(2000)).unwrap();
+        let pattern = PathPattern::compile(&"a*".repeat(2000)).unwrap();
         assert!(!pattern.matches(&format!("{}/b", "a".repeat(4000))));
     }
 }
