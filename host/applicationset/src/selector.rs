@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::decode::fields;
+use tollgate_core::dns::is_subdomain;
 
 mod parse;
 #[cfg(test)]
@@ -19,8 +20,6 @@ mod tests;
 
 /// Maximum length of a label's name and of its value, in bytes.
 const MAX_LABEL_BYTES: usize = 63;
-/// Maximum length of the prefix of a label's name, in bytes.
-const MAX_PREFIX_BYTES: usize = 253;
 
 /// Why a selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,25 +166,16 @@ fn is_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let prefix = prefix.is_none_or(|prefix| {
-        let part = |part: &str| {
-            let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-            is_wrapped(part, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), inner)
-        };
-        prefix.len() <= MAX_PREFIX_BYTES && prefix.split('.').all(part)
-    });
-    prefix && !name.is_empty() && is_value(name)
+    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_value(name)
 }
 
 /// Whether this is a valid label value. Source: Kubernetes, `IsValidLabelValue`.
 fn is_value(value: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    value.is_empty() || value.len() <= MAX_LABEL_BYTES && is_wrapped(value, |byte| byte.is_ascii_alphanumeric(), inner)
-}
-
-/// Whether the first and last byte are `outer` and all are `inner`.
-fn is_wrapped(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
-    let bytes = text.as_bytes();
-    let ends = [bytes.first(), bytes.last()];
-    ends.into_iter().all(|end| end.is_some_and(|byte| outer(*byte))) && bytes.iter().all(|byte| inner(*byte))
+    let mark = |letter: char| matches!(letter, '-' | '_' | '.');
+    value.len() <= MAX_LABEL_BYTES
+        && value
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || mark(letter))
+        && !value.starts_with(mark)
+        && !value.ends_with(mark)
 }

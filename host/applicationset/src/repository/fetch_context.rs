@@ -91,14 +91,11 @@ impl FetchContext {
 /// The message of an error and its causes, without repetition.
 pub(super) fn with_causes(error: &(impl std::error::Error + ?Sized)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(current) = cause {
-        let more = current.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
+    for cause in std::iter::successors(error.source(), |&error| error.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
-        cause = current.source();
     }
     text
 }

@@ -6,9 +6,10 @@
 
 use std::path::PathBuf;
 
-use url::{Host, Url};
+use url::Url;
 
 use super::Error;
+use tollgate_config::is_loopback;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Location {
@@ -95,15 +96,6 @@ fn remote(text: &str) -> Result<Location, &'static str> {
         return Err("`http://` is read of this machine only; use `https://`");
     }
     Ok(Location::Remote(url))
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
 }
 
 /// A URL for display: without user and password, on one line, shortened.

@@ -179,27 +179,14 @@ fn local(location: &Location, path: &Path, patterns: &[String], shown: String) -
 /// Whether a pattern that is itself a path matches exactly, and none with `!` does.
 pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
     let without_suffix = path.strip_suffix(".git").unwrap_or(path);
-    let mut allowed = false;
-    for entry in patterns {
-        let (entry, denies) = match entry.strip_prefix('!') {
-            Some(rest) => (rest, true),
-            None => (entry.as_str(), false),
-        };
+    let matches = |entry: &str| {
         let pattern = entry.strip_prefix("file://").unwrap_or(entry);
-        if !pattern.starts_with('/') {
-            continue;
-        }
-        let pattern = pattern.trim_end_matches('/');
-        let Ok(compiled) = Pattern::compile_exact(pattern, &['/']) else {
-            continue;
-        };
-        let matches = compiled.matches(path) || compiled.matches(without_suffix);
-        if matches && denies {
-            return false;
-        }
-        allowed |= matches;
-    }
-    allowed
+        let matches = |pattern: Pattern| pattern.matches(path) || pattern.matches(without_suffix);
+        pattern.starts_with('/') && Pattern::compile_exact(pattern.trim_end_matches('/'), &['/']).is_ok_and(matches)
+    };
+    let denies = |entry: &String| entry.strip_prefix('!').is_some_and(matches);
+    // An entry with `!` is no path.
+    patterns.iter().any(|entry| matches(entry)) && !patterns.iter().any(denies)
 }
 
 /// Whether a pattern with `!` matches.

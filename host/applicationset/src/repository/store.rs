@@ -69,10 +69,8 @@ impl StoreInner {
 
     /// Removes all cached commits that nobody reads. Returns whether there were any.
     pub(super) fn evict_all(&self) -> bool {
-        let mut evicted = false;
-        while self.evict() {
-            evicted = true;
-        }
+        let evicted = self.evict();
+        while self.evict() {}
         evicted
     }
 

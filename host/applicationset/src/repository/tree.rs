@@ -228,12 +228,9 @@ impl GitTree for CommitTree {
         self.walk(&mut counter, HiddenDirectories::Visited, &mut |path, entry| {
             let id = match entry.kind {
                 EntryKind::Tree => return Ok(()),
-                // Argo CD lists it but cannot read it.
-                EntryKind::Commit if matches(path) => {
-                    return Err(self.wrong(path, "is a submodule, and no file").into());
-                }
-                EntryKind::Commit => return Ok(()),
                 _ if !matches(path) => return Ok(()),
+                // Argo CD lists it but cannot read it.
+                EntryKind::Commit => return Err(self.wrong(path, "is a submodule, and no file").into()),
                 EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
                 EntryKind::Link => None,
             };

@@ -6,6 +6,7 @@
 //! credential, and credentials only go to the repository's host.
 
 use std::cell::RefCell;
+use std::error::Error as _;
 use std::io::{self, BufRead, Read, Write};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -163,17 +164,16 @@ impl RequestSender {
     fn broken(&self, error: reqwest::Error) -> Error {
         let error = error.without_url();
         let url = self.context.url.clone();
-        let mut cause: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(current) = cause {
-            if let Some(ForbiddenAddress(what)) = current.downcast_ref::<ForbiddenAddress>() {
+        let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+        match causes.find_map(|cause| cause.downcast_ref::<ForbiddenAddress>()) {
+            Some(ForbiddenAddress(what)) => {
                 let hint = "; that is where its name leads";
-                return Error::Address { url, what, hint };
+                Error::Address { url, what, hint }
             }
-            cause = current.source();
-        }
-        Error::Unreachable {
-            url,
-            reason: sanitized(&with_causes(&error)),
+            None => Error::Unreachable {
+                url,
+                reason: sanitized(&with_causes(&error)),
+            },
         }
     }
 
