@@ -205,7 +205,7 @@ fn claims_of_an_assertion_are_held_against_the_case() {
         ),
         (
             "claims: {iss: c, jti: '<any>', exp: 1767323105}, sample: x",
-            "than `sample`",
+            "differs from `sample`",
         ),
     ] {
         let observed = differences(&expect(expected), std::slice::from_ref(&sent));

@@ -231,7 +231,7 @@ async fn a_cluster_that_is_not_there_denies() {
     let access = fake.access_with(CredentialSource::Unusable(error));
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
     assert!(
-        found.starts_with(&unavailable("there is no credential for it: ")),
+        found.starts_with(&unavailable("no credential is available for it: ")),
         "{found}"
     );
 }

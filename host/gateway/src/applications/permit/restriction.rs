@@ -81,8 +81,8 @@ pub(crate) enum Violation {
     #[error("secrets are not shown without impersonation of the Application's service account")]
     Secret,
     #[error(
-        "where no account of the Application acts, secrets can only be created: other writes are answered with what \
-         is stored; turn impersonation on to change or delete them"
+        "without impersonation of the Application's service account, secrets can only be created: other writes are \
+         answered with what is stored; turn impersonation on to change or delete them"
     )]
     StoredSecret,
     #[error(

@@ -176,7 +176,7 @@ fn nothing_is_written_in_all_namespaces_at_once() {
         "POST /api/v1/pods",
         "DELETE /api/v1/pods/web",
     ] {
-        check(&open_but(&[], &[]), request, "permits one namespace at a time");
+        check(&open_but(&[], &[]), request, "requests for one namespace at a time");
     }
     check(
         &open_but(&[], &[]),
@@ -191,12 +191,12 @@ fn kinds_nobody_knows_are_refused() {
     check(
         &open,
         "POST /apis/unknown.io/v1/namespaces/team-a/things",
-        "what kind resource things.unknown.io is",
+        "the kind of resource things.unknown.io is not known",
     );
     check(
         &open,
         "POST /api/v1/namespaces/team-a/things",
-        "what kind resource things is",
+        "the kind of resource things is not known",
     );
 }
 

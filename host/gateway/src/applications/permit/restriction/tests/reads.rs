@@ -277,7 +277,7 @@ fn the_gateway_itself_reads_what_the_project_permits() {
         ("GET /api/v1/watch".to_owned(), "this method and path"),
         (
             "GET /apis/unknown.io/v1/namespaces/team-a/things".to_owned(),
-            "what kind",
+            "the kind of",
         ),
     ] {
         let outcome = read(&project, &request);
@@ -331,7 +331,7 @@ fn of_other_paths_the_gateway_reads_documents() {
 #[test]
 fn the_gateways_own_identity_writes_without_handing_secrets_out() {
     let stored = "secrets can only be created: other writes are answered with what is stored; turn impersonation on";
-    let token = "no tokens of service accounts are given out; turn impersonation on";
+    let token = "tokens of service accounts are not issued without impersonation";
     let secrets = "/api/v1/namespaces/team-a/secrets";
     let accounts = "/api/v1/namespaces/team-a/serviceaccounts";
     for (request, expected) in [
