@@ -97,6 +97,6 @@ fn names(error: &Error) -> Vec<&'static str> {
         | Error::InvalidApplication
         | Error::MissingProject
         | Error::InvalidProject
-        | Error::Repeated { .. } => vec![error.code()],
+        | Error::Repeated(..) => vec![error.code()],
     }
 }

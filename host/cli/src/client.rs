@@ -158,7 +158,6 @@ impl<'a> ApiRequest<'a> {
         Ok(bytes)
     }
 
-    /// Sends the request and parses the response as JSON.
     pub(crate) fn json(self) -> Result<Value, Failure> {
         serde_json::from_slice(&self.send()?).map_err(|_| {
             Failure::new("gateway.answer", "the response is not JSON")

@@ -167,7 +167,6 @@ impl Kubeconfig {
         Ok(())
     }
 
-    /// The user entry for the Kubernetes front.
     fn user(&self, agent: String) -> Result<Value, Failure> {
         if let Some(path) = &self.token_file {
             let text = content(path)?;

@@ -129,7 +129,6 @@ pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The words, separated; `-` if there are none.
 pub(super) fn join_or_dash(words: &[String], separator: &str) -> String {
     if words.is_empty() {
         "-".to_owned()

@@ -94,14 +94,8 @@ enum NewWorld {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
-    #[error("cannot use `{}`", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error("cannot use `{}`", .0.display())]
+    File(PathBuf, #[source] io::Error),
     /// The output is closed, or the format cannot represent the result.
     #[error("cannot print")]
     Print(#[from] io::Error),
@@ -208,8 +202,5 @@ fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode,
 
 /// The error of a file that cannot be read or written.
 fn at(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |source| Error::File {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| Error::File(path.to_owned(), source)
 }

@@ -46,7 +46,6 @@ pub(crate) struct AdminState {
     pub(crate) sessions: Option<Arc<SessionRegistry>>,
 }
 
-/// Findings of the latest load of each part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadFindings(Arc<Mutex<ByPart>>);
 

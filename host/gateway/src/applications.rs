@@ -178,7 +178,6 @@ impl ApplicationsFrontState {
         Ok((permit, reauthorization, body))
     }
 
-    /// Checks the project's lists, once the resource's kind is known.
     fn check_lists(
         &self,
         snapshot: &Snapshot,

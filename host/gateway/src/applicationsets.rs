@@ -289,16 +289,12 @@ impl ApplicationSetHandler<'_, '_> {
         let applications = match cached.projects {
             _ if !permit::is_templated(permit::project_text(&set)) => Vec::new(),
             Some(projects) => {
-                let in_project = projects.iter();
-                in_project
-                    .map(|project| application_of(name, &name.name, project))
-                    .collect()
+                let of_project = |project: &String| application_of(name, &name.name, project);
+                projects.iter().map(of_project).collect()
             }
             None => {
-                let owned = self.owned(name);
-                owned
-                    .map(|one| application_of(name, &one.name.name, &one.project))
-                    .collect()
+                let of_owned = |one: &Application| application_of(name, &one.name.name, &one.project);
+                self.owned(name).map(of_owned).collect()
             }
         };
         StoredState {

@@ -259,7 +259,7 @@ impl<'a> KubernetesRequest<'a> {
         });
         let permit = self.front.policy.authorize(&access, &attributes);
         context.record.finish_stage(Stage::Authorize);
-        if let Err(permit::Error::Denied { notes, .. }) = &permit {
+        if let Err(permit::Error::Denied(_, notes)) = &permit {
             context.record.note(|record| record.notes.clone_from(notes));
         }
         let permit = permit?;

@@ -85,7 +85,6 @@ impl Reauthorization {
         catch_unwind(AssertUnwindSafe(is_allowed)).unwrap_or(false)
     }
 
-    /// Whether everything that decides this reauthorization is identical in both snapshots.
     fn inputs_unchanged(&self, unchanged: &UnchangedInputs) -> bool {
         match self {
             Self::Extension(_) => unchanged.extensions,
@@ -115,6 +114,15 @@ impl UnchangedInputs {
         let callers = !narrowed && Arc::ptr_eq(&before.authenticator, &now.authenticator);
         let people = callers && Arc::ptr_eq(&before.policies.rbac, &now.policies.rbac);
         let clusters = Arc::ptr_eq(&before.clusters, &now.clusters);
+        let kubernetes_front = |snapshot: &Snapshot| {
+            let front = snapshot.policies.kubernetes.as_ref()?;
+            let (agents, policy) = (Arc::as_ptr(&front.agents), Arc::as_ptr(&front.policy));
+            Some((agents, policy, Arc::as_ptr(&front.id_tokens)))
+        };
+        let applications_front = |snapshot: &Snapshot| {
+            let front = snapshot.policies.applications.as_ref()?;
+            Some((Arc::as_ptr(&front.index), Arc::as_ptr(&front.policy)))
+        };
         Self {
             callers,
             clusters: people && clusters,
@@ -123,27 +131,11 @@ impl UnchangedInputs {
                 && Arc::ptr_eq(&before.extensions, &now.extensions)
                 && Arc::ptr_eq(&before.plugins, &now.plugins)
                 && Arc::ptr_eq(&before.policies.extensions, &now.policies.extensions),
-            kubernetes: !narrowed
-                && clusters
-                && match (&before.policies.kubernetes, &now.policies.kubernetes) {
-                    (None, None) => true,
-                    (Some(before), Some(now)) => {
-                        Arc::ptr_eq(&before.agents, &now.agents)
-                            && Arc::ptr_eq(&before.policy, &now.policy)
-                            && Arc::ptr_eq(&before.id_tokens, &now.id_tokens)
-                    }
-                    (Some(_), None) | (None, Some(_)) => false,
-                },
+            kubernetes: !narrowed && clusters && kubernetes_front(before) == kubernetes_front(now),
             applications: people
                 && clusters
                 && Arc::ptr_eq(&before.policies.resources, &now.policies.resources)
-                && match (&before.policies.applications, &now.policies.applications) {
-                    (None, None) => true,
-                    (Some(before), Some(now)) => {
-                        Arc::ptr_eq(&before.index, &now.index) && Arc::ptr_eq(&before.policy, &now.policy)
-                    }
-                    (Some(_), None) | (None, Some(_)) => false,
-                },
+                && applications_front(before) == applications_front(now),
         }
     }
 }

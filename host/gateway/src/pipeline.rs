@@ -33,7 +33,6 @@ use tollgate_proxy::server::{Handler, Peer, RequestReadError};
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
-/// Serves requests with the snapshot in force.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) current: CurrentSnapshot,

@@ -371,9 +371,7 @@ fn find_user(
 fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     match person.state {
         PersonState::Active => Ok(person.user.clone()),
-        PersonState::Blocked => Err(Error::Blocked {
-            user: person.user.username.clone(),
-        }),
+        PersonState::Blocked => Err(Error::Blocked(person.user.username.clone())),
     }
 }
 

@@ -43,7 +43,6 @@ pub struct Policies {
     pub(crate) application_evaluations: ApplicationEvaluationCache,
 }
 
-/// The configuration by which the Applications front decides.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplicationsFront {
     /// Every Application with the objects that govern it.
@@ -51,7 +50,6 @@ pub(crate) struct ApplicationsFront {
     pub(crate) policy: Arc<ApplicationsPolicy>,
 }
 
-/// The configuration by which the Kubernetes front decides.
 #[derive(Clone, Debug)]
 pub(crate) struct KubernetesFront {
     /// Agents, people, and who may use which agent.

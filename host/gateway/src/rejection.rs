@@ -237,13 +237,13 @@ impl Rejection {
                 (StatusCode::BAD_REQUEST, format!("Invalid URL: {self}").into())
             }
             Self::Call(_) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {self}").into()),
-            Self::Authorize(permit::Error::Denied { .. } | permit::Error::Policy(_)) => {
+            Self::Authorize(permit::Error::Denied(_) | permit::Error::Policy(_)) => {
                 (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())
             }
-            Self::Authorize(permit::Error::UnknownExtension { .. }) => {
+            Self::Authorize(permit::Error::UnknownExtension(_)) => {
                 (StatusCode::NOT_FOUND, "Extension not found".into())
             }
-            Self::Authorize(permit::Error::NoBackend { .. }) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
+            Self::Authorize(permit::Error::NoBackend(_)) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
             _ => return native,
         };
         ErrorResponse {
@@ -292,9 +292,9 @@ fn authorization_error(error: &permit::Error) -> ErrorResponse {
     use permit::Error;
     let text = error.to_string();
     match error {
-        Error::Denied { reason } => denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
-        Error::UnknownExtension { .. } => denied(StatusCode::NOT_FOUND, "extension_not_found", text),
-        Error::NoBackend { .. } => failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", text),
+        Error::Denied(reason) => denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::UnknownExtension(_) => denied(StatusCode::NOT_FOUND, "extension_not_found", text),
+        Error::NoBackend(_) => failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", text),
         Error::ClusterDenied { .. } => denied(StatusCode::FORBIDDEN, "permission_denied", text),
         Error::UnknownCluster { .. } => denied(StatusCode::NOT_FOUND, "cluster_not_found", text),
         Error::AmbiguousCluster { .. } => denied(StatusCode::CONFLICT, "cluster_ambiguous", text),

@@ -225,7 +225,6 @@ async fn flush(services: &KubernetesFrontState) {
     }
 }
 
-/// The state of the Kubernetes front besides the snapshot, if the front is open.
 async fn services(
     config: &Config,
     clock: &Clock,

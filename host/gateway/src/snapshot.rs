@@ -70,7 +70,6 @@ pub struct Loader {
 /// The pointer to the snapshot in force, which requests read. Clones share it.
 pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
-/// The parts of a snapshot besides [`StateParts`].
 struct OtherParts {
     fronts: FrontPolicies,
     plugins: Arc<tollgate_plugin::PluginSet>,
@@ -372,7 +371,6 @@ impl Loader {
         snapshot
     }
 
-    /// Rebuilds the clusters and agents if the objects they depend on changed.
     fn rebuild_changed(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
         let same = old.clusters == new.clusters && same_pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {

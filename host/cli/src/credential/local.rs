@@ -21,7 +21,6 @@ use tollgate_plugin::credential::cache::{self, CredentialCache};
 use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
-/// The clusters of a settings file, and the runtime and cache that their credentials need.
 pub(super) struct LocalClusters {
     pub(super) clusters: Arc<Clusters>,
     pub(super) runtime: Runtime,

@@ -141,7 +141,6 @@ fn detail(error: &CallError) -> String {
     }
 }
 
-/// Adds the fields that differ to `changes`.
 fn compare(message: &'static str, before: &HeaderMap, after: &HeaderMap, changes: &mut Vec<Change>) {
     let values = |map: &HeaderMap, name: &HeaderName| -> Vec<String> {
         map.get_all(name)

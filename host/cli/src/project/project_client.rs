@@ -150,7 +150,7 @@ pub(super) fn change_failure(error: &change::Error) -> Failure {
     let code = match error {
         change::Error::Present => "project.present",
         change::Error::Absent => "project.absent",
-        change::Error::Differs { .. } | change::Error::Shape { .. } | change::Error::Invalid(_) => "project_invalid",
+        change::Error::Differs(_) | change::Error::Shape { .. } | change::Error::Invalid(_) => "project_invalid",
     };
     Failure::new(code, error)
 }

@@ -165,7 +165,6 @@ fn then_load<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loa
     then
 }
 
-/// A copy of the text in which the given lines are blank.
 fn blank_lines(text: &Text, lines: &[&Location]) -> Text {
     let kept = (0..).zip(text.value.split('\n')).map(|(number, line)| {
         let location = text.location.below(number);

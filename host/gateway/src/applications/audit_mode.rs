@@ -53,12 +53,10 @@ pub(super) async fn enforce_deny_reason(
             Some(format!("the gateway may not impersonate `{user}` in the cluster"))
         }
         Ok(Err(error)) => Some(format!("the cluster does not say what `{user}` may do: {error}")),
-        Err(_) => {
-            let seconds = TIMEOUT.as_secs();
-            Some(format!(
-                "the cluster does not say within {seconds} s what `{user}` may do"
-            ))
-        }
+        Err(_) => Some(format!(
+            "the cluster does not say within {} s what `{user}` may do",
+            TIMEOUT.as_secs()
+        )),
     }
 }
 

@@ -322,16 +322,14 @@ fn check_version(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
 }
 
 fn is_race(rejection: &Rejection) -> bool {
-    let Rejection::ApplicationSet(error) = rejection else {
-        return false;
+    let failed = match rejection {
+        Rejection::ApplicationSet(Error::Denied(permit::Error::PlanMismatch)) => return true,
+        Rejection::ApplicationSet(Error::State(error)) => Some(error),
+        Rejection::ApplicationSet(Error::Apply(error)) => error.write(),
+        _ => None,
     };
-    match error {
-        Error::State(write::Error::Conflict { .. } | write::Error::AlreadyExists(_)) => true,
-        Error::Apply(error) => matches!(
-            error.write(),
-            Some(write::Error::Conflict { .. } | write::Error::AlreadyExists(_))
-        ),
-        Error::Denied(error) => matches!(error, permit::Error::PlanMismatch),
-        _ => false,
-    }
+    matches!(
+        failed,
+        Some(write::Error::Conflict { .. } | write::Error::AlreadyExists(_))
+    )
 }

@@ -139,15 +139,9 @@ impl ApplicationSetsFrontState {
         let latest = written.iter().rev().find(|one| one.name == *name);
         // A snapshot that changed since the write is newer than the write.
         let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
-        match latest {
-            Some(one) => CachedSet {
-                set: one.now.clone(),
-                projects: Some(one.projects.clone()),
-            },
-            None => CachedSet {
-                set: has.cloned(),
-                projects: None,
-            },
+        CachedSet {
+            set: latest.map_or_else(|| has.cloned(), |one| one.now.clone()),
+            projects: latest.map(|one| one.projects.clone()),
         }
     }
 

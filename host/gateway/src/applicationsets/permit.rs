@@ -195,9 +195,7 @@ impl<'a> SetAuthorizer<'a> {
         if namespace_enabled(namespace, self.control_plane_namespace, &self.settings.namespaces) {
             return Ok(());
         }
-        Err(Error::Namespace {
-            namespace: namespace.to_owned(),
-        })
+        Err(Error::Namespace(namespace.to_owned()))
     }
 
     /// Authorizes everything that can be authorized before generation: the namespace, the

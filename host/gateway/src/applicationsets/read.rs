@@ -88,7 +88,8 @@ impl ApplicationSetHandler<'_, '_> {
             })
         };
         let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
-        for resource in resources(set) {
+        let recorded = set.pointer("/status/resources").and_then(Value::as_array);
+        for resource in recorded.into_iter().flatten() {
             let text = |key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default();
             let mut node = node([text("group"), text("version"), text("kind")], text("name"));
             put(&mut node, "health", resource.get("health"));
@@ -173,12 +174,6 @@ pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[
     let requested = |project: &str| projects.iter().any(|requested| requested == project);
     let mut rendered = annotated_projects(set).chain(owned.iter().map(String::as_str));
     projects.is_empty() || requested(project) || (is_templated(project) && rendered.any(requested))
-}
-
-/// The Applications the controller recorded in the set's status.
-fn resources(set: &Value) -> &[Value] {
-    let listed = set.pointer("/status/resources").and_then(Value::as_array);
-    listed.map(Vec::as_slice).unwrap_or_default()
 }
 
 pub(super) fn put(node: &mut Value, key: &str, value: Option<&Value>) {

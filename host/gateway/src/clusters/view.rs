@@ -50,7 +50,6 @@ pub(crate) struct CredentialView {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ErrorView {
     pub(crate) class: &'static str,
-    /// Stable code for programs.
     pub(crate) code: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<Timestamp>,

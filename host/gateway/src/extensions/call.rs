@@ -50,10 +50,7 @@ pub enum CallObject {
         project: String,
     },
     /// One project.
-    Project {
-        /// Project.
-        project: String,
-    },
+    Project(String),
     /// The whole installation.
     Global,
 }
@@ -82,14 +79,9 @@ pub enum Error {
     /// The project is not an RFC 1123 subdomain.
     #[error("header `Argocd-Project-Name` holds an invalid project name")]
     InvalidProject,
-    /// The header was sent more than once, so it is ambiguous.
-    #[error("header `{name}` occurs {count} times, once is allowed")]
-    Repeated {
-        /// Header name.
-        name: &'static str,
-        /// How often it was sent.
-        count: usize,
-    },
+    /// The header was sent this often, so it is ambiguous.
+    #[error("header `{0}` occurs {1} times, once is allowed")]
+    Repeated(&'static str, usize),
 }
 
 impl Error {
@@ -103,7 +95,7 @@ impl Error {
             Self::InvalidApplication => "invalid_application_name",
             Self::MissingProject => "missing_project_header",
             Self::InvalidProject => "invalid_project_name",
-            Self::Repeated { .. } => "repeated_header",
+            Self::Repeated(..) => "repeated_header",
         }
     }
 
@@ -133,9 +125,7 @@ pub fn read(
             application: application(headers)?,
             project: project(headers)?,
         },
-        Scope::Project => CallObject::Project {
-            project: project(headers)?,
-        },
+        Scope::Project => CallObject::Project(project(headers)?),
         Scope::Global => CallObject::Global,
     };
     let name = registered.map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
@@ -174,10 +164,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result
     let first = values.next();
     let more = values.count();
     if more > 0 {
-        return Err(Error::Repeated {
-            name: shown,
-            count: more.saturating_add(1),
-        });
+        return Err(Error::Repeated(shown, more.saturating_add(1)));
     }
     // Text that is not UTF-8 cannot be a name: `?` fails every check that follows.
     Ok(first
@@ -205,14 +192,14 @@ impl CallObject {
     pub fn application(&self) -> Option<&ObjectName> {
         match self {
             Self::Application { application, .. } => Some(application),
-            Self::Project { .. } | Self::Global => None,
+            Self::Project(_) | Self::Global => None,
         }
     }
 
     /// Project the caller names, if the scope has one.
     pub fn project(&self) -> Option<&str> {
         match self {
-            Self::Application { project, .. } | Self::Project { project } => Some(project),
+            Self::Application { project, .. } | Self::Project(project) => Some(project),
             Self::Global => None,
         }
     }

@@ -24,7 +24,6 @@ const CACHE_KIB: u64 = 50_000;
 /// has its own.
 const OBLIGATION_BYTES: usize = 1_024;
 
-/// Evaluations by caller and attributes of the call. There is one cache for each snapshot.
 #[derive(Debug)]
 pub(crate) struct ExtensionEvaluationCache {
     cache: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
@@ -32,7 +31,6 @@ pub(crate) struct ExtensionEvaluationCache {
     hasher: RandomState,
 }
 
-/// A caller, the attributes of a call, and what follows from the two.
 #[derive(Debug)]
 pub(crate) struct ExtensionEvaluation {
     pub(crate) caller: Arc<Caller>,
@@ -70,15 +68,14 @@ impl ExtensionEvaluationCache {
         let key = self
             .hasher
             .hash_one((Arc::as_ptr(caller) as usize, &call.attributes, method));
-        if let Some(cached) = self.cache.get(&key) {
-            // INVARIANT: an entry keeps its caller alive, so no other caller can
-            // have the same address while the entry exists.
-            if Arc::ptr_eq(&cached.caller, caller)
-                && cached.attributes == call.attributes
-                && cached.method.as_ref() == method
-            {
-                return cached;
-            }
+        // INVARIANT: an entry keeps its caller alive, so no other caller can
+        // have the same address while the entry exists.
+        if let Some(cached) = self.cache.get(&key)
+            && Arc::ptr_eq(&cached.caller, caller)
+            && cached.attributes == call.attributes
+            && cached.method.as_ref() == method
+        {
+            return cached;
         }
         let evaluation = Arc::new(ExtensionEvaluation {
             caller: Arc::clone(caller),

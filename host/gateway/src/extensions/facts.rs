@@ -65,7 +65,7 @@ impl Facts {
                 "get",
                 application_object(policies, project, application),
             )),
-            CallObject::Project { project } => Some(look("projects", "get", project.clone())),
+            CallObject::Project(project) => Some(look("projects", "get", project.clone())),
             CallObject::Global => None,
         };
         let invoke = look("extensions", "invoke", attributes.name.to_string());

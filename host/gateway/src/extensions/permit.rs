@@ -36,18 +36,16 @@ pub struct ExtensionPermit {
     decision: Arc<rego::Decision>,
 }
 
-/// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// The policy denied the call, with its reason for the caller.
-    #[error("{reason}")]
-    Denied { reason: String },
+    #[error("{0}")]
+    Denied(String),
     /// The caller may use an extension of this name, but there is none.
-    #[error("extension `{name}` is not registered")]
-    UnknownExtension { name: Arc<str> },
+    #[error("extension `{0}` is not registered")]
+    UnknownExtension(Arc<str>),
     /// No service of the extension is for the application's cluster.
-    #[error("extension `{name}` has no backend for the application's cluster")]
-    NoBackend { name: Arc<str> },
+    #[error("extension `{0}` has no backend for the application's cluster")]
+    NoBackend(Arc<str>),
     /// The caller may not do this with the cluster, or may not learn that it does not exist.
     /// `resource` and `action` are RBAC's.
     #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
@@ -105,21 +103,18 @@ fn permit(
     call: Call,
 ) -> Result<ExtensionPermit, Error> {
     if !decision.allow {
-        let reason = decision.reason.clone();
-        return Err(Error::Denied { reason });
+        return Err(Error::Denied(decision.reason.clone()));
     }
     // This comes after the policy: only callers who could call an extension of that name learn
     // that it does not exist, as in Argo CD.
     let Some(extension) = call.extension.clone() else {
-        let name = call.attributes.name;
-        return Err(Error::UnknownExtension { name });
+        return Err(Error::UnknownExtension(call.attributes.name));
     };
     let compatibility = policies.config.extensions.compatibility;
     let target = &evaluation.facts.target;
     let backend = extension.backend(target.literal.as_ref(), target.destination.as_deref(), compatibility);
     let Some(backend) = backend.cloned() else {
-        let name = Arc::clone(extension.name());
-        return Err(Error::NoBackend { name });
+        return Err(Error::NoBackend(Arc::clone(extension.name())));
     };
     Ok(ExtensionPermit {
         evaluation,
@@ -157,7 +152,6 @@ impl ExtensionPermit {
         &self.evaluation.facts.target.headers
     }
 
-    /// The policy's decision, with its obligations for the host.
     pub(crate) fn decision(&self) -> &rego::Decision {
         &self.decision
     }

@@ -27,7 +27,6 @@ const EXPOSED: HeaderValue =
 /// Most characters of an origin that a refusal repeats.
 const MAX_ORIGIN_CHARS: usize = 100;
 
-/// Why a page may not call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Forbidden {
     /// The origin, shortened, is not listed.

@@ -64,20 +64,13 @@ pub struct KubernetesPermit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     /// The policy denied the request. Its notes are for the record.
-    #[error("{message}")]
-    Denied {
-        message: String,
-        notes: BTreeMap<String, String>,
-    },
-    /// The policy could not be evaluated.
-    #[error("{message}")]
-    Policy { message: String, source: rego::Error },
+    #[error("{0}")]
+    Denied(String, BTreeMap<String, String>),
+    #[error("{0}")]
+    Policy(String, #[source] rego::Error),
     /// The identity cannot be expressed to the cluster.
-    #[error("{message}")]
-    Identity {
-        message: String,
-        source: impersonate::Error,
-    },
+    #[error("{0}")]
+    Identity(String, #[source] impersonate::Error),
 }
 
 impl KubernetesPolicy {
@@ -118,25 +111,20 @@ impl KubernetesPolicy {
         let cached_identity = self.cached_identity(access);
         let (impersonation, facts) = cached_identity.outcome.as_ref().map_err(|source| {
             let reason = "the user's identity cannot be used in the cluster";
-            Error::Identity {
-                message: status_message::forbidden(&access.user().username, attributes, reason),
-                source: source.clone(),
-            }
+            let message = status_message::forbidden(&access.user().username, attributes, reason);
+            Error::Identity(message, source.clone())
         })?;
         let user = match &**impersonation {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
         };
         let input = KubernetesInput { facts, attributes };
-        let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
-            message: status_message::forbidden(user, attributes, "the policy could not be evaluated"),
-            source,
-        })?;
+        let message = |reason: &str| status_message::forbidden(user, attributes, reason);
+        let decision = self.bundle.decide(input.to_value());
+        let decision =
+            decision.map_err(|source| Error::Policy(message("the policy could not be evaluated"), source))?;
         if !decision.allow {
-            return Err(Error::Denied {
-                message: status_message::forbidden(user, attributes, &decision.reason),
-                notes: decision.log,
-            });
+            return Err(Error::Denied(message(&decision.reason), decision.log));
         }
         Ok(KubernetesPermit {
             access: Arc::clone(access),
@@ -206,7 +194,6 @@ impl KubernetesPermit {
         &self.impersonation
     }
 
-    /// Texts of the policy for the record.
     pub(crate) fn notes(&self) -> &BTreeMap<String, String> {
         &self.notes
     }

@@ -135,9 +135,7 @@ impl PlatformHandler<'_> {
         let share = found.and_then(|found| self.agents.share(found.id, user.id));
         match (found, share.map(|share| share.access_mode)) {
             (Some(found), Some(AccessMode::Agent | AccessMode::User)) => Ok(Arc::clone(found)),
-            (Some(found), Some(AccessMode::Mapped(_))) => Err(Error::IdTokensOnly {
-                agent: found.name.clone(),
-            }),
+            (Some(found), Some(AccessMode::Mapped(_))) => Err(Error::IdTokensOnly(found.name.clone())),
             (_, None) | (None, Some(_)) => Err(Error::UnknownAgent {
                 agent: agent.to_owned(),
                 user: user.username.clone(),

@@ -39,9 +39,9 @@ pub(super) fn kubernetes_error(error: &kubernetes::permit::Error) -> ErrorRespon
     use kubernetes::permit::Error;
     let text = error.to_string();
     match error {
-        Error::Denied { .. } => denied(StatusCode::FORBIDDEN, "permission_denied", text),
-        Error::Identity { .. } => denied(StatusCode::FORBIDDEN, "unusable_identity", text),
-        Error::Policy { .. } => failed(StatusCode::FORBIDDEN, "policy_failed", text),
+        Error::Denied(..) => denied(StatusCode::FORBIDDEN, "permission_denied", text),
+        Error::Identity(..) => denied(StatusCode::FORBIDDEN, "unusable_identity", text),
+        Error::Policy(..) => failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
 

@@ -82,8 +82,7 @@ fn certificates(tls: &Tls, locations: &SettingLocations, clock: &Clock, found: &
                 TlsError::File { .. } | TlsError::Empty { .. } | TlsError::Rustls(_) => key,
             };
             let text = format!("`{at}`: {}", with_causes(&error));
-            found.push(Diagnostic::error(locations.locate(at), text));
-            return;
+            return found.push(Diagnostic::error(locations.locate(at), text));
         }
     };
     for (number, one) in chain.iter().enumerate() {
@@ -137,10 +136,7 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
 async fn store(url: &StoreUrl, locations: &SettingLocations, found: &mut Vec<Diagnostic>) {
     let url = match store_url(url) {
         Ok(url) => url,
-        Err(text) => {
-            found.push(Diagnostic::error(locations.locate("store.urlFile"), text));
-            return;
-        }
+        Err(text) => return found.push(Diagnostic::error(locations.locate("store.urlFile"), text)),
     };
     let location = locations.locate("store.url");
     match url.expose_secret().strip_prefix("sqlite:") {

@@ -96,7 +96,6 @@ impl StateLoader {
     }
 }
 
-/// The parts made from objects, each with its own result.
 #[derive(Debug)]
 struct PartResults {
     rbac: Loaded<Arc<Rbac>>,

@@ -97,7 +97,6 @@ fn warn_about_accounts(accounts: &AccountsByNamespace, subject: &Subject, stderr
 }
 
 impl ManifestArgs {
-    /// The accounts needed in the selected cluster, and the keys of `extra`.
     fn of_applications(&self) -> Result<(NeededAccounts, Vec<String>), Error> {
         let config = require_loaded(raw::load(&self.settings.config))?;
         let Some(settings) = config.applications else {

@@ -70,8 +70,8 @@ pub(crate) enum Violation {
     },
     #[error("resource {resource} is namespaced, and project {project} permits requests for one namespace at a time")]
     AllNamespaces { resource: String, project: String },
-    #[error("resource {resource} is not namespaced")]
-    NotNamespaced { resource: String },
+    #[error("resource {0} is not namespaced")]
+    NotNamespaced(String),
     #[error("namespace {namespace} is not permitted in project {project}: destinations")]
     Namespace { namespace: String, project: String },
     #[error(
@@ -243,9 +243,7 @@ impl Restrictions {
             (None, None) => Ok(None),
             // kube-apiserver reports a namespace as being in itself.
             (Some(namespace), Some(name)) if is_namespace && namespace == name => Ok(Some(name)),
-            (Some(_), _) => Err(Violation::NotNamespaced {
-                resource: group_kind.to_string(),
-            }),
+            (Some(_), _) => Err(Violation::NotNamespaced(group_kind.to_string())),
         }
     }
 

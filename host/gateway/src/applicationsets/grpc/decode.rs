@@ -18,8 +18,8 @@ pub(crate) const MAX_VALUES: usize = 200_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("`{message}` is malformed")]
-    Malformed { message: String },
+    #[error("`{0}` is malformed")]
+    Malformed(String),
     #[error("`{field}` of `{message}` has a value of another type")]
     Type { message: String, field: String },
     #[error("`{field}` of `{message}` occurs twice")]
@@ -68,7 +68,7 @@ impl Decoder<'_> {
     }
 
     fn message(&mut self, id: MessageId, bytes: &[u8]) -> Result<DecodedValue, Error> {
-        let malformed = || Error::Malformed { message: String::new() };
+        let malformed = || Error::Malformed(String::new());
         let message = self.schema.message(id).ok_or_else(malformed)?;
         match message.shape {
             Shape::Object => self.object(message, bytes),
@@ -335,9 +335,7 @@ fn text(message: &MessageSchema, field: &FieldSchema, bytes: &[u8]) -> Result<St
 }
 
 fn malformed(message: &MessageSchema) -> Error {
-    Error::Malformed {
-        message: message.name.clone(),
-    }
+    Error::Malformed(message.name.clone())
 }
 
 fn mistyped(message: &MessageSchema, field: &FieldSchema) -> Error {

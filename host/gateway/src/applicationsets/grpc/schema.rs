@@ -33,8 +33,8 @@ pub(crate) enum Error {
     Descriptors(#[from] prost_reflect::DescriptorError),
     #[error("the descriptors of the gRPC API have no `{0}`")]
     Missing(String),
-    #[error("`{field}` has a type or an option that is not supported")]
-    Unsupported { field: String },
+    #[error("`{0}` has a type or an option that is not supported")]
+    Unsupported(String),
 }
 
 #[derive(Debug)]
@@ -167,9 +167,7 @@ impl Options {
         message: &MessageDescriptor,
         names: &BTreeMap<String, MessageId>,
     ) -> Result<MessageSchema, Error> {
-        let unsupported = || Error::Unsupported {
-            field: message.full_name().to_owned(),
-        };
+        let unsupported = || Error::Unsupported(message.full_name().to_owned());
         let shape = SHAPES.get(number(&message.options(), &self.shape));
         let shape = *shape.ok_or_else(unsupported)?;
         let fields = message.fields().filter(|_| shape == Shape::Object);
@@ -188,9 +186,7 @@ impl Options {
     }
 
     fn field(&self, field: &FieldDescriptor, names: &BTreeMap<String, MessageId>) -> Result<FieldSchema, Error> {
-        let unsupported = || Error::Unsupported {
-            field: field.full_name().to_owned(),
-        };
+        let unsupported = || Error::Unsupported(field.full_name().to_owned());
         let declared = field.kind();
         let entry = declared.as_message().filter(|_| field.is_map());
         let (declared, cardinality) = match (entry, field.cardinality()) {

@@ -296,7 +296,7 @@ fn nothing_is_lost_unsaid() {
     };
     assert_eq!(read(b"\x08\x01"), Err(mistyped.clone()));
     assert_eq!(read(b"\x0a\x01\xff"), Err(mistyped));
-    assert_eq!(read(b"\x0a\x05a"), Err(Error::Malformed { message: message() }));
+    assert_eq!(read(b"\x0a\x05a"), Err(Error::Malformed(message())));
     // The other way it is named, and what is of no type is refused.
     let id = schema.id("argocd.ApplicationSet").expect("a message");
     let set = json!({"apiVersion": "a", "kind": "b", "changes": [], "spec": {"new": 1, "template": {"kind": "x"}}});

@@ -77,9 +77,7 @@ impl SetAuthorizer<'_> {
         let project = project_text(sent);
         match self.resources.projects.contains_key(project) {
             true => Ok(()),
-            false => Err(Error::UnknownProject {
-                project: project.to_owned(),
-            }),
+            false => Err(Error::UnknownProject(project.to_owned())),
         }
     }
 
@@ -116,9 +114,8 @@ impl SetAuthorizer<'_> {
             "" => String::new(),
             id => format!(", sub: {id}"),
         };
-        Err(Error::Denied {
-            message: format!("permission denied: applicationsets, {action}, {object}{subject}"),
-        })
+        let message = format!("permission denied: applicationsets, {action}, {object}{subject}");
+        Err(Error::Denied(message))
     }
 
     fn permit_as_argocd(&self, request: &SetRequest<'_>, set: &Value) -> SetPermit {

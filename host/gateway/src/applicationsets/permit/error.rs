@@ -66,19 +66,19 @@ impl fmt::Display for RefusalList {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("namespace '{namespace}' is not permitted")]
-    Namespace { namespace: String },
+    #[error("namespace '{0}' is not permitted")]
+    Namespace(String),
     /// The set does not exist, or the caller may not see it: the text is the same.
-    #[error("applicationsets.argoproj.io \"{}\" not found", .name.name)]
-    NotVisible { name: ObjectName },
+    #[error("applicationsets.argoproj.io \"{}\" not found", .0.name)]
+    NotVisible(ObjectName),
     #[error("{0}")]
     Refused(RefusalList),
-    #[error("{message}")]
-    Denied { message: String },
+    #[error("{0}")]
+    Denied(String),
     #[error("the Argo CD API does not currently support creating ApplicationSets with templated `project` fields")]
     Templated,
-    #[error("ApplicationSet references project {project} which does not exist")]
-    UnknownProject { project: String },
+    #[error("ApplicationSet references project {0} which does not exist")]
+    UnknownProject(String),
     #[error("existing ApplicationSet spec is different, use upsert flag to force update")]
     Exists,
     #[error("the policy could not be evaluated")]
@@ -93,12 +93,12 @@ impl Error {
     /// HTTP status, and the stable reason for programs.
     pub(crate) fn answer(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Namespace { .. } => (StatusCode::FORBIDDEN, "namespace_not_permitted"),
-            Self::NotVisible { .. } => (StatusCode::NOT_FOUND, "applicationset_not_found"),
+            Self::Namespace(_) => (StatusCode::FORBIDDEN, "namespace_not_permitted"),
+            Self::NotVisible(_) => (StatusCode::NOT_FOUND, "applicationset_not_found"),
             Self::Refused(refused) if !refused.lacks_permission => (StatusCode::BAD_REQUEST, "applications_invalid"),
-            Self::Refused(_) | Self::Denied { .. } => (StatusCode::FORBIDDEN, "permission_denied"),
+            Self::Refused(_) | Self::Denied(_) => (StatusCode::FORBIDDEN, "permission_denied"),
             Self::Templated => (StatusCode::BAD_REQUEST, "project_templated"),
-            Self::UnknownProject { .. } => (StatusCode::BAD_REQUEST, "project_not_found"),
+            Self::UnknownProject(_) => (StatusCode::BAD_REQUEST, "project_not_found"),
             Self::Exists => (StatusCode::BAD_REQUEST, "exists_differently"),
             Self::Policy(_) => (StatusCode::FORBIDDEN, "policy_failed"),
             Self::PlanMismatch => (StatusCode::CONFLICT, "conflict"),

@@ -142,7 +142,7 @@ impl SetAuthorizer<'_> {
         }
         for name in &facts.sent {
             let Some(project) = self.resources.projects.get(name) else {
-                return Err(Error::UnknownProject { project: name.clone() });
+                return Err(Error::UnknownProject(name.clone()));
             };
             if let Some(finding) = refused_namespace(project, self.control_plane_namespace, namespace) {
                 let about = DeniedResource::Set(self.object(name, facts.request.name));
@@ -284,9 +284,7 @@ impl SetAuthorizer<'_> {
 }
 
 pub(super) fn not_visible(request: &SetRequest<'_>) -> Error {
-    Error::NotVisible {
-        name: request.name.clone(),
-    }
+    Error::NotVisible(request.name.clone())
 }
 
 /// Whether a generator has a template of its own, which may name another project.

@@ -59,7 +59,7 @@ pub(crate) enum Error {
 impl Error {
     /// The error for a set that does not exist or that the caller may not see.
     pub(crate) fn not_found(name: &ObjectName) -> Self {
-        Self::Denied(permit::Error::NotVisible { name: name.clone() })
+        Self::Denied(permit::Error::NotVisible(name.clone()))
     }
 
     pub(crate) fn answer(&self) -> (StatusCode, &'static str) {

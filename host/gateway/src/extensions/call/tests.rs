@@ -57,7 +57,7 @@ fn refuses_in_the_order_argo_cd_does() {
 
 #[test]
 fn refuses_a_second_value() {
-    let repeated = |name, count| Err(Error::Repeated { name, count });
+    let repeated = |name, count| Err(Error::Repeated(name, count));
     check(&[(APP, b"ns:a"), (APP, b"ns:b"), (PROJECT, b"p")], repeated(APP, 2));
     check(
         &[(APP, b"ns:a"), (PROJECT, b"p"), (PROJECT, b"p")],

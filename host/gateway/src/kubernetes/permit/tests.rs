@@ -96,7 +96,7 @@ fn a_refusal_reads_as_the_api_servers_own() {
     let alice = access("example-read-only", "alice", developer(1));
     let why = "the agent does not allow this verb";
     let denied = |attributes: Attributes| match judge(&alice, attributes) {
-        Err(Error::Denied { message, .. }) => message,
+        Err(Error::Denied(message, _)) => message,
         other => panic!("{other:?}"),
     };
     assert!(judge(&alice, asks(&Method::GET, PODS, None)).is_ok());
@@ -181,7 +181,7 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
         ),
     ] {
         let alice = access("my-agent", "alice", access_as);
-        let Err(Error::Identity { message, source }) = judge(&alice, asks(&Method::GET, PODS, None)) else {
+        let Err(Error::Identity(message, source)) = judge(&alice, asks(&Method::GET, PODS, None)) else {
             panic!("{expected} passed");
         };
         assert_eq!(source, expected);

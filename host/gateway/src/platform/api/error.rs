@@ -16,8 +16,8 @@ pub(crate) enum Error {
         issuer: String,
         hint: &'static str,
     },
-    #[error("the user `{user}` is blocked")]
-    Blocked { user: String },
+    #[error("the user `{0}` is blocked")]
+    Blocked(String),
     #[error("not permitted: `{resource}, {action}` of `{object}`")]
     NotPermitted {
         resource: &'static str,
@@ -26,8 +26,8 @@ pub(crate) enum Error {
     },
     #[error("there is no agent `{agent}` that is shared with `{user}`")]
     UnknownAgent { agent: String, user: String },
-    #[error("agent `{agent}` takes ID tokens alone (`access_as: mapped`)")]
-    IdTokensOnly { agent: String },
+    #[error("agent `{0}` takes ID tokens alone (`access_as: mapped`)")]
+    IdTokensOnly(String),
     #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
     RemoteAuthorizer,
     #[error("there is no user `{user}` in the directory")]
@@ -67,10 +67,10 @@ impl Error {
     pub(crate) fn answer(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLinked { .. } => (StatusCode::FORBIDDEN, "user_not_linked"),
-            Self::Blocked { .. } => (StatusCode::FORBIDDEN, "user_blocked"),
+            Self::Blocked(_) => (StatusCode::FORBIDDEN, "user_blocked"),
             Self::NotPermitted { .. } => (StatusCode::FORBIDDEN, "permission_denied"),
             Self::UnknownAgent { .. } => (StatusCode::NOT_FOUND, "agent_not_found"),
-            Self::IdTokensOnly { .. } => (StatusCode::CONFLICT, "id_tokens_only"),
+            Self::IdTokensOnly(_) => (StatusCode::CONFLICT, "id_tokens_only"),
             Self::RemoteAuthorizer => (StatusCode::CONFLICT, "platform_elsewhere"),
             Self::UnknownUser { .. } => (StatusCode::NOT_FOUND, "user_not_found"),
             Self::UnknownToken => (StatusCode::NOT_FOUND, "token_not_found"),

@@ -17,12 +17,9 @@ const ENTRIES: &str = "destinationServiceAccounts";
 /// Why a change of an AppProject is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Something other than the entries differs.
-    #[error("`{key}` differs from what is stored; only `spec.destinationServiceAccounts` can be changed here")]
-    Differs {
-        /// Path of the key, such as `spec.roles`.
-        key: String,
-    },
+    /// Something other than the entries differs: the key of this path, such as `spec.roles`.
+    #[error("`{0}` differs from what is stored; only `spec.destinationServiceAccounts` can be changed here")]
+    Differs(String),
     /// It does not have the shape of an AppProject.
     #[error("`{key}` is not {expected}")]
     Shape {
@@ -133,19 +130,18 @@ pub(crate) fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Valu
     let metadata = metadata.ok_or_else(|| shape("project.metadata", "an object"))?;
     let spec = sent.get("spec").and_then(Value::as_object);
     let spec = spec.ok_or_else(|| shape("project.spec", "an object"))?;
-    let differs = |key: String| Error::Differs { key };
     let beside = sent
         .iter()
         .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "spec"));
     for (key, value) in beside {
         if is_different(stored.get(key), Some(value)) {
-            return Err(differs(key.clone()));
+            return Err(Error::Differs(key.clone()));
         }
     }
     let own = stored.get("metadata");
     for (key, value) in metadata.iter().filter(|(key, _)| !is_server_managed(key)) {
         if is_different(own.and_then(|own| own.get(key)), Some(value)) {
-            return Err(differs(format!("metadata.{key}")));
+            return Err(Error::Differs(format!("metadata.{key}")));
         }
     }
     let empty = Map::new();
@@ -153,7 +149,7 @@ pub(crate) fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Valu
     let mut keys: Vec<&String> = own.keys().chain(spec.keys()).filter(|key| *key != ENTRIES).collect();
     keys.sort();
     if let Some(key) = keys.into_iter().find(|key| is_different(own.get(*key), spec.get(*key))) {
-        return Err(differs(format!("spec.{key}")));
+        return Err(Error::Differs(format!("spec.{key}")));
     }
     let new_entries = match spec.get(ENTRIES) {
         None | Some(Value::Null) => Vec::new(),

@@ -149,18 +149,14 @@ impl ChangeCheck<'_> {
             resource: RESOURCE,
             action: permission.action,
             object: self.object(permission),
-            verdict: match permission.verdict {
-                Some(verdict) => RbacVerdict {
-                    allow: verdict.is_allowed(),
-                    rule: verdict.rule.and_then(|id| rules.get(&id)).map(String::as_str),
-                    why: why(verdict.why),
-                },
-                // A permission that was not looked up is not allowed.
-                None => RbacVerdict {
-                    allow: false,
-                    rule: None,
-                    why: "no-rule",
-                },
+            // A permission that was not looked up is not allowed.
+            verdict: RbacVerdict {
+                allow: permission.verdict.is_some_and(|verdict| verdict.is_allowed()),
+                rule: permission
+                    .verdict
+                    .and_then(|verdict| rules.get(&verdict.rule?))
+                    .map(String::as_str),
+                why: permission.verdict.map_or("no-rule", |verdict| why(verdict.why)),
             },
         };
         self.permissions.iter().map(check).collect()

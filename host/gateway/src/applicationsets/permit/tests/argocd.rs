@@ -55,11 +55,11 @@ fn checks_come_in_the_order_of_argo_cd() {
     assert_eq!(create(&all, &set("{{ .p }}")), Error::Templated);
     assert_eq!(create(&all, &set_in("elsewhere", "{{ .p }}")), Error::Templated);
     let preview = all.authorize_operation(Operation::Preview, Some(&set_in("elsewhere", "{{ .p }}")), &none);
-    assert!(matches!(preview, Err(Error::Namespace { .. })));
+    assert!(matches!(preview, Err(Error::Namespace(_))));
     let unknown = create(&all, &set("nope"));
     assert!(unknown.to_string().contains("does not exist"));
     assert_eq!(unknown.answer().0, StatusCode::BAD_REQUEST);
-    assert_eq!(create(&all, &set("")), Error::UnknownProject { project: String::new() });
+    assert_eq!(create(&all, &set("")), Error::UnknownProject(String::new()));
     let dev = world("p, ann, applicationsets, *, dev/*, allow");
     assert_eq!(create(&dev, &set("nope")).answer().0, StatusCode::FORBIDDEN);
     let outcome = all.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));

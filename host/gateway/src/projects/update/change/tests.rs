@@ -63,7 +63,7 @@ fn only_the_entries_may_differ() {
         let (parent, last) = pointer.rsplit_once('/').expect("a pointer");
         sent.pointer_mut(parent).expect("a parent")[last] = value;
         let error = with_replaced_entries(&stored(), &sent).expect_err(key);
-        assert_eq!(error, Error::Differs { key: key.to_owned() });
+        assert_eq!(error, Error::Differs(key.to_owned()));
     }
     let mut less = stored();
     less["spec"].as_object_mut().expect("a spec").remove("destinations");
