@@ -125,8 +125,8 @@ pub struct ApplicationAccess {
 /// Its fields are private and only `authorize_application` makes it:
 ///
 /// ```compile_fail,E0451
-/// fn forge(cluster: std::sync::Arc<tollgate_state::Cluster>) {
-///     let _ = tollgate_gateway::applications::permit::ApplicationPermit { cluster, ..unreachable!() };
+/// fn forge(access: tollgate_gateway::applications::permit::ApplicationAccess) {
+///     let _ = tollgate_gateway::applications::permit::ApplicationPermit { access };
 /// }
 /// ```
 #[derive(Debug)]
