@@ -33,8 +33,7 @@ impl Clock {
         now.checked_add(self.advanced()).unwrap_or(now)
     }
 
-    /// Seconds since 1970.
-    pub fn unix_seconds(&self) -> i64 {
+    pub(crate) fn unix_seconds(&self) -> i64 {
         self.now().as_second()
     }
 

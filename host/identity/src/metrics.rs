@@ -77,15 +77,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a stream that was ended.
-    ///
     /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
-    pub fn stream_closed(&self, reason: &'static str) {
+    pub(crate) fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Counts a failed operation of the store.
-    pub fn store_failed(&self, operation: &'static str) {
+    pub(crate) fn store_failed(&self, operation: &'static str) {
         self.store_failures.get_or_create(&[("operation", operation)]).inc();
     }
 }

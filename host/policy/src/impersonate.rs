@@ -127,14 +127,9 @@ fn compile(
     variables: &[&str],
     found: &mut Vec<Diagnostic>,
 ) -> Option<Expression> {
-    match Expression::compile(&source.value, variables) {
-        Ok(expression) => Some(expression),
-        Err(error) => {
-            let message = format!("`{part}`: {error}");
-            found.push(Diagnostic::error(location_of(path, source), message));
-            None
-        }
-    }
+    let finding = |error| Diagnostic::error(location_of(path, source), format!("`{part}`: {error}"));
+    let compiled = Expression::compile(&source.value, variables);
+    compiled.map_err(|error| found.push(finding(error))).ok()
 }
 
 fn failed(part: &str) -> impl FnOnce(cel::Error) -> Error {

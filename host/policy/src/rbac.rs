@@ -36,9 +36,9 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use can::{Advice, CanQuery, RequestError, resolve_resource, validate_request};
+pub use can::{Advice, CanQuery, resolve_resource, validate_request};
 pub use differences::{Difference, differences};
-pub use explain::{EvaluatedPrincipal, Explanation, Field, MatchedRule, NearMiss, PrincipalOutcome};
+pub use explain::{Explanation, Field, MatchedRule};
 pub use identity::{PrincipalKind, RbacIdentity, TokenIssuer};
 pub use names::{is_project_scoped, object_name, url_object_name};
 pub use project::{

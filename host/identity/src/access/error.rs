@@ -96,8 +96,7 @@ impl From<store::Error> for Error {
 }
 
 impl AccessDenyReason {
-    /// Adds the owner of the credential.
-    pub fn with_owner(self, owner: CredentialOwner) -> Error {
+    pub(crate) fn with_owner(self, owner: CredentialOwner) -> Error {
         Error::Refused {
             reason: self,
             owner: Some(Box::new(owner)),

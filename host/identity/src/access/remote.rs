@@ -187,15 +187,14 @@ impl RemotePlatform {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Bytes::from_owner(body));
         let (status, body) = self.send(request).await?;
+        let refused = AccessDenyReason::Platform(status.as_u16());
         match status {
             StatusCode::OK => {}
             // GitLab answers 400 for an unknown access key. Distinguishing it from a refusal
             // would tell callers which keys exist.
-            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-                return Err(AccessDenyReason::Platform(status.as_u16()).into());
-            }
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => return Err(refused.into()),
             StatusCode::UNAUTHORIZED if memchr::memmem::find(&body, INVALID_KEY.as_bytes()).is_some() => {
-                return Err(AccessDenyReason::Platform(status.as_u16()).into());
+                return Err(refused.into());
             }
             StatusCode::UNAUTHORIZED => {
                 return Err(unavailable(

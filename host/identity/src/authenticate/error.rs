@@ -71,37 +71,37 @@ impl Error {
 /// What is wrong with the form of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedCredential {
-    #[error("{observed} `Authorization` fields, one is allowed")]
-    SeveralAuthorizations { observed: usize },
+    #[error("{0} `Authorization` fields, one is allowed")]
+    SeveralAuthorizations(usize),
     #[error("`Authorization` must be `Bearer` and a token")]
     NotBearer,
     #[error("cookie and `Authorization` hold different tokens, send one")]
     Conflict,
     /// A cookie name that occurs twice: a site in a parent domain may have
     /// planted one.
-    #[error("cookie `{name}` occurs more than once")]
-    DuplicateCookie { name: String },
-    #[error("the chunk count of cookie `argocd.token` must be 1 to {allowed}, without leading zeros")]
-    ChunkCount { allowed: usize },
-    #[error("cookie `argocd.token-{index}` is missing")]
-    MissingChunk { index: usize },
-    #[error("the token has {observed} bytes, {MAX_TOKEN_BYTES} are allowed")]
-    TooLong { observed: usize },
+    #[error("cookie `{0}` occurs more than once")]
+    DuplicateCookie(String),
+    #[error("the chunk count of cookie `argocd.token` must be 1 to {0}, without leading zeros")]
+    ChunkCount(usize),
+    #[error("cookie `argocd.token-{0}` is missing")]
+    MissingChunk(usize),
+    #[error("the token has {0} bytes, {MAX_TOKEN_BYTES} are allowed")]
+    TooLong(usize),
     /// Not three base64url parts, or a header or claims set that is not JSON.
     #[error("the token is not a signed JWT in compact form")]
     NotJwt,
-    #[error("claim `{claim}` has the wrong type")]
-    Claim { claim: &'static str },
+    #[error("claim `{0}` has the wrong type")]
+    Claim(&'static str),
 }
 
 impl MalformedCredential {
     fn code(&self) -> &'static str {
         match self {
-            Self::SeveralAuthorizations { .. } | Self::NotBearer => "malformed_authorization",
+            Self::SeveralAuthorizations(_) | Self::NotBearer => "malformed_authorization",
             Self::Conflict => "conflicting_credentials",
-            Self::DuplicateCookie { .. } | Self::ChunkCount { .. } | Self::MissingChunk { .. } => "malformed_cookie",
-            Self::TooLong { .. } => "token_too_long",
-            Self::NotJwt | Self::Claim { .. } => "malformed_token",
+            Self::DuplicateCookie(_) | Self::ChunkCount(_) | Self::MissingChunk(_) => "malformed_cookie",
+            Self::TooLong(_) => "token_too_long",
+            Self::NotJwt | Self::Claim(_) => "malformed_token",
         }
     }
 }

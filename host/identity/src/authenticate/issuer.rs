@@ -124,7 +124,7 @@ impl Verifier {
             Some(Value::String(audience)) => vec![audience],
             Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).collect(),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
-                return Err(MalformedCredential::Claim { claim: "aud" }.into());
+                return Err(MalformedCredential::Claim("aud").into());
             }
         };
         let ours = |name: &str| self.audiences.iter().any(|audience| audience == name);

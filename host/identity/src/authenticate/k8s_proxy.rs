@@ -102,7 +102,7 @@ fn members<'a>(fields: &'a HeaderMap, name: &HeaderName, separator: u8) -> impl 
 /// Refuses values that are empty or have more than `allowed` bytes.
 fn bounded(observed: usize, part: &'static str, allowed: usize) -> Result<(), MalformedAgentCredential> {
     match observed {
-        0 => Err(MalformedAgentCredential::Missing { part }),
+        0 => Err(MalformedAgentCredential::Missing(part)),
         observed if observed > allowed => Err(MalformedAgentCredential::TooLong {
             part,
             observed,

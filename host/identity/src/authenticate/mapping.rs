@@ -266,7 +266,7 @@ pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), In
 }
 
 fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, MalformedCredential> {
-    let wrong = MalformedCredential::Claim { claim: "groups" };
+    let wrong = MalformedCredential::Claim("groups");
     match claims.get(claim) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(name)) => Ok(vec![name.clone()]),

@@ -38,7 +38,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Er
     };
     let observed = token.len();
     if observed > MAX_TOKEN_BYTES {
-        return Err(MalformedCredential::TooLong { observed }.into());
+        return Err(MalformedCredential::TooLong(observed).into());
     }
     Ok(Some(PresentedToken { token, transport }))
 }
@@ -49,9 +49,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, MalformedCredential> {
     let Some(field) = fields.next() else { return Ok(None) };
     let more = fields.count();
     if more > 0 {
-        return Err(MalformedCredential::SeveralAuthorizations {
-            observed: more.saturating_add(1),
-        });
+        return Err(MalformedCredential::SeveralAuthorizations(more.saturating_add(1)));
     }
     let text = std::str::from_utf8(field.as_bytes()).map_err(|_| MalformedCredential::NotBearer)?;
     let (scheme, token) = text.split_once(' ').ok_or(MalformedCredential::NotBearer)?;
@@ -77,11 +75,10 @@ fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, MalformedCredenti
     }
     let mut token = part.to_owned();
     for index in 1..count {
-        let part =
-            sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(MalformedCredential::MissingChunk { index })?;
+        let part = sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(MalformedCredential::MissingChunk(index))?;
         let observed = token.len().saturating_add(part.len());
         if observed > MAX_TOKEN_BYTES {
-            return Err(MalformedCredential::TooLong { observed });
+            return Err(MalformedCredential::TooLong(observed));
         }
         token.push_str(part);
     }
@@ -93,7 +90,7 @@ fn chunk_count(text: &str) -> Result<usize, MalformedCredential> {
     text.parse()
         .ok()
         .filter(|count| canonical && (1..=MAX_CHUNKS).contains(count))
-        .ok_or(MalformedCredential::ChunkCount { allowed: MAX_CHUNKS })
+        .ok_or(MalformedCredential::ChunkCount(MAX_CHUNKS))
 }
 
 /// The value of the cookie `name`, which must not occur twice. Other cookies are ignored,
@@ -115,7 +112,7 @@ fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Malfo
             };
             let value = std::str::from_utf8(value).map_err(|_| MalformedCredential::NotJwt)?;
             if found.replace(value).is_some() {
-                return Err(MalformedCredential::DuplicateCookie { name: name.to_owned() });
+                return Err(MalformedCredential::DuplicateCookie(name.to_owned()));
             }
         }
     }

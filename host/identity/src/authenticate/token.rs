@@ -131,7 +131,7 @@ fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Opti
     let Some(value) = claims.get(claim) else {
         return Ok(None);
     };
-    let wrong = MalformedCredential::Claim { claim };
+    let wrong = MalformedCredential::Claim(claim);
     match (value.as_i64(), value.as_f64()) {
         (Some(seconds), _) => Ok(Some(seconds)),
         #[expect(

@@ -53,17 +53,10 @@ pub enum Advice {
 /// The question names something that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No such resource.
     #[error("'{0}' is not a valid resource name")]
     Resource(String),
-    /// The resource has no such action.
     #[error("'{action}' is not a valid action for {resource}")]
-    Action {
-        /// The action in the question.
-        action: String,
-        /// The resource.
-        resource: String,
-    },
+    Action { action: String, resource: String },
 }
 
 impl Rbac {

@@ -30,11 +30,8 @@ pub struct MatchedRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrincipalOutcome {
-    /// A row allows.
     Allow,
-    /// A row denies.
     Deny,
-    /// No row matches.
     NoRule,
     /// A row holds an invalid expression.
     EvaluationError,
@@ -59,7 +56,6 @@ pub struct EvaluatedPrincipal {
     pub known: bool,
     /// Roles that it inherits, without itself.
     pub roles: Vec<String>,
-    /// The outcome for it.
     pub outcome: PrincipalOutcome,
     /// The row that decided.
     pub rule: Option<MatchedRule>,
@@ -84,13 +80,11 @@ pub enum Field {
 /// A row that would allow if one field were different.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NearMiss {
-    /// The field.
     pub field: Field,
     /// What the row requires there.
     pub wanted: String,
     /// What the request has there.
     pub observed: String,
-    /// The row.
     pub rule: MatchedRule,
 }
 

@@ -20,13 +20,13 @@ pub(super) enum Line {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    #[error("bare `\"` in field {field}: quote the whole field and double the quotes in it")]
-    BareQuote { field: usize },
+    #[error("bare `\"` in field {0}: quote the whole field and double the quotes in it")]
+    BareQuote(usize),
     /// Text between a closing quote and the comma, or no closing quote.
-    #[error("field {field} does not end after its closing quote")]
-    OpenQuote { field: usize },
-    #[error("a line starts with `p` or `g`, not with `{observed}`")]
-    Kind { observed: String },
+    #[error("field {0} does not end after its closing quote")]
+    OpenQuote(usize),
+    #[error("a line starts with `p` or `g`, not with `{0}`")]
+    Kind(String),
     #[error("`{kind}` takes {allowed} fields, this line has {observed}")]
     Fields {
         kind: char,
@@ -52,9 +52,7 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
         "p" => fields.try_into().map(Line::Rule).map_err(|_| wrong_number('p', 6)),
         "g" => fields.try_into().map(Line::Grant).map_err(|_| wrong_number('g', 3)),
         "e" | "m" | "r" => Ok(Line::Inert(kind)),
-        other => Err(Error::Kind {
-            observed: shorten(other),
-        }),
+        other => Err(Error::Kind(shorten(other))),
     }
 }
 
@@ -66,12 +64,12 @@ pub(super) fn fields(line: &str) -> Result<Vec<String>, Error> {
         let number = fields.len() + 1;
         rest = rest.trim_start();
         let (field, after) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted_field(quoted).ok_or(Error::OpenQuote { field: number })?,
+            Some(quoted) => quoted_field(quoted).ok_or(Error::OpenQuote(number))?,
             None => {
                 let split = rest.split_once(',');
                 let (field, after) = split.map_or((rest, None), |(field, after)| (field, Some(after)));
                 if field.contains('"') {
-                    return Err(Error::BareQuote { field: number });
+                    return Err(Error::BareQuote(number));
                 }
                 (field.to_owned(), after)
             }
@@ -157,7 +155,7 @@ mod tests {
         check("e, a, b", Ok(Line::Inert("e".into())));
         check("m", Ok(Line::Inert("m".into())));
         check("\"r\", x", Ok(Line::Inert("r".into())));
-        check("E, a", Err(Error::Kind { observed: "E".into() }));
+        check("E, a", Err(Error::Kind("E".into())));
     }
 
     #[test]
@@ -186,15 +184,10 @@ mod tests {
                 allowed: 3,
             }),
         );
-        check("agh, a, b", Err(Error::Kind { observed: "agh".into() }));
-        check(
-            ", a, b",
-            Err(Error::Kind {
-                observed: String::new(),
-            }),
-        );
-        check("p, a\"b, r, a, o, allow", Err(Error::BareQuote { field: 2 }));
-        check("p, \"ab, r, a, o, allow", Err(Error::OpenQuote { field: 2 }));
-        check("p, \"ab\" , r, a, o, allow", Err(Error::OpenQuote { field: 2 }));
+        check("agh, a, b", Err(Error::Kind("agh".into())));
+        check(", a, b", Err(Error::Kind(String::new())));
+        check("p, a\"b, r, a, o, allow", Err(Error::BareQuote(2)));
+        check("p, \"ab, r, a, o, allow", Err(Error::OpenQuote(2)));
+        check("p, \"ab\" , r, a, o, allow", Err(Error::OpenQuote(2)));
     }
 }

@@ -88,12 +88,9 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
         return Cases::default();
     };
-    let raw: RawCases = match parse_yaml(&file.path, &file.text) {
-        Ok(raw) => raw,
-        Err(finding) => {
-            found.push(finding);
-            return Cases::default();
-        }
+    let raw = parse_yaml::<RawCases>(&file.path, &file.text).map_err(|finding| found.push(finding));
+    let Ok(raw) = raw else {
+        return Cases::default();
     };
     let here = || Location::new(file.path.as_str(), 0);
     let observed = raw.cases.len() + raw.identities.len();

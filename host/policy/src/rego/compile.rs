@@ -218,13 +218,8 @@ fn data(source: &BundleSource, found: &mut Vec<Diagnostic>) -> serde_json::Value
 fn conditions(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
     let mut conditions: Vec<Condition> = Vec::new();
     for file in source.files_of(FileKind::Condition) {
-        let raw: RawConditions = match parse_yaml(&file.path, &file.text) {
-            Ok(raw) => raw,
-            Err(finding) => {
-                found.push(finding);
-                continue;
-            }
-        };
+        let raw = parse_yaml::<RawConditions>(&file.path, &file.text).map_err(|finding| found.push(finding));
+        let Ok(raw) = raw else { continue };
         for raw in raw.match_conditions {
             let line = u32::try_from(raw.expression.referenced.line()).unwrap_or(0);
             let here = Location::new(file.path.as_str(), line);

@@ -284,7 +284,12 @@ fn execute_job(source: &BundleSource, action: Action) -> Result<CheckReport, Vec
         }
     };
     if let (Coverage::On, Ok(reached)) = (coverage, parsed.engine.get_coverage_report()) {
-        report.coverage = reached.files.into_iter().map(file_coverage).collect();
+        let coverage = |file: regorus::coverage::File| FileCoverage {
+            file: file.path,
+            covered: file.covered.into_iter().collect(),
+            not_covered: file.not_covered.into_iter().collect(),
+        };
+        report.coverage = reached.files.into_iter().map(coverage).collect();
     }
     Ok(report)
 }
@@ -305,14 +310,6 @@ fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value,
             Ok(Err(error)) => serde_json::json!({"allow": false, "error": error.to_string()}),
             Err(error) => serde_json::json!({"allow": false, "error": error}),
         });
-    }
-}
-
-fn file_coverage(file: regorus::coverage::File) -> FileCoverage {
-    FileCoverage {
-        file: file.path,
-        covered: file.covered.into_iter().collect(),
-        not_covered: file.not_covered.into_iter().collect(),
     }
 }
 

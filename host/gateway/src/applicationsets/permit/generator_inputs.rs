@@ -173,7 +173,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         }
         let input = ApplicationSetInput {
             facts: self.facts,
-            subject: ApplicationSetStage::Generator { kind: kind.as_str() },
+            subject: ApplicationSetStage::Generator(kind.as_str()),
             checks: &[],
             refused: None,
         };

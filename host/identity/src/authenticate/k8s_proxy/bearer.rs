@@ -50,7 +50,7 @@ pub(super) fn token(text: &str, ci: CiTokenSupport) -> Result<PresentedCredentia
 fn query(text: &str, key: fn(SecretString) -> AccessKey) -> Result<PresentedCredential, Error> {
     let (agent, token) = text
         .split_once(':')
-        .ok_or(MalformedAgentCredential::Missing { part: "the token" })?;
+        .ok_or(MalformedAgentCredential::Missing("the token"))?;
     let agent = AgentId::parse(agent).ok_or(MalformedAgentCredential::Agent)?;
     bounded(token.len(), "the token", MAX_KEY_BYTES)?;
     Ok(PresentedCredential::Query(AccessQuery {

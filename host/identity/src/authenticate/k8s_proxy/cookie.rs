@@ -43,8 +43,8 @@ pub(super) fn read(head: &Parts) -> Result<PresentedCredential, MalformedAgentCr
 fn cookie(fields: &HeaderMap) -> Result<String, MalformedAgentCredential> {
     let part = "the value of cookie `_gitlab_kas`";
     let value = sole(values(fields), COOKIE_NAME)?.unwrap_or_default();
-    let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding { part })?;
-    let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding { part })?;
+    let text = std::str::from_utf8(value).map_err(|_| MalformedAgentCredential::Encoding(part))?;
+    let value = query::decode(text).ok_or(MalformedAgentCredential::Encoding(part))?;
     bounded(value.len(), part, MAX_KEY_BYTES)?;
     Ok(value)
 }
@@ -69,14 +69,12 @@ fn header_or_parameter(
 ) -> Result<String, MalformedAgentCredential> {
     let value = match sole(head.headers.get_all(field), shown)? {
         Some(field) => {
-            let text = field
-                .to_str()
-                .map_err(|_| MalformedAgentCredential::Encoding { part })?;
+            let text = field.to_str().map_err(|_| MalformedAgentCredential::Encoding(part))?;
             text.to_owned()
         }
         None => {
             let found = query::sole(head.uri.query().unwrap_or_default(), parameter)?;
-            found.ok_or(MalformedAgentCredential::Missing { part })?
+            found.ok_or(MalformedAgentCredential::Missing(part))?
         }
     };
     bounded(value.len(), part, MAX_KEY_BYTES)?;

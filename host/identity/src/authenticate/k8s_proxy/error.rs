@@ -24,8 +24,8 @@ pub enum MalformedAgentCredential {
     Several,
     #[error("`{name}` occurs {observed} times, once is allowed")]
     Repeated { name: &'static str, observed: usize },
-    #[error("{part} is missing")]
-    Missing { part: &'static str },
+    #[error("{0} is missing")]
+    Missing(&'static str),
     /// Not a scheme, one blank and a value without blanks.
     #[error("`Authorization` is not `Bearer`, one blank and a token")]
     Authorization,
@@ -35,8 +35,8 @@ pub enum MalformedAgentCredential {
     /// The token has dots, but not the three parts of a signed JWT; it may be an encrypted one.
     #[error("the token is not a signed JWT in compact form")]
     Jwt,
-    #[error("{part} cannot be decoded")]
-    Encoding { part: &'static str },
+    #[error("{0} cannot be decoded")]
+    Encoding(&'static str),
     #[error("{part} has {observed} bytes, {allowed} are allowed")]
     TooLong {
         part: &'static str,

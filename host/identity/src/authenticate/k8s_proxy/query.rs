@@ -20,7 +20,7 @@ pub(super) fn sole(query: &str, name: &'static str) -> Result<Option<String>, Ma
         return Ok(None);
     };
     let value = pair.split_once('=').map_or("", |(_, value)| value);
-    let value = decode(value).ok_or(MalformedAgentCredential::Encoding { part: name })?;
+    let value = decode(value).ok_or(MalformedAgentCredential::Encoding(name))?;
     Ok(Some(value))
 }
 

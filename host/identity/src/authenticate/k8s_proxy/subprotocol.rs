@@ -30,8 +30,8 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     };
     bounded(encoded.len(), part, MAX_ENCODED_BYTES)?;
     let bytes = URL_SAFE_NO_PAD.decode(encoded).map(Zeroizing::new);
-    let bytes = bytes.map_err(|_| MalformedAgentCredential::Encoding { part })?;
-    let token = std::str::from_utf8(&bytes).map_err(|_| MalformedAgentCredential::Encoding { part })?;
+    let bytes = bytes.map_err(|_| MalformedAgentCredential::Encoding(part))?;
+    let token = std::str::from_utf8(&bytes).map_err(|_| MalformedAgentCredential::Encoding(part))?;
     if offered(fields).all(|offer| offer.starts_with(PREFIX)) {
         return Err(MalformedAgentCredential::OnlySubprotocol);
     }

@@ -45,7 +45,7 @@ fn check(target: &str, fields: &[(&str, &str)], expected: Result<&str, Error>) {
 }
 
 fn missing(part: &'static str) -> Error {
-    MalformedAgentCredential::Missing { part }.into()
+    MalformedAgentCredential::Missing(part).into()
 }
 
 fn repeated(name: &'static str, observed: usize) -> Error {
@@ -53,7 +53,7 @@ fn repeated(name: &'static str, observed: usize) -> Error {
 }
 
 fn undecodable(part: &'static str) -> Error {
-    MalformedAgentCredential::Encoding { part }.into()
+    MalformedAgentCredential::Encoding(part).into()
 }
 
 #[test]

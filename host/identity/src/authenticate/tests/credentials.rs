@@ -21,12 +21,12 @@ fn malformed(malformed: MalformedCredential) -> Found {
 }
 
 fn duplicate(name: &str) -> Found {
-    malformed(MalformedCredential::DuplicateCookie { name: name.to_owned() })
+    malformed(MalformedCredential::DuplicateCookie(name.to_owned()))
 }
 
 #[test]
 fn cookies() {
-    let count = || malformed(MalformedCredential::ChunkCount { allowed: 20 });
+    let count = || malformed(MalformedCredential::ChunkCount(20));
     let cases: &[(&[&str], Found)] = &[
         (&["other=1"], Ok(None)),
         (&["argocd.tokenx=1; xargocd.token=2; argocd.token-1=3"], Ok(None)),
@@ -57,7 +57,7 @@ fn cookies() {
         ),
         (
             &["argocd.token=3:ab; argocd.token-2=ef"],
-            malformed(MalformedCredential::MissingChunk { index: 1 }),
+            malformed(MalformedCredential::MissingChunk(1)),
         ),
         (&["argocd.token=21:ab"], count()),
         (&["argocd.token=99999999999999999999:ab"], count()),
@@ -97,7 +97,7 @@ fn bearer_tokens() {
         ),
         (
             &["Bearer abc", "Bearer abc"],
-            malformed(MalformedCredential::SeveralAuthorizations { observed: 2 }),
+            malformed(MalformedCredential::SeveralAuthorizations(2)),
         ),
     ];
     for (values, expected) in cases {
@@ -127,7 +127,7 @@ fn both_must_agree() {
 fn a_token_has_a_bound() {
     let long = "a".repeat(MAX_TOKEN_BYTES + 1);
     let observed = long.len();
-    let too_long = malformed(MalformedCredential::TooLong { observed });
+    let too_long = malformed(MalformedCredential::TooLong(observed));
     assert_eq!(found(&[("authorization", &format!("Bearer {long}"))]), too_long);
     assert_eq!(found(&[("cookie", &format!("argocd.token={long}"))]), too_long);
     let chunks = format!("argocd.token=2:{}; argocd.token-1=ab", "a".repeat(MAX_TOKEN_BYTES - 1));

@@ -303,7 +303,7 @@ async fn claims_are_checked() {
         (vec![("aud", json!([1, null]))], invalid(InvalidTokenReason::Audience)),
         (
             vec![("aud", json!({ "gate": true }))],
-            Some(Error::Malformed(MalformedCredential::Claim { claim: "aud" })),
+            Some(Error::Malformed(MalformedCredential::Claim("aud"))),
         ),
         (vec![("aud", json!(["other", "gate"]))], None),
         (vec![("aud", json!(["other", "gate"])), ("azp", json!("gate"))], None),

@@ -149,7 +149,7 @@ fn usernames() {
 
 #[test]
 fn groups() {
-    let wrong = || Err(Error::Malformed(MalformedCredential::Claim { claim: "groups" }));
+    let wrong = || Err(Error::Malformed(MalformedCredential::Claim("groups")));
     type Case<'a> = (ClaimMapping, Value, Result<Vec<&'a str>, Error>);
     let cases: Vec<Case<'_>> = vec![
         (claim("groups", ""), json!(["a", "b"]), Ok(vec!["a", "b"])),

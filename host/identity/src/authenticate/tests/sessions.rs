@@ -145,7 +145,7 @@ async fn times_are_checked() {
     let authenticator = build(&argocd_sessions(), &resources());
     let now = jiff::Timestamp::now().as_second();
     let later = |claim| Error::Invalid(InvalidTokenReason::NotYetValid(claim));
-    let wrong = |claim| Error::Malformed(MalformedCredential::Claim { claim });
+    let wrong = |claim| Error::Malformed(MalformedCredential::Claim(claim));
     let cases = [
         ("exp", json!(now - 1), Some(Error::Expired)),
         ("exp", json!(now), Some(Error::Expired)),

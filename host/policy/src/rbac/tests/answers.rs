@@ -1,6 +1,8 @@
 //! Tests of explanations, candidates, advice and differences.
 
 use super::*;
+use crate::rbac::can::RequestError;
+use crate::rbac::explain::PrincipalOutcome;
 
 #[test]
 fn explains_principals_rows_and_near_misses() {

@@ -1,6 +1,7 @@
 //! Which principals a caller has: denies over principals, groups, roles, project roles.
 
 use super::*;
+use crate::rbac::explain::PrincipalOutcome;
 
 #[test]
 fn strict_deny_wins_over_every_principal() {

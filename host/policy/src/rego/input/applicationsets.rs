@@ -168,11 +168,8 @@ pub enum ApplicationSetStage<'a> {
         /// Its API server.
         server: &'a str,
     },
-    /// A generator in a plugin.
-    Generator {
-        /// Its kind.
-        kind: &'static str,
-    },
+    /// A generator in a plugin, by its kind.
+    Generator(&'static str),
     /// An Application.
     Application(ApplicationChange<'a>),
 }
@@ -213,7 +210,7 @@ impl ApplicationSetInput<'_> {
                 insert(&mut input, [("cluster", cluster)]);
                 "cluster"
             }
-            ApplicationSetStage::Generator { kind } => {
+            ApplicationSetStage::Generator(kind) => {
                 insert(&mut input, [("generator", object([("kind", (*kind).into())]))]);
                 "generator"
             }

@@ -169,7 +169,7 @@ fn the_input_fits_the_schema() {
             },
             true,
         ),
-        (ApplicationSetStage::Generator { kind: "plugin" }, true),
+        (ApplicationSetStage::Generator("plugin"), true),
     ];
     let schema = jsonschema::validator_for(Front::ApplicationSets.input_schema()).unwrap();
     let check = RbacCheck {
