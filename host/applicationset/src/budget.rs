@@ -24,12 +24,9 @@ pub enum Exceeded {
     /// Too much memory.
     #[error("the set takes {} bytes of memory or more, at most {} are allowed", .0.observed, .0.allowed)]
     Bytes(Excess),
-    /// Too slow.
-    #[error("generating takes longer than {allowed:?}")]
-    Time {
-        /// Allowed.
-        allowed: Duration,
-    },
+    /// Too slow. The value is what is allowed.
+    #[error("generating takes longer than {0:?}")]
+    Time(Duration),
     /// The caller no longer waits for the result.
     #[error("no request waits for the generated applications any more")]
     Cancelled,
@@ -102,8 +99,7 @@ impl GenerationBudget {
         if slot.reacquire(self.deadline, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
-        let allowed = self.limits.time;
-        self.check_deadline().and(Err(Exceeded::Time { allowed }))
+        self.check_deadline().and(Err(Exceeded::Time(self.limits.time)))
     }
 
     /// Cancels the work: it ends the next time it checks the deadline.
@@ -141,13 +137,12 @@ impl GenerationBudget {
     }
 
     pub(crate) fn check_deadline(&self) -> Result<(), Exceeded> {
-        let allowed = self.limits.time;
         if self.cancelled.load(Ordering::Relaxed) {
             Err(Exceeded::Cancelled)
         } else if Instant::now() < self.deadline {
             Ok(())
         } else {
-            Err(Exceeded::Time { allowed })
+            Err(Exceeded::Time(self.limits.time))
         }
     }
 }
@@ -237,8 +232,8 @@ mod tests {
             time: allowed,
             ..GenerationLimits::default()
         });
-        assert_eq!(over.check_deadline(), Err(Exceeded::Time { allowed }));
-        assert_eq!(over.charge_parameters(1), Err(Exceeded::Time { allowed }));
+        assert_eq!(over.check_deadline(), Err(Exceeded::Time(allowed)));
+        assert_eq!(over.charge_parameters(1), Err(Exceeded::Time(allowed)));
         let budget = GenerationBudget::new(GenerationLimits::default());
         assert_eq!(budget.check_deadline(), Ok(()));
         budget.cancel();

@@ -129,10 +129,9 @@ fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
 }
 
 fn wrong_value(path: String, observed: &str, allowed: &'static str) -> Error {
-    let observed = observed.to_owned();
     Error::Value {
         path,
-        observed,
+        observed: observed.to_owned(),
         allowed,
     }
 }

@@ -103,18 +103,12 @@ impl PlannedChange {
 /// Why a plan cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanProblem {
-    /// A generated Application has no name.
-    #[error("application {number} that the set generates has no name")]
-    Unnamed {
-        /// Its position, from 1.
-        number: usize,
-    },
+    /// A generated Application has no name. The number is its position, from 1.
+    #[error("application {0} that the set generates has no name")]
+    Unnamed(usize),
     /// Two generated Applications have the same name.
-    #[error("the set generates more than one application with the name `{name}`")]
-    Duplicate {
-        /// The name.
-        name: String,
-    },
+    #[error("the set generates more than one application with the name `{0}`")]
+    Duplicate(String),
     /// An Application of that name exists and does not belong to the set. Contains the change that
     /// would be made otherwise. The owner is not named, because the caller may not be allowed to
     /// know it.
@@ -213,11 +207,9 @@ impl Plan {
         for (number, application) in generated.into_iter().enumerate() {
             let name = name_of(&application).to_owned();
             if name.is_empty() {
-                problems.push(PlanProblem::Unnamed {
-                    number: number.saturating_add(1),
-                });
+                problems.push(PlanProblem::Unnamed(number.saturating_add(1)));
             } else if !seen.insert(name.clone()) {
-                problems.push(PlanProblem::Duplicate { name });
+                problems.push(PlanProblem::Duplicate(name));
             } else if let Some(before) = remaining.remove(&name) {
                 if is_stored && planner.owner.is_controller_of(&before) {
                     changes.push(planner.update(name, before, application));
@@ -322,7 +314,7 @@ impl ApplicationSet {
 fn name_conflicts(problems: &[PlanProblem]) -> impl Iterator<Item = &PlannedChange> {
     problems.iter().filter_map(|problem| match problem {
         PlanProblem::NameConflict(change) => Some(&**change),
-        PlanProblem::Unnamed { .. } | PlanProblem::Duplicate { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,
+        PlanProblem::Unnamed(_) | PlanProblem::Duplicate(_) | PlanProblem::InvalidIgnoreRule { .. } => None,
     })
 }
 

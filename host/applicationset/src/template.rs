@@ -105,12 +105,9 @@ pub enum Error {
     /// `templatePatch` cannot be applied to an Application.
     #[error("the `templatePatch` is invalid: {0}")]
     Patch(#[source] super::patch::Error),
-    /// The nesting is too deep.
-    #[error("the template nests more than {allowed} levels")]
-    Depth {
-        /// The allowed depth.
-        allowed: usize,
-    },
+    /// The nesting is too deep. The value is the allowed depth.
+    #[error("the template nests more than {0} levels")]
+    Depth(usize),
 }
 
 /// Why an execution stopped, before the template is named in an [`Error`].

@@ -175,12 +175,9 @@ pub enum Error {
     },
     /// The file is reached through a symbolic link.
     #[error(
-        "`{path}` is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps checkouts: a write would be lost with the next update, change it at its source"
+        "`{0}` is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps checkouts: a write would be lost with the next update, change it at its source"
     )]
-    SymbolicLink {
-        /// The link.
-        path: PathBuf,
-    },
+    SymbolicLink(PathBuf),
     /// The file cannot be edited without touching more than the object.
     #[error("`{path}`, line {line}: {why}; edit the file by hand")]
     UnsupportedLayout {

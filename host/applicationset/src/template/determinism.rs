@@ -46,11 +46,9 @@ pub enum Nondeterminism {
         /// Its kind.
         kind: GeneratorKind,
     },
-    /// Parameters that a template within a generator makes.
-    Parameters {
-        /// The generator's path, from the root of the object.
-        path: String,
-    },
+    /// Parameters that a template within a generator makes. The text is the generator's path, from
+    /// the root of the object.
+    Parameters(String),
 }
 
 /// Finds everything that makes the projects of a set change, and everything that makes its names
@@ -69,7 +67,7 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
             let mut read = Vec::new();
             inputs(spec.engine, (kind, settings), (0, path), &mut read);
             // A name may depend on what others write, but not on a clock.
-            read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters { .. }));
+            read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters(_)));
             for one in read {
                 add(&mut found, one);
             }
@@ -141,7 +139,7 @@ fn inputs(
 ) {
     match kind {
         GeneratorKind::List if is_nondeterministic(engine, settings, renderings) => {
-            add(found, Nondeterminism::Parameters { path });
+            add(found, Nondeterminism::Parameters(path));
         }
         GeneratorKind::List => {}
         GeneratorKind::Matrix | GeneratorKind::Merge => {

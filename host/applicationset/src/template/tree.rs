@@ -84,7 +84,7 @@ struct TreeParser {
 impl TreeParser {
     fn node(&mut self, value: &Value, depth: usize) -> Result<TemplateTree, Error> {
         if depth > DEPTH {
-            return Err(Error::Depth { allowed: DEPTH });
+            return Err(Error::Depth(DEPTH));
         }
         Ok(match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => TemplateTree::Fixed(value.clone()),

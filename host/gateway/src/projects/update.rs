@@ -109,9 +109,9 @@ pub fn state_answer(error: &write::Error) -> (StatusCode, &'static str) {
         write::Error::AlreadyExists(_) => (StatusCode::CONFLICT, "exists"),
         write::Error::Conflict { .. } => (StatusCode::CONFLICT, "conflict"),
         write::Error::ManagedElsewhere { .. } => (StatusCode::CONFLICT, "managed_elsewhere"),
-        write::Error::DefinedTwice { .. }
-        | write::Error::SymbolicLink { .. }
-        | write::Error::UnsupportedLayout { .. } => (StatusCode::CONFLICT, "not_editable"),
+        write::Error::DefinedTwice { .. } | write::Error::SymbolicLink(_) | write::Error::UnsupportedLayout { .. } => {
+            (StatusCode::CONFLICT, "not_editable")
+        }
         write::Error::InvalidState(_)
         | write::Error::Cluster {
             status: 400 | 413 | 422,
@@ -135,7 +135,7 @@ pub(crate) fn state_text(error: &write::Error) -> Cow<'static, str> {
             format!("{key} has changed since it was read: read it again and repeat the change").into()
         }
         write::Error::DefinedTwice { key, .. } => format!("{key} is defined twice in the state folder").into(),
-        write::Error::SymbolicLink { .. } => {
+        write::Error::SymbolicLink(_) => {
             "the state folder is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps \
              checkouts: change the object at its source"
                 .into()

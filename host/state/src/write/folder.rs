@@ -305,7 +305,7 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
         }
         let is_link = fs::symlink_metadata(&reached).is_ok_and(|metadata| metadata.is_symlink());
         if is_link {
-            return Err(Error::SymbolicLink { path: reached });
+            return Err(Error::SymbolicLink(reached));
         }
     }
     // git-sync: a link somewhere above leads into its folder of checkouts, each of which has the
@@ -318,7 +318,7 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
     };
     if real.ancestors().any(is_checkout) {
         let path = root.to_path_buf();
-        return Err(Error::SymbolicLink { path });
+        return Err(Error::SymbolicLink(path));
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ fn read(path: &str, kind: GeneratorKind) -> Nondeterminism {
 }
 
 fn made(path: &str) -> Nondeterminism {
-    Nondeterminism::Parameters { path: path.to_owned() }
+    Nondeterminism::Parameters(path.to_owned())
 }
 
 #[test]

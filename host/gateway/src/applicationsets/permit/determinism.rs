@@ -76,7 +76,7 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
             path,
             format!("the project depends on what the generator `{}` reads", kind.as_str()),
         ),
-        Nondeterminism::Parameters { path } => (
+        Nondeterminism::Parameters(path) => (
             path,
             "a project or a name depends on what a text of the generator makes".to_owned(),
         ),

@@ -209,9 +209,9 @@ impl SetAuthorizer<'_> {
             self.put_about_set(permit, Finding::invalid(reason), refused);
         };
         match problem {
-            PlanProblem::Unnamed { .. } => about_set(&unnamed(&permit.name.name), refused),
+            PlanProblem::Unnamed(_) => about_set(&unnamed(&permit.name.name), refused),
             PlanProblem::InvalidIgnoreRule { .. } => about_set(&problem.to_string(), refused),
-            PlanProblem::Duplicate { name } => {
+            PlanProblem::Duplicate(name) => {
                 let finding = Finding::invalid(&duplicate(&permit.name.name, name));
                 finding.put(DeniedResource::Application(name.clone()), refused);
             }
@@ -269,8 +269,8 @@ pub(super) fn check_plan_matches(permit: &SetPermit, plan: &Plan) -> Result<(), 
     }
     names.extend(plan.problems.iter().filter_map(|problem| match problem {
         PlanProblem::NameConflict(change) => Some(change.name.name.as_str()),
-        PlanProblem::Duplicate { name } => Some(name.as_str()),
-        PlanProblem::Unnamed { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,
+        PlanProblem::Duplicate(name) => Some(name.as_str()),
+        PlanProblem::Unnamed(_) | PlanProblem::InvalidIgnoreRule { .. } => None,
     }));
     let whole = permit.operation == Operation::Preview || permit.owned.iter().all(|name| names.contains(name.as_str()));
     if same_set && same_project && within && whole {

@@ -74,7 +74,7 @@ impl Error {
             Self::Denied(error) => error.answer(),
             Self::Generate(error) => match error {
                 generate::Error::Denied(_) => (StatusCode::FORBIDDEN, "permission_denied"),
-                generate::Error::Exceeded(Exceeded::Time { .. }) => (StatusCode::BAD_REQUEST, "too_slow"),
+                generate::Error::Exceeded(Exceeded::Time(_)) => (StatusCode::BAD_REQUEST, "too_slow"),
                 generate::Error::Exceeded(_) => (StatusCode::BAD_REQUEST, "too_large"),
                 generate::Error::Input { .. } => (StatusCode::BAD_GATEWAY, "input_unavailable"),
                 generate::Error::Template { .. } => (StatusCode::BAD_REQUEST, "template_failed"),

@@ -235,8 +235,7 @@ impl ClusterWriter {
         if !is_same(&found.object, &after) {
             return Err(Error::conflict(key, "of this batch", found.version.as_str()));
         }
-        let done = self.change(key, (&after, before), &found.version).await;
-        done.map(drop)
+        self.change(key, (&after, before), &found.version).await.map(drop)
     }
 
     async fn recreate(&self, key: &ObjectKey, before: &Value) -> Result<(), String> {
