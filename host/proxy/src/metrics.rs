@@ -21,12 +21,13 @@ use tollgate_state::extensions::ExtensionSpec;
 type FixedLabels<const N: usize> = [(&'static str, &'static str); N];
 
 type NameLabel = [(&'static str, String); 1];
+type StatusLabel = [(&'static str, u16); 1];
 
 /// Every metric of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    forwarded: Family<(NameLabel, [(&'static str, u16); 1]), Counter>,
+    forwarded: Family<(NameLabel, StatusLabel), Counter>,
     duration: Family<NameLabel, Histogram, fn() -> Histogram>,
     decisions: Family<FixedLabels<3>, Counter>,
     /// Decision lines that were lost because the disk was too slow.

@@ -64,7 +64,7 @@ impl Change {
                     let (observed, allowed) = (limit.count(connection, kind).await?, limit.allowed);
                     if observed >= allowed {
                         return Ok(Err(Error::LimitReached {
-                            what: *what,
+                            what,
                             observed,
                             allowed,
                         }));

@@ -22,14 +22,15 @@ pub fn duration_histogram() -> Histogram {
 
 /// One label and its value.
 type Label<V> = [(&'static str, V); 1];
+type ClusterLabels = (Label<String>, Label<&'static str>);
 
 /// Metrics of cluster credentials.
 #[derive(Debug)]
 pub struct Metrics {
-    mints: Family<(Label<String>, Label<&'static str>), Counter>,
+    mints: Family<ClusterLabels, Counter>,
     duration: Family<Label<String>, Histogram, fn() -> Histogram>,
     expiry: Family<Label<String>, Gauge<f64, AtomicU64>>,
-    last_error: Family<(Label<String>, Label<&'static str>), Gauge<f64, AtomicU64>>,
+    last_error: Family<ClusterLabels, Gauge<f64, AtomicU64>>,
     entries: Family<Label<&'static str>, Gauge>,
 }
 
