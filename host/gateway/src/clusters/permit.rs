@@ -54,7 +54,7 @@ impl ClusterOperation {
 
 /// Proof that RBAC allowed one use of one cluster.
 ///
-/// Its fields are private and only [`authorize_cluster`] makes it:
+/// Its fields are private and only `authorize_cluster` makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate_cluster::access::ClusterAccess>) {
