@@ -112,7 +112,7 @@ const CLUSTER_RESPONSE_FIELDS: [&str; 32] = [
 /// Removes all fields but `CLUSTER_RESPONSE_FIELDS` from a cluster's response, and tells browsers
 /// to treat the rest only as data.
 ///
-/// Call it after [`clean_response`].
+/// Call it after `clean_response`.
 pub fn restrict_cluster_response(fields: &mut HeaderMap) {
     retain(fields, |name| {
         CLUSTER_RESPONSE_FIELDS.binary_search(&name.as_str()).is_ok()
