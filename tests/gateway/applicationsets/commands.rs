@@ -73,7 +73,9 @@ async fn a_day_with_the_command() {
     let (code, _, err) = run(&world, "alice", &["delete", "one"]).await;
     assert_eq!(code, Some(1));
     assert!(
-        err.contains("appset.unconfirmed: delete ApplicationSet `one` and delete its 1 Applications (a)?"),
+        err.contains(
+            "nobody can confirm: delete ApplicationSet `one` and delete its 1 Applications (a)? (`--yes` agrees)"
+        ),
         "{err}"
     );
     let (code, out, _) = run(&world, "alice", &["delete", "one", "-y", "--cascade", "orphan"]).await;
