@@ -52,7 +52,7 @@ impl Repositories for Nothing {
 
 impl PluginGenerators for Nothing {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        Err(InputError(format!("`{}` is not asked for here", kind.as_str())))
+        Err(InputError(format!("`{}` is not asked for here", kind.as_ref())))
     }
 }
 

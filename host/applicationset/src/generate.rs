@@ -127,7 +127,7 @@ fn templates(
     let mut templates = Vec::new();
     for (index, generator) in set.spec.generators.iter().enumerate() {
         for (kind, settings) in generator.kinds() {
-            let path = child_path(&format!("spec.generators[{index}]"), kind.as_str());
+            let path = child_path(&format!("spec.generators[{index}]"), kind.as_ref());
             let own = settings.as_object().and_then(|settings| member(settings, "template"));
             budget.check_deadline()?;
             let bytes = own.map_or(0, heap_size::of).saturating_add(shared);

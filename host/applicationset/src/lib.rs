@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use strum::VariantArray;
 use tollgate_state::ObjectName;
 
 pub mod budget;
@@ -74,15 +75,19 @@ pub struct Generator {
 
 impl Generator {
     /// The kinds with their settings (`{"elements": […]}`), in the order of
-    /// [`GeneratorKind::ALL`]. Argo CD runs all of them; usually there is one.
+    /// [`GeneratorKind`]. Argo CD runs all of them; usually there is one.
     pub fn kinds(&self) -> impl Iterator<Item = (GeneratorKind, &Value)> {
-        let all = GeneratorKind::ALL.into_iter();
-        all.filter_map(|kind| Some((kind, self.raw.get(kind.as_str())?)))
+        let all = GeneratorKind::VARIANTS.iter().copied();
+        all.filter_map(|kind| Some((kind, self.raw.get(kind.as_ref())?)))
     }
 }
 
-/// Argo CD's kinds of generators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Argo CD's kinds of generators, in the order in which it runs those of one entry. The text is
+/// the key in an entry of `generators`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::AsRefStr, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "camelCase")]
 pub enum GeneratorKind {
     /// `list`.
     List,
@@ -90,48 +95,18 @@ pub enum GeneratorKind {
     Clusters,
     /// `git`.
     Git,
+    /// `scmProvider`, provided by a plugin.
+    ScmProvider,
+    /// `clusterDecisionResource`, provided by a plugin.
+    ClusterDecisionResource,
+    /// `pullRequest`, provided by a plugin.
+    PullRequest,
     /// `matrix`.
     Matrix,
     /// `merge`.
     Merge,
-    /// `scmProvider`, provided by a plugin.
-    ScmProvider,
-    /// `pullRequest`, provided by a plugin.
-    PullRequest,
-    /// `clusterDecisionResource`, provided by a plugin.
-    ClusterDecisionResource,
     /// `plugin`, provided by a plugin.
     Plugin,
-}
-
-impl GeneratorKind {
-    /// All kinds, in the order in which Argo CD runs those of one entry.
-    pub const ALL: [Self; 9] = [
-        Self::List,
-        Self::Clusters,
-        Self::Git,
-        Self::ScmProvider,
-        Self::ClusterDecisionResource,
-        Self::PullRequest,
-        Self::Matrix,
-        Self::Merge,
-        Self::Plugin,
-    ];
-
-    /// The key in an entry of `generators`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Clusters => "clusters",
-            Self::Git => "git",
-            Self::Matrix => "matrix",
-            Self::Merge => "merge",
-            Self::ScmProvider => "scmProvider",
-            Self::PullRequest => "pullRequest",
-            Self::ClusterDecisionResource => "clusterDecisionResource",
-            Self::Plugin => "plugin",
-        }
-    }
 }
 
 /// How `{{…}}` is interpreted.

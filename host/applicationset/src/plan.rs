@@ -35,7 +35,8 @@ use ignore::IgnoreRules;
 pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 
 /// What happens to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Action {
     /// It is created.
     Create,
@@ -45,18 +46,6 @@ pub enum Action {
     Delete,
     /// It is not changed.
     Keep,
-}
-
-impl Action {
-    /// The name in previews and records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Keep => "keep",
-        }
-    }
 }
 
 /// The change of one object.

@@ -173,7 +173,7 @@ impl Answer {
                 server: cluster.map(|cluster| cluster.server.clone()),
                 namespace: application.destination.namespace.clone(),
             },
-            mode: mode.as_str(),
+            mode: mode.into(),
             refused,
             error: derived.err().map(|error| Problem {
                 code: error.code(),
@@ -243,7 +243,7 @@ impl Answer {
 fn decided_by(source: &AccountSource) -> String {
     match source {
         AccountSource::Entry { index, location } => format!("entry {index} at {location}"),
-        AccountSource::Fallback(fallback) => format!("no entry: fallback {}", fallback.as_str()),
+        AccountSource::Fallback(fallback) => format!("no entry: fallback {}", fallback.as_ref()),
     }
 }
 

@@ -154,7 +154,7 @@ fn fetch(server: &Server, cluster: &str, version: ExecCredentialVersion) -> Resu
         );
     }
     if let Some(api) = document.get_mut("apiVersion") {
-        *api = version.as_str().into();
+        *api = <&str>::from(version).into();
     }
     let written = serde_json::to_string(&document).map(Zeroizing::new);
     erase(&mut document);
@@ -179,8 +179,8 @@ fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
     let parsed: Option<Value> = serde_json::from_str(info).ok();
     let text = parsed.as_ref().and_then(|info| info.get("apiVersion")?.as_str());
     let text = text.ok_or_else(|| Failure::new("exec.info", "`KUBERNETES_EXEC_INFO` names no `apiVersion`"))?;
-    ExecCredentialVersion::parse(text).ok_or_else(|| {
-        let [v1, beta] = [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1].map(ExecCredentialVersion::as_str);
+    ExecCredentialVersion::try_from(text).map_err(|_| {
+        let [v1, beta] = [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1].map(<&str>::from);
         Failure::new("exec.version", format_args!("`apiVersion: {text}` is not supported"))
             .with_hint(format!("write `apiVersion: {v1}` or `{beta}` in the kubeconfig"))
     })
@@ -199,7 +199,7 @@ mod tests {
     fn the_version_client_go_asks_for_is_spoken() {
         let info = |version: &str| format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","spec":{{}}}}"#);
         for known in [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1] {
-            assert_eq!(version(Some(&info(known.as_str()))).unwrap(), known);
+            assert_eq!(version(Some(&info(known.into()))).unwrap(), known);
         }
         assert_eq!(version(None).unwrap(), ExecCredentialVersion::V1);
         assert_eq!(version(Some("")).unwrap(), ExecCredentialVersion::V1);

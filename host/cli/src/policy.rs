@@ -14,9 +14,9 @@ use super::EXIT_USAGE;
 use super::format::Format;
 use super::input::read_file_or_stdin;
 use super::serve::WORKER_STACK_BYTES;
+use strum::VariantArray;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
-use tollgate_core::upgrade::Protocol;
 use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
 use tollgate_policy::rego::{self, BundleSource, Checker, Coverage, Front};
 
@@ -202,7 +202,7 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
         Some((path, query)) => (path, Some(query)),
         None => (target.trim(), None),
     };
-    let upgrade = args.upgrade.as_deref().and_then(Protocol::parse);
+    let upgrade = args.upgrade.as_deref().and_then(|upgrade| upgrade.trim().parse().ok());
     let attributes = Attributes::read(&method, path, query, upgrade);
     let mut request = serde_json::to_value(&attributes).map_err(|_| wrong())?;
     let verbs: Vec<&str> = attributes.verbs().collect();
@@ -210,10 +210,10 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
         if front == Front::Applications {
-            let access = ReadOrWrite::classify(&attributes).as_str();
-            input.insert("access".to_owned(), access.into());
-            let operation = ObjectOperation::classify(&attributes).as_str();
-            input.insert("operation".to_owned(), operation.into());
+            let access = ReadOrWrite::classify(&attributes);
+            input.insert("access".to_owned(), access.as_ref().into());
+            let operation = ObjectOperation::classify(&attributes);
+            input.insert("operation".to_owned(), operation.as_ref().into());
         }
     }
     Ok(input)
@@ -254,8 +254,12 @@ fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>,
             .and_then(Path::file_name)
             .map(|name| name.to_string_lossy());
         let name = front.map(Into::into).or(own).unwrap_or_default();
-        let found = Front::from_name(&name).ok_or_else(|| {
-            let known = Front::ALL.map(Front::as_str).join("`, `");
+        let found = Front::try_from(&*name).map_err(|_| {
+            let known = Front::VARIANTS
+                .iter()
+                .map(AsRef::as_ref)
+                .collect::<Vec<&str>>()
+                .join("`, `");
             let folder = folder.display();
             format!("{folder}: `{name}` is not a front, allowed are `{known}` (use --front)")
         })?;

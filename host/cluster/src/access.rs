@@ -295,7 +295,7 @@ impl ClusterAccess {
             cluster: Arc::new(cluster.clone()),
             config: Arc::clone(config),
             label,
-            provider: Arc::from(config.auth.as_str()),
+            provider: Arc::from(config.auth.as_ref()),
             backend,
             credential_source,
             connection,
@@ -451,7 +451,7 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Credent
     });
     CredentialKey::from_inputs(&KeyInputs {
         abi: "connection",
-        plugin: auth.as_str(),
+        plugin: auth.as_ref(),
         config: &serde_json::json!({
             "verified": *verification == TlsVerification::On,
             "serverName": server_name,

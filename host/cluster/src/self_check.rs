@@ -262,9 +262,9 @@ impl AgentPlan {
                 .and_then(|label| Some((label, verdicts.get(label)?)))
             {
                 None => ImpersonationStatus::NotNeeded,
-                Some((_, ImpersonationVerdict::Granted(mode))) => ImpersonationStatus::Granted { mode: mode.as_str() },
+                Some((_, ImpersonationVerdict::Granted(mode))) => ImpersonationStatus::Granted { mode: mode.into() },
                 Some((label, ImpersonationVerdict::Missing { mode, grants })) => ImpersonationStatus::Missing {
-                    mode: mode.as_str(),
+                    mode: mode.into(),
                     missing: grants.iter().map(ImpersonationGrant::to_string).collect(),
                     command: self.command(label),
                 },
@@ -300,7 +300,7 @@ fn log_changes(
     for (cluster, verdict) in verdicts.iter().filter(|(label, now)| before.get(*label) != Some(*now)) {
         match verdict {
             ImpersonationVerdict::Granted(mode) => {
-                tracing::info!(%cluster, mode = mode.as_str(), "the cluster lets the gateway act in people's names");
+                tracing::info!(%cluster, mode = <&str>::from(mode), "the cluster lets the gateway act in people's names");
             }
             ImpersonationVerdict::Missing { mode, grants } => {
                 let command = plan.command(cluster);

@@ -105,7 +105,8 @@ pub enum GatewayIdentity {
 }
 
 /// Whether Applications act as their service accounts. Applies to all Applications.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ImpersonationMode {
     /// They do not; the gateway's own identity acts.
     #[default]
@@ -114,17 +115,6 @@ pub enum ImpersonationMode {
     Audit,
     /// They do.
     Enforce,
-}
-
-impl ImpersonationMode {
-    /// A stable name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Audit => "audit",
-            Self::Enforce => "enforce",
-        }
-    }
 }
 
 /// How `destinationServiceAccounts` are read where Argo CD is surprising.

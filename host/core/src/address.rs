@@ -9,7 +9,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range of addresses that are not global unicast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Its text is the word in the reason of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", prefix = "address-")]
 pub enum SpecialPurposeRange {
     /// A cloud's metadata service.
     Metadata,
@@ -20,6 +22,7 @@ pub enum SpecialPurposeRange {
     /// RFC 1918 or fc00::/7.
     Private,
     /// 100.64/10.
+    #[strum(serialize = "shared")]
     SharedSpace,
     /// IPv4 inside IPv6: mapped, compatible, NAT64, 6to4, Teredo.
     Embedded,

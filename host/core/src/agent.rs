@@ -1,11 +1,9 @@
 //! Agents: the names under which people reach clusters.
 
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Number of an agent: 1 to 2^63 - 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, derive_more::Display)]
 #[serde(transparent)]
 pub struct AgentId(i64);
 
@@ -24,12 +22,6 @@ impl AgentId {
     /// The number.
     pub fn get(self) -> i64 {
         self.0
-    }
-}
-
-impl fmt::Display for AgentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -83,7 +83,7 @@ impl Attributes {
         let path = decoded(rest);
         let mut read = Self {
             verb: method.as_str().to_ascii_lowercase(),
-            upgrade: upgrade.map(Protocol::as_str),
+            upgrade: upgrade.map(Into::into),
             ..Self::default()
         };
         read.read_resource(&path, method, query);

@@ -49,8 +49,11 @@ impl fmt::Display for Location {
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// The file is not used; the last good configuration stays in force.
     Error,
@@ -108,11 +111,7 @@ impl fmt::Display for Diagnostic {
         if let Some(location) = &self.location {
             write!(f, "{location}: ")?;
         }
-        let severity = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        write!(f, "{severity}: {}", self.message)?;
+        write!(f, "{}: {}", self.severity, self.message)?;
         match &self.hint {
             Some(hint) => write!(f, " ({hint})"),
             None => Ok(()),

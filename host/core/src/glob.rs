@@ -14,8 +14,6 @@
 //! Security: patterns and texts may be hostile. Matching time is never exponential in the pattern,
 //! recursion is at most [`MAX_DEPTH`] deep, and matching a plain pattern allocates nothing.
 
-use std::fmt;
-
 mod include;
 mod list;
 mod parse;
@@ -62,7 +60,8 @@ impl Error {
 }
 
 /// A compiled pattern.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Pattern({:?})", self.source)]
 pub struct Pattern {
     source: Box<str>,
     shape: Shape,
@@ -176,12 +175,6 @@ impl Pattern {
     /// Text every match ends with; empty for a literal. An index can use it as its key.
     pub fn literal_suffix(&self) -> &str {
         &self.suffix
-    }
-}
-
-impl fmt::Debug for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pattern({:?})", self.source)
     }
 }
 

@@ -6,7 +6,21 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// The kinds of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::AsRefStr,
+    strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum AccessType {
     /// `pat:<agent>:<token>`.
@@ -17,18 +31,6 @@ pub enum AccessType {
     SessionCookie,
     /// `ci:<agent>:<token>`.
     CiJobToken,
-}
-
-impl AccessType {
-    /// The name on the wire and in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PersonalAccessToken => "personal_access_token",
-            Self::OidcIdToken => "oidc_id_token",
-            Self::SessionCookie => "session_cookie",
-            Self::CiJobToken => "ci_job_token",
-        }
-    }
 }
 
 /// Prefix of the ids made by [`SessionId::for_single_token`].

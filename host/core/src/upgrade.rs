@@ -2,29 +2,14 @@
 
 /// Protocols a connection may be upgraded to. All others, above all `h2c`, would hide later
 /// requests from the gateway; the upgrade is ignored, as RFC 9110, section 7.8 allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The text is the value of `Upgrade`, which is read in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(ascii_case_insensitive)]
 pub enum Protocol {
     /// RFC 6455.
+    #[strum(serialize = "websocket")]
     WebSocket,
     /// Streams of `kubectl exec`, `attach` and `port-forward`.
+    #[strum(serialize = "SPDY/3.1")]
     Spdy,
-}
-
-impl Protocol {
-    /// The value of `Upgrade`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WebSocket => "websocket",
-            Self::Spdy => "SPDY/3.1",
-        }
-    }
-
-    /// Reads the value of `Upgrade`, in any case.
-    pub fn parse(value: &str) -> Option<Self> {
-        match value.trim() {
-            value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
-            value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),
-            _ => None,
-        }
-    }
 }

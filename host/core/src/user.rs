@@ -58,7 +58,22 @@ pub struct CiJob {
 }
 
 /// The role of a member, in increasing order of what it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::AsRefStr,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// May read little.
@@ -71,28 +86,6 @@ pub enum Role {
     Maintainer,
     /// May do everything.
     Owner,
-}
-
-impl Role {
-    /// Every role, lowest first.
-    pub const ALL: [Self; 5] = [
-        Self::Guest,
-        Self::Reporter,
-        Self::Developer,
-        Self::Maintainer,
-        Self::Owner,
-    ];
-
-    /// The name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guest => "guest",
-            Self::Reporter => "reporter",
-            Self::Developer => "developer",
-            Self::Maintainer => "maintainer",
-            Self::Owner => "owner",
-        }
-    }
 }
 
 /// A Kubernetes identity: `user.Info`.

@@ -3,7 +3,6 @@
 //!
 //! Security: no error text and no `Debug` output contains a value, and alias expansion is bounded.
 
-use std::fmt;
 use std::rc::Rc;
 
 mod json;
@@ -33,7 +32,8 @@ pub struct Problem {
 }
 
 /// A value and its position.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("{} at {}:{}", self.kind(), self.line, self.column)]
 pub struct Node {
     /// The value.
     pub content: Content,
@@ -62,7 +62,8 @@ pub enum Content {
 }
 
 /// A scalar before its type is decided.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("{}", self.kind())]
 pub struct Scalar {
     /// Text after escapes and folding.
     pub text: Rc<str>,
@@ -95,7 +96,8 @@ pub enum ScalarType {
 }
 
 /// One key of a mapping.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("{} at {}:{}", self.value.kind(), self.line, self.column)]
 pub struct Entry {
     /// The key's text.
     pub key: Rc<str>,
@@ -105,24 +107,6 @@ pub struct Entry {
     pub column: u32,
     /// The value.
     pub value: Rc<Node>,
-}
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}:{}", self.kind(), self.line, self.column)
-    }
-}
-
-impl fmt::Debug for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind())
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}:{}", self.value.kind(), self.line, self.column)
-    }
 }
 
 impl Content {

@@ -222,7 +222,7 @@ async fn decisions(State(admin): State<AdminState>, Query(query): Query<Decision
             let principal = record.principal.as_ref();
             principal.is_some_and(|principal| principal.user_id() == user || principal.username() == user)
         };
-        let is_outcome = |outcome: &String| outcome == record.outcome.as_str();
+        let is_outcome = |outcome: &String| outcome == record.outcome.as_ref();
         query.user.as_ref().is_none_or(is_user) && query.outcome.as_ref().is_none_or(is_outcome)
     });
     Json(records).into_response()

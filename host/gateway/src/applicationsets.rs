@@ -111,7 +111,7 @@ impl RequestContext<'_> {
         let front_state = gateway.application_sets_state.as_ref().ok_or(Rejection::NotFound)?;
         record.note(|record| {
             record.front = "applicationsets";
-            record.notes.insert("operation".to_owned(), kind.as_str().to_owned());
+            record.notes.insert("operation".to_owned(), kind.as_ref().to_owned());
         });
         let mut handler = ApplicationSetHandler {
             caller: snapshot.policies.caller(principal),

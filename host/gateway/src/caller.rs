@@ -74,7 +74,7 @@ impl Caller {
                 principal.username(),
                 principal.groups(),
                 principal.issuer(),
-                principal.kind().as_str(),
+                principal.kind().as_ref(),
             ),
             // Whether a backend gets `X-Remote-*` is its own setting. A caller whose name does not
             // fit there still has the `Argocd-*` fields.

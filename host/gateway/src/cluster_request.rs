@@ -175,7 +175,7 @@ pub(crate) async fn lease(access: &ClusterAccess, record: &mut OpenRecord) -> Re
     access.lease().await.map_err(|error| {
         record_credential(record, access, None);
         note_credential(record, |credential| {
-            credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
+            credential.failure = Some(format!("{} {}", error.class().as_ref(), error.code()));
         });
         Rejection::Credential(error)
     })

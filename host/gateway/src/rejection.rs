@@ -341,7 +341,7 @@ fn headers_error(error: &headers::Error) -> ErrorResponse {
 /// Only permitted callers get this error, so they may see the code. The provider's text is for
 /// operators.
 fn credential_error(error: &tollgate_cluster::access::Error) -> ErrorResponse {
-    let (class, code) = (error.class().as_str(), error.code());
+    let (class, code): (&str, _) = (error.class().into(), error.code());
     let message = format!("the cluster's credential is not available ({class}, `{code}`)");
     let retry_after = error.retry_after();
     let status = match retry_after {

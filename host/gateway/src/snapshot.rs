@@ -393,7 +393,7 @@ impl Loader {
     ) {
         self.metrics.generation(next.generation);
         self.metrics.invalid_objects(&next.policies.resources.invalid_objects);
-        let (part, generation) = (part.as_str(), next.generation);
+        let (part, generation): (&str, _) = (part.into(), next.generation);
         match (next.narrowed_by.is_some(), is_whole) {
             (true, _) => tracing::warn!(
                 part,
@@ -430,9 +430,9 @@ impl Loader {
         drop(reported);
         for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
             if finding.is_error() {
-                tracing::error!(part = part.as_str(), "{finding}");
+                tracing::error!(part = <&str>::from(part), "{finding}");
             } else {
-                tracing::warn!(part = part.as_str(), "{finding}");
+                tracing::warn!(part = <&str>::from(part), "{finding}");
             }
         }
         self.metrics

@@ -5,7 +5,6 @@
 //! learn of revocations for longer than its grace period ends everything it has open.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,7 +80,8 @@ impl EndReason {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum ExchangeKind {
     /// A request that soon ends by itself.
     Request,
@@ -98,14 +98,6 @@ impl ExchangeKind {
             Some(_) => Self::Tunnel,
             None if attributes.verb == "watch" || is_log => Self::Stream,
             None => Self::Request,
-        }
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Stream => "stream",
-            Self::Tunnel => "tunnel",
         }
     }
 }
@@ -161,6 +153,8 @@ type OnClosed = Box<dyn Fn(EndedExchange) + Send + Sync>;
 /// The sessions open in this process, and the revocations of all processes.
 ///
 /// The methods that return [`store::Error`] fail if the store does.
+#[derive(derive_more::Debug)]
+#[debug("SessionRegistry {{ replica: {replica:?}, .. }}")]
 pub struct SessionRegistry {
     table: SessionTable,
     store: Arc<Store>,
@@ -171,14 +165,6 @@ pub struct SessionRegistry {
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
     is_store_unavailable: AtomicBool,
-}
-
-impl fmt::Debug for SessionRegistry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionRegistry")
-            .field("replica", &self.replica)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SessionRegistry {

@@ -13,8 +13,6 @@
 //! Security: tokens, cookies and CSRF tokens are stored only as hashes, and credentials of
 //! clusters not at all.
 
-use std::fmt;
-
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
@@ -40,7 +38,8 @@ mod writer;
 
 /// SHA-256 of a secret. No salt is needed: secrets made here have 256 random bits, and imported
 /// ones come from platforms that make them at random.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Debug)]
+#[debug("SecretHash")]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
@@ -52,12 +51,6 @@ impl SecretHash {
     /// The bytes, for the store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
-    }
-}
-
-impl fmt::Debug for SecretHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretHash")
     }
 }
 
@@ -111,15 +104,11 @@ pub enum Error {
 ///
 /// Every method on an open store may fail with [`Error::Failed`]; its documentation names only
 /// further errors.
+#[derive(derive_more::Debug)]
+#[debug("Store {{ kind: {:?} }}", self.database.kind)]
 pub struct Store {
     database: Database,
     writer: Writer,
-}
-
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("kind", &self.database.kind).finish()
-    }
 }
 
 impl Store {

@@ -51,7 +51,8 @@ pub enum TokenError {
 
 /// A bearer token: 1 to [`MAX_TOKEN_BYTES`] bytes of visible ASCII (0x21 to
 /// 0x7e). Zeroized on drop.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Token(redacted)")]
 pub struct Token(SecretString);
 
 impl Token {
@@ -89,12 +90,6 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(redacted)")
-    }
-}
-
 /// A header value made of a prefix and a secret, without leaving a copy in memory. `None` if a
 /// header cannot carry it.
 pub fn sensitive_header_value(prefix: &str, secret: &str) -> Option<HeaderValue> {
@@ -107,7 +102,8 @@ pub fn sensitive_header_value(prefix: &str, secret: &str) -> Option<HeaderValue>
 }
 
 /// A TLS client certificate and its key.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("ClientCertificate(redacted)")]
 pub struct ClientCertificate {
     /// The certificate and its issuers in PEM, the certificate first.
     pub chain_pem: String,
@@ -115,26 +111,15 @@ pub struct ClientCertificate {
     pub key_pem: SecretString,
 }
 
-impl fmt::Debug for ClientCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientCertificate(redacted)")
-    }
-}
-
 /// User and password of a cluster Secret that names them itself. No provider
 /// mints these.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Basic(redacted)")]
 pub struct BasicAuth {
     /// The user.
     pub username: String,
     /// The password.
     pub password: SecretString,
-}
-
-impl fmt::Debug for BasicAuth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Basic(redacted)")
-    }
 }
 
 /// A credential that was minted, or read from a cluster Secret.
@@ -216,7 +201,8 @@ impl fmt::Debug for Credential {
 }
 
 /// The class of a mint's failure. It decides how long to wait before the next attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum MintErrorClass {
     /// A temporary failure: an answer of 429 or 5xx, or a lost connection.
@@ -227,18 +213,6 @@ pub enum MintErrorClass {
     Config,
     /// The provider answered something unusable, or the plugin failed.
     Permanent,
-}
-
-impl MintErrorClass {
-    /// The word used in metrics, answers and cases.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Retryable => "retryable",
-            Self::Denied => "denied",
-            Self::Config => "config",
-            Self::Permanent => "permanent",
-        }
-    }
 }
 
 /// Why a mint returned no credential. Contains no secret: whoever makes it redacts it.

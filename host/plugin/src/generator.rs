@@ -99,7 +99,7 @@ impl Generator {
     ) -> Result<Vec<Map<String, Value>>, MintError> {
         let budget = self.sandbox.budget().within(time);
         let input = GenerateInput {
-            kind: kind.as_str().to_owned(),
+            kind: kind.as_ref().to_owned(),
             settings: settings.to_string(),
             namespace: set.namespace.clone(),
             name: set.name.clone(),

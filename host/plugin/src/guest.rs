@@ -1,6 +1,5 @@
 //! What every loaded plugin has, whatever its world.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::compilation_cache::CodeOrigin;
@@ -8,20 +7,14 @@ use super::manifest::Manifest;
 use super::sandbox::Sandbox;
 
 /// A loaded plugin. `W` is what its world adds.
+#[derive(derive_more::Debug)]
+#[debug("Guest {{ label: {label:?}, .. }}")]
 pub struct Guest<W> {
     manifest: Manifest,
     label: Arc<str>,
     origin: CodeOrigin,
     pub(super) sandbox: Sandbox,
     pub(super) world: W,
-}
-
-impl<W> fmt::Debug for Guest<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guest")
-            .field("label", &self.label)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<W> Guest<W> {

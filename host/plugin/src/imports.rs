@@ -14,6 +14,7 @@ use wasmtime::component::{HasSelf, Linker};
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::budget::HostState;
+use strum::VariantArray;
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::plugin::{Import, World};
 
@@ -120,7 +121,7 @@ pub(super) fn link(linker: &mut Linker<HostState>, world: World, granted: Grante
         }
     }
     let is_linked = |import: &Import| granted.has(*import) && import.is_available_in(world);
-    for import in Import::ALL.into_iter().filter(is_linked) {
+    for import in Import::VARIANTS.iter().copied().filter(is_linked) {
         match import {
             Import::Clock => add!(clock),
             Import::Log => add!(log),

@@ -255,7 +255,9 @@ fn effective_grant(
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
-        let import = Import::from_name(name).filter(|import| manifest.imports.contains(import));
+        let import = Import::try_from(name.as_str())
+            .ok()
+            .filter(|import| manifest.imports.contains(import));
         if import.is_none() {
             let message = format!("`{name}` is granted to `{}`, which does not ask for it", manifest.name);
             warnings.push(Diagnostic::warning(manifest.locations.imports.clone(), message));
@@ -304,7 +306,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::PluginGrant) -> Resu
         World::Generator => vec![("extensions", has_extensions, "a generator is chosen by its kinds")],
     };
     if let Some((key, _, hint)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
-        let message = format!("`plugins.grants.{name}.{key}` is not for a `{}`", world.name());
+        let message = format!("`plugins.grants.{name}.{key}` is not for a `{}`", world.as_ref());
         return Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)]);
     }
     if *world == World::CredentialProvider {

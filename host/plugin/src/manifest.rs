@@ -193,7 +193,7 @@ impl ManifestChecker {
         }
         let version = self.version(&raw.version);
         let sha256 = self.digest(&raw.sha256);
-        let world = World::from_name(&raw.world.value);
+        let world = World::try_from(raw.world.value.as_str()).ok();
         if world.is_none() {
             let message = format!("there is no world `{}`", raw.world.value);
             let hint = "known: `header-filter`, `credential-provider`, `generator`";
@@ -208,7 +208,7 @@ impl ManifestChecker {
             imports: first_import.unwrap_or_else(|| file.clone()),
             file,
         };
-        let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::from_name);
+        let imports = self.words(&raw.imports, "host interface", IMPORTS, |name| name.parse().ok());
         let context = self.words(&raw.context, "part of the context", CONTEXT, known_word);
         let filters = self.words(&raw.filters, "direction", FILTERS, known_word);
         let generators = self.words(&raw.generators, "kind of generator", GENERATORS, guest_kind);
@@ -336,8 +336,8 @@ impl ManifestChecker {
 
     fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
         for part in parts {
-            if Import::from_name(&part.value).is_some_and(|import| !import.is_available_in(world)) {
-                let message = format!("a `{}` cannot have `{}`", world.name(), part.value);
+            if Import::try_from(part.value.as_str()).is_ok_and(|import| !import.is_available_in(world)) {
+                let message = format!("a `{}` cannot have `{}`", world.as_ref(), part.value);
                 self.refuse(part, message, "remove it, or change `world`");
             }
         }
@@ -359,7 +359,7 @@ fn guest_kind(name: &str) -> Option<GeneratorKind> {
         GeneratorKind::ClusterDecisionResource,
         GeneratorKind::Plugin,
     ];
-    kinds.into_iter().find(|kind| kind.as_str() == name)
+    kinds.into_iter().find(|kind| kind.as_ref() == name)
 }
 
 /// The variant that serde knows by that name.

@@ -5,7 +5,6 @@
 //! grants it.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -144,7 +143,8 @@ impl CredentialProvider {
 }
 
 /// Mints the credentials of one cluster through a provider plugin.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("ProviderMint {{ provider: {provider:?}, cluster: {cluster:?}, material: {secret_values:?}, .. }}")]
 pub struct ProviderMint {
     provider: Arc<CredentialProvider>,
     cluster: ProviderCluster,
@@ -153,16 +153,6 @@ pub struct ProviderMint {
     permissions: Arc<ResolvedPermissions>,
     secret_values: Arc<SecretValues>,
     memo: Arc<Memo>,
-}
-
-impl fmt::Debug for ProviderMint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProviderMint")
-            .field("provider", &self.provider)
-            .field("cluster", &self.cluster)
-            .field("material", &self.secret_values)
-            .finish_non_exhaustive()
-    }
 }
 
 impl ProviderMint {

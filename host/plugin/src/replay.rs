@@ -195,7 +195,11 @@ fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
     let audiences = permissions.audiences.iter();
     ReplayGrant {
         hosts,
-        imports: manifest.imports.iter().map(|import| import.name().to_owned()).collect(),
+        imports: manifest
+            .imports
+            .iter()
+            .map(|import| import.as_ref().to_owned())
+            .collect(),
         audiences: audiences
             .filter_map(|permission| permission.audience.expand(&case.config))
             .collect(),
@@ -271,7 +275,7 @@ impl ReplayEnvironment {
             None => Some("revoke: there is no credential with something to revoke".to_owned()),
             Some(held) => {
                 let error = source.revoke_now(held).await.err();
-                error.map(|error| format!("revoke: {}: {error}", error.class.as_str()))
+                error.map(|error| format!("revoke: {}: {error}", error.class.as_ref()))
             }
         };
         let labels = SecretLabels::for_case(case);

@@ -178,7 +178,7 @@ fn check_interfaces(
         let interface = unversioned(name);
         match interface.strip_prefix("tollgate:plugin/") {
             Some(short) if base_interfaces(manifest.world).contains(&short) => {}
-            Some(short) => findings.extend(import(Import::from_name(short), name, manifest, granted)),
+            Some(short) => findings.extend(import(Import::try_from(short).ok(), name, manifest, granted)),
             None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
             None => {
                 let message = format!("the component imports `{name}`");
@@ -212,7 +212,7 @@ fn base_interfaces(world: World) -> &'static [&'static str] {
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.
 fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: GrantedImports) -> Option<Diagnostic> {
-    let (message, hint) = match import.map(|import| (import, import.name())) {
+    let (message, hint) = match import.map(|import| (import, <&str>::from(import))) {
         None => (
             format!("the component imports `{name}`, which does not exist"),
             "the plugin was built for another version of the gateway".to_owned(),

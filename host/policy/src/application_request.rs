@@ -22,7 +22,8 @@ const SELF_REVIEWS: [(&str, &str); 3] = [
 ];
 
 /// Whether a request may change something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ReadOrWrite {
     /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and `OPTIONS` of
     /// other paths, reviews about the caller.
@@ -32,14 +33,6 @@ pub enum ReadOrWrite {
 }
 
 impl ReadOrWrite {
-    /// The value of the policy input.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-        }
-    }
-
     /// Classifies a request.
     pub fn classify(attributes: &Attributes) -> Self {
         let path_only = !attributes.resource_request && attributes.upgrade.is_none();
@@ -96,7 +89,8 @@ impl ExtraPermission {
 
 /// What a request does, in the terms in which Argo CD's server distinguishes operations on live
 /// objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ObjectOperation {
     /// It asks what the cluster serves, or what the caller may do. It is about no object.
     Discover,
@@ -133,18 +127,6 @@ impl ObjectOperation {
             ("update" | "patch", None | Some("scale")) => Self::Update,
             ("delete", None) => Self::Delete,
             (_, _) => Self::Other,
-        }
-    }
-
-    /// The value of the policy input.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Discover => "discover",
-            Self::Get => "get",
-            Self::Run => "run",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Other => "other",
         }
     }
 

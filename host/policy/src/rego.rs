@@ -64,7 +64,20 @@ pub const MAX_MEMORY_BYTES: u64 = 2 * 1024 * 1024;
 pub const MAX_STACK_BYTES: usize = 1024 * 1024;
 
 /// A front that a bundle decides for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::AsRefStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Front {
     /// Requests to proxy extensions.
@@ -78,31 +91,8 @@ pub enum Front {
 }
 
 impl Front {
-    /// All fronts.
-    pub const ALL: [Self; 4] = [
-        Self::Extensions,
-        Self::Kubernetes,
-        Self::Applications,
-        Self::ApplicationSets,
-    ];
-
-    /// Name of the bundle's folder and last part of its package.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Extensions => "extensions",
-            Self::Kubernetes => "kubernetes",
-            Self::Applications => "applications",
-            Self::ApplicationSets => "applicationsets",
-        }
-    }
-
-    /// The front with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|front| front.as_str() == name)
-    }
-
     fn entry_point(self) -> String {
-        format!("data.tollgate.{}.decision", self.as_str())
+        format!("data.tollgate.{}.decision", self.as_ref())
     }
 
     /// JSON Schema of the input.
@@ -258,7 +248,7 @@ impl Bundle {
     fn new(compiled: compile::Compiled, source: &BundleSource) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        let watchdog = watchdog::Watchdog::start(generation, format!("{}@{digest}", front.as_str()))?;
+        let watchdog = watchdog::Watchdog::start(generation, format!("{}@{digest}", front.as_ref()))?;
         Ok(Self {
             compiled,
             digest,

@@ -6,7 +6,6 @@
 //! for one audience, person or application is never given to another. None are cached, because
 //! signing takes only about 20 µs.
 
-use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
@@ -71,20 +70,13 @@ struct JwtClaims<'a> {
 }
 
 /// Signs assertions with one key.
+#[derive(derive_more::Debug)]
+#[debug("Signer {{ issuer: {issuer:?}, kid: {:?}, .. }}", self.header.kid)]
 pub struct Signer {
     issuer: String,
     header: Header,
     key: EncodingKey,
     jwks: JwkSet,
-}
-
-impl fmt::Debug for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signer")
-            .field("issuer", &self.issuer)
-            .field("kid", &self.header.kid)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Signer {

@@ -48,7 +48,8 @@ pub struct Metrics {
 }
 
 /// A part of the configuration that is loaded separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ConfigPart {
     /// Kubernetes objects, with RBAC and extensions.
     State,
@@ -56,17 +57,6 @@ pub enum ConfigPart {
     Policies,
     /// Plugins.
     Plugins,
-}
-
-impl ConfigPart {
-    /// The name used in labels and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::State => "state",
-            Self::Policies => "policies",
-            Self::Plugins => "plugins",
-        }
-    }
 }
 
 impl Default for Metrics {
@@ -151,7 +141,7 @@ impl Metrics {
     }
 
     pub(crate) fn count_decision(&self, record: &Record) {
-        let outcome = record.outcome.as_str();
+        let outcome = record.outcome.into();
         let labels = [("front", record.front), ("outcome", outcome), ("reason", record.reason)];
         self.decisions.get_or_create(&labels).inc();
     }
@@ -172,7 +162,7 @@ impl Metrics {
     /// Counts a load of a part of the configuration; `good` says whether all its files are in force
     /// now.
     pub fn count_load(&self, part: ConfigPart, good: bool) {
-        let label = [("part", part.as_str())];
+        let label = [("part", part.into())];
         if !good {
             self.reloads_failed.get_or_create(&label).inc();
         }

@@ -39,7 +39,8 @@ pub use trace::trace_id;
 use file::WriterMessage;
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Every stage passed the request; `status` is the upstream's.
@@ -51,18 +52,6 @@ pub enum Outcome {
     /// The client disconnected or a stage panicked before the response.
     #[default]
     Cancelled,
-}
-
-impl Outcome {
-    /// The name used in records, metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Denied => "denied",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }
 
 /// A permission that was checked, and what decided it.
@@ -410,7 +399,7 @@ impl Recorder {
             tracing::info!(
                 target: "tollgate::decision",
                 decision = %record.id,
-                outcome = record.outcome.as_str(),
+                outcome = record.outcome.as_ref(),
                 reason = record.reason,
                 status = record.status,
                 peer = record.peer.map(tracing::field::display),

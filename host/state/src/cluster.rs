@@ -37,7 +37,8 @@ pub struct ClusterConfig {
 }
 
 /// How the gateway authenticates. A cluster has exactly one authentication.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum ClusterAuth {
     /// Requests are sent without a credential.
     #[default]
@@ -78,21 +79,6 @@ pub enum ClusterAuth {
     },
 }
 
-impl ClusterAuth {
-    /// The authentication's name, for listings and metrics.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous",
-            Self::InCluster => "in-cluster",
-            Self::Bearer(_) => "bearer",
-            Self::Basic { .. } => "basic",
-            Self::ClientCertificate { .. } => "client-certificate",
-            Self::Provider { .. } => "provider",
-            Self::Unusable { .. } => "unusable",
-        }
-    }
-}
-
 impl fmt::Debug for ClusterAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -102,7 +88,7 @@ impl fmt::Debug for ClusterAuth {
             | Self::InCluster
             | Self::Bearer(_)
             | Self::Basic { .. }
-            | Self::ClientCertificate { .. } => f.write_str(self.as_str()),
+            | Self::ClientCertificate { .. } => f.write_str(self.as_ref()),
         }
     }
 }

@@ -7,7 +7,6 @@
 //! Invariant: a load gives a complete state or none, and objects do not vanish because a watch
 //! broke.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,20 +47,14 @@ const TIMING: Timing = Timing {
 };
 
 /// The [`Source`] that watches the objects of one control plane.
+#[derive(derive_more::Debug)]
+#[debug("Kubernetes {{ namespace: {namespace:?}, .. }}")]
 pub struct KubernetesSource {
     namespace: String,
     shared: Arc<SharedState>,
     deadline: Instant,
     history: Mutex<LoadHistory>,
     _stop: DropGuard,
-}
-
-impl fmt::Debug for KubernetesSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubernetes")
-            .field("namespace", &self.namespace)
-            .finish_non_exhaustive()
-    }
 }
 
 impl KubernetesSource {

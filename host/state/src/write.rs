@@ -4,7 +4,6 @@
 //!
 //! Invariant: a write is done completely or not at all.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,7 +38,8 @@ use value::{Quotes, TextTransform, YamlEmitter};
 const MAX_CONCURRENT_READS: usize = 8;
 
 /// The kinds of objects that can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+#[display("{}", self.as_str())]
 pub enum WritableKind {
     /// `AppProject`.
     AppProject,
@@ -74,14 +74,9 @@ impl WritableKind {
     }
 }
 
-impl fmt::Display for WritableKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Identifies one object of the state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("{kind} `{}`", self.name.name)]
 pub struct ObjectKey {
     /// Its kind.
     pub kind: WritableKind,
@@ -98,12 +93,6 @@ impl ObjectKey {
             return Ok(());
         }
         Err(Error::NotFound(self.clone()))
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} `{}`", self.kind, self.name.name)
     }
 }
 

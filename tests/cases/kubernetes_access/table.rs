@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use strum::VariantArray;
 use tollgate_core::user::Role;
 
 use super::rules::Never;
@@ -255,7 +256,7 @@ impl World {
             ));
         }
         let roles = &world.roles;
-        let fixed = (Role::ALL.as_slice(), Role::Developer, Role::Reporter);
+        let fixed = (Role::VARIANTS, Role::Developer, Role::Reporter);
         if (roles.ladder.as_slice(), roles.minimum, roles.emit_from) != fixed {
             return Err(
                 "the gateway's roles are guest to owner, developer is the least, reporter the first".to_owned(),
@@ -281,7 +282,7 @@ impl World {
                 if !self.groups.contains_key(path) && !self.projects.contains_key(path) {
                     return Err(format!("`{username}` is a member of unknown `{path}`"));
                 }
-                let member = json!({"username": username, "role": role.as_str()});
+                let member = json!({"username": username, "role": role.as_ref()});
                 members.entry(path).or_default().push(member);
             }
         }

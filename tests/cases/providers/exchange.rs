@@ -326,7 +326,7 @@ fn urls(value: &Value, hosts: &mut BTreeSet<String>) {
 fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<(), String> {
     match (&expected.error_class, minted) {
         (Some(class), Err(error)) => {
-            same(&class.as_str(), &error.class.as_str()).map_err(|why| format!("class: {why} ({error})"))?;
+            same(&class.as_str(), &error.class.as_ref()).map_err(|why| format!("class: {why} ({error})"))?;
             if let Some(words) = expected
                 .hint
                 .as_deref()
@@ -342,7 +342,7 @@ fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<
         (Some(class), Ok(_)) => Err(format!("expected an error of class {class}, observed a credential")),
         (None, Err(error)) => Err(format!(
             "expected a credential, observed {}: {error}",
-            error.class.as_str()
+            error.class.as_ref()
         )),
         (None, Ok(credential)) => {
             warned(expected.warn.as_deref(), &credential.warnings)?;
@@ -408,6 +408,6 @@ fn presigned(token: &str) -> Result<url::Url, String> {
 fn outcome(minted: &Result<Credential, MintError>) -> String {
     match minted {
         Ok(credential) => format!("a credential until {:?}", credential.expires_at),
-        Err(error) => format!("{}: {error}", error.class.as_str()),
+        Err(error) => format!("{}: {error}", error.class.as_ref()),
     }
 }

@@ -99,7 +99,7 @@ fn refused(
     match minted {
         Ok(_) => Err(format!("expected an error of class {class}, observed a credential")),
         Err(error) => {
-            same(&class, &error.class.as_str()).map_err(|why| format!("{why} ({error})"))?;
+            same(&class, &error.class.as_ref()).map_err(|why| format!("{why} ({error})"))?;
             if let Some(words) = expected
                 .hint
                 .as_deref()
@@ -236,7 +236,7 @@ pub(crate) fn egress(_: &Table, case: &Case) -> Result<(), String> {
         ("allow", Ok(_)) => same(&1, &played.seen.len()),
         ("allow", Err(error)) => Err(format!("expected an answer, observed {error}")),
         ("deny", Err(error)) => {
-            same(&"config", &error.class.as_str()).map_err(|why| format!("{why} ({error})"))?;
+            same(&"config", &error.class.as_ref()).map_err(|why| format!("{why} ({error})"))?;
             same(&0, &played.seen.len())
         }
         ("deny", Ok(_)) => Err("the request was sent".to_owned()),

@@ -50,7 +50,7 @@ struct Nobody;
 
 impl PluginGenerators for Nobody {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        Err(InputError(format!("no plugin provides `{}`", kind.as_str())))
+        Err(InputError(format!("no plugin provides `{}`", kind.as_ref())))
     }
 }
 

@@ -16,7 +16,7 @@ fn bundles() -> Vec<(PathBuf, Front)> {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             (
                 path,
-                Front::from_name(&name).unwrap_or_else(|| panic!("`{name}` is no front")),
+                Front::try_from(name.as_str()).unwrap_or_else(|_| panic!("`{name}` is no front")),
             )
         })
         .collect();

@@ -4,6 +4,7 @@
 //! Security: a key that a template produces never becomes a generator kind.
 
 use serde_json::{Map, Value};
+use strum::VariantArray;
 
 use super::fields::{child_path, member, object, section};
 use super::{Error, settings};
@@ -33,7 +34,7 @@ impl NestingLevel {
 
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratorEntry<'v> {
-    /// The kinds and their settings, in the order of [`GeneratorKind::ALL`].
+    /// The kinds and their settings, in the order of [`GeneratorKind`].
     pub(crate) kinds: Vec<(GeneratorKind, &'v Value)>,
     pub(crate) selector: Option<&'v Value>,
 }
@@ -42,10 +43,10 @@ impl<'v> GeneratorEntry<'v> {
     /// Decodes an entry without checking its settings.
     pub(crate) fn open(raw: &'v Value, path: &str) -> Result<Self, Error> {
         let members = object(raw, path)?;
-        let kind = |name: &GeneratorKind| member(members, name.as_str()).map(|value| (*name, value));
+        let kind = |name: &GeneratorKind| member(members, name.as_ref()).map(|value| (*name, value));
         section(members, "selector", &child_path(path, "selector"))?;
         Ok(Self {
-            kinds: GeneratorKind::ALL.iter().filter_map(kind).collect(),
+            kinds: GeneratorKind::VARIANTS.iter().filter_map(kind).collect(),
             selector: member(members, "selector"),
         })
     }
@@ -58,7 +59,7 @@ pub(super) fn checked(raw: &Value, level: NestingLevel, path: &str) -> Result<Va
     let entry = GeneratorEntry::open(raw, path)?;
     let mut kept = Map::new();
     for (kind, settings) in entry.kinds {
-        let path = child_path(path, kind.as_str());
+        let path = child_path(path, kind.as_ref());
         settings::check(kind, settings, &path)?;
         let mut settings = settings.clone();
         if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (kind, level.child_level())
@@ -68,7 +69,7 @@ pub(super) fn checked(raw: &Value, level: NestingLevel, path: &str) -> Result<Va
                 *child = checked(child, level, &format!("{path}.generators[{index}]"))?;
             }
         }
-        kept.insert(kind.as_str().to_owned(), settings);
+        kept.insert(kind.as_ref().to_owned(), settings);
     }
     if let Some(selector) = entry.selector {
         kept.insert("selector".to_owned(), selector.clone());

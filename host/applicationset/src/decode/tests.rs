@@ -73,7 +73,7 @@ fn what_is_absent_or_null_has_its_default() {
 fn several_kinds_of_one_entry_stand_in_the_order_they_run_in() {
     let entry = json!({"plugin": {}, "merge": {"generators": []}, "matrix": {}, "pullRequest": {}, "clusterDecisionResource": {}, "scmProvider": {}, "git": {}, "clusters": {}, "list": {}, "other": {}});
     let set = ApplicationSet::read(with_spec(json!({"generators": [entry]}))).unwrap();
-    let names: Vec<&str> = set.spec.generators[0].kinds().map(|(kind, _)| kind.as_str()).collect();
+    let names: Vec<&str> = set.spec.generators[0].kinds().map(|(kind, _)| kind.into()).collect();
     assert_eq!(
         names,
         [

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+use strum::VariantArray;
 
 use crate::transient_annotations::LAST_APPLIED;
 use crate::{ApplicationSet, Generator, GeneratorKind};
@@ -51,5 +52,5 @@ fn name(entry: Option<&Map<String, Value>>) -> Option<String> {
 }
 
 fn is_known(key: &str) -> bool {
-    key == "selector" || GeneratorKind::ALL.map(GeneratorKind::as_str).contains(&key)
+    key == "selector" || GeneratorKind::VARIANTS.iter().any(|kind| kind.as_ref() == key)
 }

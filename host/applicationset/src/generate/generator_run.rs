@@ -94,7 +94,7 @@ impl<'a> GeneratorRun<'a> {
             }
             let selector = post_selector(&entry, &path)?;
             for (name, settings) in entry.kinds {
-                let path = child_path(&path, name.as_str());
+                let path = child_path(&path, name.as_ref());
                 let mut params = self.kind(name, settings, NestingLevel::Top, &path)?;
                 self.keep_selected(&mut params, selector.as_ref())?;
                 made.push(params);
@@ -130,8 +130,8 @@ impl<'a> GeneratorRun<'a> {
                 Cow::Owned(rendered.map_err(|error| template_error(path, error))?)
             }
         };
-        let settings = rendered.get(name.as_str()).unwrap_or(&Value::Null);
-        let mut params = self.kind(name, settings, level, &child_path(path, name.as_str()))?;
+        let settings = rendered.get(name.as_ref()).unwrap_or(&Value::Null);
+        let mut params = self.kind(name, settings, level, &child_path(path, name.as_ref()))?;
         self.keep_selected(&mut params, selector.as_ref())?;
         Ok(params)
     }
@@ -232,7 +232,7 @@ fn count(generators: &[Generator]) -> u64 {
 }
 
 fn count_entry(raw: &Value) -> u64 {
-    let combined = [GeneratorKind::Matrix, GeneratorKind::Merge].map(GeneratorKind::as_str);
+    let combined = [GeneratorKind::Matrix.as_ref(), GeneratorKind::Merge.as_ref()];
     let members = raw.as_object().into_iter().flatten();
     let kinds = members.filter(|(key, _)| *key != "selector");
     let one = |(key, settings): (&String, &Value)| {

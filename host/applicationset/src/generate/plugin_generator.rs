@@ -63,7 +63,7 @@ fn shaped(run: &GeneratorRun<'_>, kind: GeneratorKind, settings: &Value, made: P
     }
     let mut params = match run.engine {
         TemplateEngine::GoTemplate { .. } => {
-            type_ambiguity::check_reserved_keys(&made).map_err(|what| invalid(kind.as_str(), what))?;
+            type_ambiguity::check_reserved_keys(&made).map_err(|what| invalid(kind.as_ref(), what))?;
             made
         }
         TemplateEngine::FastTemplate => flatten::flat(run, &made)?,

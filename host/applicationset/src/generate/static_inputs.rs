@@ -60,7 +60,7 @@ impl StaticInputs {
     /// - `is_rendered`: whether strings are rendered with another generator's parameters.
     fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, is_rendered: bool) -> Result<(), Error> {
         for (name, settings) in GeneratorEntry::open(raw, path)?.kinds {
-            let path = child_path(path, name.as_str());
+            let path = child_path(path, name.as_ref());
             match name {
                 GeneratorKind::List => {}
                 GeneratorKind::Git => match GitSettings::read(settings, &path)?.url {

@@ -95,7 +95,7 @@ impl InputAuthorizer for World {
     }
 
     fn check_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
-        self.allows(DeniedResource::Generator(kind.as_str()))
+        self.allows(DeniedResource::Generator(kind.into()))
     }
 }
 
@@ -146,9 +146,9 @@ impl GitTree for Files {
 
 impl PluginGenerators for World {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        self.note(kind.as_str().to_owned());
+        self.note(kind.as_ref().to_owned());
         if self.made.is_empty() {
-            return Err(InputError(format!("no plugin provides `{}`", kind.as_str())));
+            return Err(InputError(format!("no plugin provides `{}`", kind.as_ref())));
         }
         Ok(self.made.clone())
     }

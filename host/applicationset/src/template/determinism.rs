@@ -9,6 +9,7 @@
 //! reported, and every name that depends on a clock or on chance.
 
 use serde_json::Value;
+use strum::VariantArray;
 
 use super::AuthorizationImpact;
 use super::functions::listed;
@@ -63,7 +64,7 @@ pub fn nondeterminism(spec: &Spec) -> Vec<Nondeterminism> {
             if !is_project && !is_name_templated(spec, own) {
                 continue;
             }
-            let path = format!("spec.generators[{index}].{}", kind.as_str());
+            let path = format!("spec.generators[{index}].{}", kind.as_ref());
             let mut read = Vec::new();
             inputs(spec.engine, (kind, settings), (0, path), &mut read);
             // A name may depend on what others write, but not on a clock.
@@ -147,10 +148,10 @@ fn inputs(
             for (index, child) in children.into_iter().flatten().enumerate() {
                 // The second child is rendered with the parameters of the first.
                 let more = usize::from(kind == GeneratorKind::Matrix && index > 0);
-                let known = GeneratorKind::ALL.into_iter();
-                let known = known.filter_map(|kind| Some((kind, child.get(kind.as_str())?)));
+                let known = GeneratorKind::VARIANTS.iter().copied();
+                let known = known.filter_map(|kind| Some((kind, child.get(kind.as_ref())?)));
                 for (kind, settings) in known.filter(|(_, settings)| !settings.is_null()) {
-                    let path = format!("{path}.generators[{index}].{}", kind.as_str());
+                    let path = format!("{path}.generators[{index}].{}", kind.as_ref());
                     let renderings = renderings.saturating_add(more);
                     inputs(engine, (kind, settings), (renderings, path), found);
                 }

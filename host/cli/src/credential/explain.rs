@@ -125,7 +125,7 @@ impl Report {
     }
 
     fn failure(&mut self, error: &MintError) {
-        self.result = error.class.as_str();
+        self.result = error.class.into();
         self.failure = Some(MintFailure {
             code: error.code.clone(),
             message: error.message.clone(),

@@ -25,7 +25,8 @@ pub(crate) enum ImpersonationGrant {
     Extra(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum ImpersonationKind {
     /// `impersonate`: everything that the impersonated identity may do.
     Classic,
@@ -34,13 +35,6 @@ pub(crate) enum ImpersonationKind {
 }
 
 impl ImpersonationKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Classic => "classic",
-            Self::Constrained => "constrained",
-        }
-    }
-
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Classic => "impersonate",

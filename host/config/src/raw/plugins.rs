@@ -82,7 +82,7 @@ impl RawGrant {
             validator.refuse(&key("sha256"), "`sha256` is not a digest", hint);
         }
         for (index, import) in self.imports.iter().enumerate() {
-            if Import::from_name(import).is_none() {
+            if Import::try_from(import.as_str()).is_err() {
                 let hint = "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`";
                 let message = format!("there is no host interface `{import}`");
                 validator.refuse(&key(&format!("imports[{index}]")), message, hint);

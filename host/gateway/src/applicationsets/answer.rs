@@ -18,7 +18,7 @@ pub(super) struct Preview {
 
 fn word(action: Action) -> &'static str {
     match action {
-        Action::Create | Action::Update | Action::Delete => action.as_str(),
+        Action::Create | Action::Update | Action::Delete => action.into(),
         Action::Keep => "unchanged",
     }
 }

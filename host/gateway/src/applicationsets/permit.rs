@@ -49,36 +49,27 @@ use plan::{PlanVerdict, check_plan_matches};
 /// Most permissions of one request that a record keeps.
 pub(crate) const MAX_RECORDED_CHECKS: usize = 100;
 
-/// An operation on a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// An operation on a set. The text is its name in policies and records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::AsRefStr, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Operation {
     /// Read it: get, list, tree, events, watch.
     Get,
     /// Preview it: generate, dry run.
+    #[strum(serialize = "generate")]
     Preview,
     /// Create it, if none of the name is stored.
     Create,
     /// Create it exactly as it is stored.
+    #[strum(serialize = "create")]
     CreateUnchanged,
     /// Create it over a stored one, `upsert`.
+    #[strum(serialize = "update")]
     Upsert,
     /// Replace the stored one.
     Update,
     /// Delete it.
     Delete,
-}
-
-impl Operation {
-    /// Its name in policies and records.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Preview => "generate",
-            Self::Create | Self::CreateUnchanged => "create",
-            Self::Upsert | Self::Update => "update",
-            Self::Delete => "delete",
-        }
-    }
 }
 
 /// The inputs that generators are known to read before they run. `CallerInputAuthorizer` checks

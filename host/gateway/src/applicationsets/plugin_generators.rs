@@ -33,7 +33,7 @@ impl PluginGenerators for WasmGenerators<'_> {
         let generator = self.plugins.generator(kind).ok_or_else(|| {
             InputError(format!(
                 "no plugin provides generators of kind `{}`: put one of the world `generator` into the plugins folder",
-                kind.as_str()
+                kind.as_ref()
             ))
         })?;
         let plugin_error = |text: String| InputError(format!("plugin `{}`: {text}", generator.name()));

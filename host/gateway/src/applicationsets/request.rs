@@ -28,7 +28,8 @@ pub(crate) struct Request {
     pub(crate) set: Value,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum RequestKind {
     List,
     Watch,
@@ -39,22 +40,6 @@ pub(crate) enum RequestKind {
     Update,
     Delete,
     Generate,
-}
-
-impl RequestKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Get => "get",
-            Self::ResourceTree => "resource-tree",
-            Self::Events => "events",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Generate => "generate",
-        }
-    }
 }
 
 pub(crate) enum ApiResponse {

@@ -16,30 +16,16 @@ use tollgate_plugin::credential::cache::Lease;
 use tollgate_plugin::credential::cache::lifetime::RenewalWindow;
 
 /// Versions of the protocol. The documents made here differ in nothing else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+
 pub enum ExecCredentialVersion {
     /// `client.authentication.k8s.io/v1`.
     #[default]
+    #[strum(serialize = "client.authentication.k8s.io/v1")]
     V1,
     /// `client.authentication.k8s.io/v1beta1`.
+    #[strum(serialize = "client.authentication.k8s.io/v1beta1")]
     V1Beta1,
-}
-
-impl ExecCredentialVersion {
-    /// The version of this `apiVersion`.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::V1, Self::V1Beta1]
-            .into_iter()
-            .find(|version| version.as_str() == text)
-    }
-
-    /// Its `apiVersion`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "client.authentication.k8s.io/v1",
-            Self::V1Beta1 => "client.authentication.k8s.io/v1beta1",
-        }
-    }
 }
 
 /// When the gateway itself would stop using the credential: never after it expires, and now for
@@ -73,7 +59,7 @@ pub fn exec_credential(
     }
     let mut document = json!({
         "kind": "ExecCredential",
-        "apiVersion": version.as_str(),
+        "apiVersion": <&str>::from(version),
         "spec": { "interactive": false },
         "status": {},
     });
@@ -141,12 +127,9 @@ mod tests {
                 document(&token(), Some("2026-01-02T03:04:05.9Z"), version),
                 Some(expected)
             );
-            assert_eq!(ExecCredentialVersion::parse(api), Some(version));
+            assert_eq!(ExecCredentialVersion::try_from(api), Ok(version));
         }
-        assert_eq!(
-            ExecCredentialVersion::parse("client.authentication.k8s.io/v1alpha1"),
-            None
-        );
+        assert!(ExecCredentialVersion::try_from("client.authentication.k8s.io/v1alpha1").is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use tollgate_cluster::access::ClusterAccess;
-use tollgate_plugin::credential::cache::health::{Health, SlotStatus};
+use tollgate_plugin::credential::cache::health::Health;
 use tollgate_plugin::credential::source::CredentialSource;
 
 /// A cluster as the API shows it to those who may see it.
@@ -79,7 +79,7 @@ impl CredentialView {
             CredentialSource::Unusable(error) => Self {
                 standing: "unusable",
                 last_error: Some(ErrorView {
-                    class: error.class.as_str(),
+                    class: error.class.into(),
                     code: error.code.clone(),
                     at: None,
                 }),
@@ -90,12 +90,12 @@ impl CredentialView {
 
     fn minted(health: Health) -> Self {
         Self {
-            standing: SlotStatus::as_str(health.standing),
+            standing: health.standing.into(),
             generation: Some(health.generation),
             minted_at: health.minted_at,
             expires_at: health.expires_at,
             last_error: health.last_error.map(|last| ErrorView {
-                class: last.error.class.as_str(),
+                class: last.error.class.into(),
                 code: last.error.code,
                 at: Some(last.at),
             }),

@@ -235,7 +235,7 @@ impl CallTarget {
         let clusters = &policies.resources.clusters;
         let literal = application.map(|application| &application.destination);
         let destination = literal.and_then(|literal| destination::resolve(literal, clusters).ok());
-        let mut prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
+        let mut prepared = ExtensionFacts::new(&attributes.name, scope.as_ref());
         if let Some(project) = project {
             prepared = prepared.with_project(project);
         }

@@ -160,7 +160,7 @@ impl RoleView {
             kind,
             id: membership.id,
             path: membership.path.clone(),
-            roles: membership.roles.iter().map(|role| role.as_str()).collect(),
+            roles: membership.roles.iter().map(Into::into).collect(),
         }
     }
 }

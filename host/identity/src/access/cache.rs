@@ -82,7 +82,7 @@ impl AccessCache {
             context.update(bytes);
         };
         part(&query.agent.get().to_le_bytes());
-        part(query.key.access_type().as_str().as_bytes());
+        part(query.key.access_type().as_ref().as_bytes());
         part(credential.expose_secret().as_bytes());
         part(csrf_token.map_or("", |token| token.expose_secret()).as_bytes());
         for bytes in dependencies {

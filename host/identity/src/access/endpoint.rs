@@ -26,7 +26,7 @@ use super::{AccessDenyReason, AccessGrant, AccessKey, AccessQuery, Error, IdToke
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::AccessType;
-use tollgate_core::user::{AccessAs, Membership, Role};
+use tollgate_core::user::{AccessAs, Membership};
 
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
@@ -140,7 +140,7 @@ fn granted(access: &AccessGrant) -> Response<Bytes> {
 
 fn memberships(of: &[Membership]) -> Vec<Value> {
     let one = |membership: &Membership| {
-        let roles: Vec<&str> = membership.roles.iter().copied().map(Role::as_str).collect();
+        let roles: Vec<&str> = membership.roles.iter().map(AsRef::as_ref).collect();
         json!({ "id": membership.id, "roles": roles })
     };
     of.iter().map(one).collect()

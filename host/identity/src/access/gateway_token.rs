@@ -7,7 +7,6 @@
 //!
 //! Source: GitLab, `Gitlab::Kas.verify_api_request`.
 
-use std::fmt;
 use std::path::Path;
 
 use base64::Engine as _;
@@ -32,15 +31,11 @@ const LEEWAY: i64 = 30;
 /// Fewest bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
 const MIN_SECRET_BYTES: usize = 32;
 
+#[derive(derive_more::Debug)]
+#[debug("SharedSecret")]
 pub(super) struct SharedSecret {
     sign: EncodingKey,
     verify: DecodingKey,
-}
-
-impl fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedSecret")
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use strum::VariantArray;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::user::{Membership, Role};
 use tollgate_state::agent::UserAccess;
@@ -78,7 +79,7 @@ impl ListedNamespace {
         Some(Membership {
             id: self.id,
             path: self.path.as_ref().to_owned(),
-            roles: Role::ALL.into_iter().filter(is_reported).collect(),
+            roles: Role::VARIANTS.iter().copied().filter(is_reported).collect(),
         })
     }
 }

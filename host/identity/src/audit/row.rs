@@ -175,7 +175,7 @@ fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let holder = entry.holder.as_ref();
     let access_type = holder.map(|holder| holder.session.access_type()).or(entry.access_type);
     put(&mut details, "reason", Some(entry.reason));
-    put(&mut details, "access_type", access_type.map(|one| one.as_str()));
+    put(&mut details, "access_type", access_type.map(Into::into));
     put(&mut details, "impersonated_user", entry.impersonated);
     put(&mut details, "client", Some(&entry.client.to_canonical().to_string()));
     put(&mut details, "audit_id", Some(&entry.audit_id.to_string()));
@@ -205,8 +205,8 @@ pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
     let mut details = Map::new();
     put_attributes(&mut details, &open.attributes);
     put(&mut details, "reason", Some(reason.as_str()));
-    put(&mut details, "kind", Some(open.kind.as_str()));
-    put(&mut details, "access_type", Some(session.access_type().as_str()));
+    put(&mut details, "kind", Some(open.kind.as_ref()));
+    put(&mut details, "access_type", Some(session.access_type().as_ref()));
     put(&mut details, "audit_id", Some(&open.decision.to_string()));
     put(&mut details, "opened_at", Some(&open.since.to_string()));
     AuditEvent {

@@ -5,7 +5,6 @@
 //! disabled or its password changes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, LazyLock};
 
@@ -33,6 +32,8 @@ const MIN_KEY_BYTES: usize = 16;
 /// Hashes signing keys into fingerprints, differently in each process.
 static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
+#[derive(derive_more::Debug)]
+#[debug("ArgocdTokenVerifier {{ accounts: {accounts:?}, .. }}")]
 pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
@@ -40,14 +41,6 @@ pub(super) struct ArgocdTokenVerifier {
     accounts: Accounts,
     projects: BTreeMap<String, Arc<Project>>,
     scopes: Vec<String>,
-}
-
-impl fmt::Debug for ArgocdTokenVerifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArgocdTokenVerifier")
-            .field("accounts", &self.accounts)
-            .finish_non_exhaustive()
-    }
 }
 
 impl ArgocdTokenVerifier {

@@ -2,8 +2,6 @@
 //!
 //! Security: no message contains a token, a secret or a claim's value.
 
-use std::fmt;
-
 use super::request_token::MAX_TOKEN_BYTES;
 
 /// Why the caller of a request cannot be determined.
@@ -190,23 +188,13 @@ impl InvalidTokenReason {
 }
 
 /// A part of an identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum IdentityField {
     Username,
     Groups,
     Uid,
     Extra,
-}
-
-impl fmt::Display for IdentityField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Username => "username",
-            Self::Groups => "groups",
-            Self::Uid => "uid",
-            Self::Extra => "extra",
-        })
-    }
 }
 
 /// How a token Argo CD signed was revoked.

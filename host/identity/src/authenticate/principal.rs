@@ -3,7 +3,6 @@
 //! Security: a [`Principal`] contains no token. `Debug` shows no claim values except the names
 //! that are logged anyway.
 
-use std::fmt;
 use tollgate_core::principal::Kind;
 
 use jiff::Timestamp;
@@ -26,7 +25,8 @@ pub enum CredentialTransport {
 }
 
 /// A caller whose credential was verified. Only this stage makes one.
-#[derive(PartialEq)]
+#[derive(PartialEq, derive_more::Debug)]
+#[debug("Principal {{ kind: {:?}, issuer: {:?}, user_id: {:?}, presented: {transport:?}, .. }}", self.identity.kind, self.identity.issuer, self.identity.user_id)]
 pub struct Principal {
     pub(super) identity: VerifiedIdentity,
     transport: CredentialTransport,
@@ -61,7 +61,7 @@ pub(super) struct ArgocdTokenRef {
 
 impl Principal {
     pub(super) fn new(identity: VerifiedIdentity, transport: CredentialTransport) -> Self {
-        let hash = hash_parts(&[identity.kind.as_str(), &identity.issuer, &identity.user_id]);
+        let hash = hash_parts(&[identity.kind.as_ref(), &identity.issuer, &identity.user_id]);
         let limit_key = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         Self {
             identity,
@@ -163,17 +163,6 @@ impl Principal {
             issued: None,
         };
         Self::new(identity, transport)
-    }
-}
-
-impl fmt::Debug for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Principal")
-            .field("kind", &self.identity.kind)
-            .field("issuer", &self.identity.issuer)
-            .field("user_id", &self.identity.user_id)
-            .field("presented", &self.transport)
-            .finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Security: it holds digests of tokens, never tokens, and nothing beyond its expiry.
 
-use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -15,13 +14,9 @@ pub const VERIFIED_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 /// Most bytes of the tokens in one cache. The memory used for each is a few times its size.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
+#[derive(derive_more::Debug)]
+#[debug("VerifiedTokens {{ .. }}")]
 pub(super) struct VerifiedTokens<K, V>(pub(super) Cache<K, VerifiedToken<V>, FxBuildHasher>);
-
-impl<K, V> fmt::Debug for VerifiedTokens<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerifiedTokens").finish_non_exhaustive()
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedToken<V> {

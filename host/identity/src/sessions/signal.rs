@@ -25,7 +25,8 @@ pub trait PendingClose: fmt::Debug + Send + Sync {}
 type OnEnd = Box<dyn Fn(EndReason) + Send + Sync>;
 
 /// The sending half: ends one exchange. Only registries of open exchanges hold it.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("EndTrigger({:?})", self.end_reason())]
 pub struct EndTrigger {
     reason: OnceLock<EndReason>,
     token: CancellationToken,
@@ -33,12 +34,6 @@ pub struct EndTrigger {
     /// Closes the connection if its client keeps the end from being sent.
     pending_close: OnceLock<Option<Box<dyn PendingClose>>>,
     on_end: OnceLock<OnEnd>,
-}
-
-impl fmt::Debug for EndTrigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EndTrigger").field(&self.end_reason()).finish()
-    }
 }
 
 impl EndTrigger {

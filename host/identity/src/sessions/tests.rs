@@ -186,7 +186,7 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     drop(entered);
     assert_eq!(world.open_streams(), 1, "what was ended is not counted twice");
     let mut heard = world.heard.lock().unwrap().clone();
-    heard.sort_by_key(|closed| closed.open.kind.as_str());
+    heard.sort_by_key(|closed| <&str>::from(closed.open.kind));
     let said: Vec<_> = heard
         .iter()
         .map(|closed| {

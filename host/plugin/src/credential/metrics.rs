@@ -100,7 +100,7 @@ impl Metrics {
                 self.expiry.get_or_create(&cluster).set(left);
             }
             if let Some(last) = health.last_error {
-                let labels = (cluster, [("class", last.error.class.as_str())]);
+                let labels = (cluster, [("class", last.error.class.into())]);
                 let at = last.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
                 self.last_error.get_or_create(&labels).set(at);
             }

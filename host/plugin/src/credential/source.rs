@@ -255,7 +255,7 @@ impl Mint for InstrumentedMint {
             let minted = minting.await;
             recorder.result = match &minted {
                 Ok(_) => "ok",
-                Err(error) => error.class.as_str(),
+                Err(error) => error.class.into(),
             };
             minted
         }

@@ -42,7 +42,7 @@ pub(crate) enum EntryError {
     #[error("`{0}`: `private` and `loopback` exclude each other")]
     ConflictingScopes(String),
     /// An address to which no request could pass the check.
-    #[error("`{0}` is refused as `{code}`; {advice}", code = .1.as_str(), advice = .1.advice())]
+    #[error("`{0}` is refused as `{code}`; {advice}", code = <&str>::from(*.1), advice = .1.advice())]
     Address(String, DenyCode),
     #[error("`{0}`: cannot read the authorities in `{path}`", path = .1.display())]
     Read(String, PathBuf, #[source] std::io::Error),

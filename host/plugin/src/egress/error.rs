@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use tollgate_core::address::SpecialPurposeRange;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its text is the word for metrics, egress logs and guests; it does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub(crate) enum DenyCode {
     /// Text no URL parser accepts, or that is too long.
     Malformed,
     /// White space or a control character, which parsers drop silently.
+    #[strum(serialize = "control-character")]
     Control,
     /// A backslash, which parsers read as a slash.
     Backslash,
@@ -28,46 +31,16 @@ pub(crate) enum DenyCode {
     /// An address as the host that no entry lists.
     IpLiteral,
     /// An address in another form than the usual one, such as `127.1`.
+    #[strum(serialize = "ip-form")]
     NonCanonicalIp,
     Host,
     /// The host is listed, but not with this port.
     Port,
+    #[strum(transparent)]
     Address(SpecialPurposeRange),
 }
 
 impl DenyCode {
-    /// The word for metrics, egress logs and guests; it does not change.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Control => "control-character",
-            Self::Backslash => "backslash",
-            Self::Scheme => "scheme",
-            Self::Userinfo => "userinfo",
-            Self::EmptyHost => "empty-host",
-            Self::PercentHost => "percent-host",
-            Self::TrailingDot => "trailing-dot",
-            Self::Fragment => "fragment",
-            Self::Query => "query",
-            Self::DotSegment => "dot-segment",
-            Self::IpLiteral => "ip-literal",
-            Self::NonCanonicalIp => "ip-form",
-            Self::Host => "host",
-            Self::Port => "port",
-            Self::Address(SpecialPurposeRange::Metadata) => "address-metadata",
-            Self::Address(SpecialPurposeRange::LinkLocal) => "address-link-local",
-            Self::Address(SpecialPurposeRange::Loopback) => "address-loopback",
-            Self::Address(SpecialPurposeRange::Private) => "address-private",
-            Self::Address(SpecialPurposeRange::SharedSpace) => "address-shared",
-            Self::Address(SpecialPurposeRange::Embedded) => "address-embedded",
-            Self::Address(SpecialPurposeRange::Unspecified) => "address-unspecified",
-            Self::Address(SpecialPurposeRange::Multicast) => "address-multicast",
-            Self::Address(SpecialPurposeRange::Broadcast) => "address-broadcast",
-            Self::Address(SpecialPurposeRange::Documentation) => "address-documentation",
-            Self::Address(SpecialPurposeRange::Reserved) => "address-reserved",
-        }
-    }
-
     /// The key of an entry that permits an address.
     pub(super) fn advice(self) -> &'static str {
         match self {
@@ -97,7 +70,7 @@ impl Denied {
     }
 
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
-        let (rule, advice) = (code.as_str(), code.advice());
+        let (rule, advice): (&str, _) = (code.into(), code.advice());
         let message = format!("`{host}` leads to `{address}`, refused as `{rule}`; {advice}");
         Self { code, message }
     }

@@ -3,7 +3,6 @@
 //!
 //! Security: no value appears in `Debug` or in an error.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +24,8 @@ const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tollga
 
 /// One request. Secrets in it are zeroized when it is sent or dropped; copies
 /// that hyper and rustls write to the socket live as long as the connection.
+#[derive(derive_more::Debug)]
+#[debug("Request {{ method: {method:?}, target: {target:?}, headers: {:?}, body_bytes: {:?}, timeout: {timeout:?}, .. }}", self.headers.len(), self.body.len())]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) target: Target,
@@ -36,18 +37,6 @@ pub(crate) struct Request {
     pub(crate) body: Zeroizing<Vec<u8>>,
     /// Time for everything from the rate limit to the last byte.
     pub(crate) timeout: Duration,
-}
-
-impl fmt::Debug for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("method", &self.method)
-            .field("target", &self.target)
-            .field("headers", &self.headers.len())
-            .field("body_bytes", &self.body.len())
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }
 
 pub(super) struct CheckedRequest {

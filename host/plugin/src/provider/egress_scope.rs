@@ -13,7 +13,7 @@ use crate::egress::HostPortPattern;
 /// A host as a manifest writes it: `auth.example.com`, `*.example.com`,
 /// `vault.example.com:8200`, `sts.{region}.amazonaws.com`, `{endpoint}` (a URL of
 /// the configuration), or `*` for every host that is granted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, derive_more::Display)]
 pub(crate) struct HostTemplate(TextTemplate);
 
 /// A text with members of the configuration in it, such as a path.
@@ -108,12 +108,6 @@ impl HostTemplate {
             (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
             (_, _) => Some(text),
         }
-    }
-}
-
-impl fmt::Display for HostTemplate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

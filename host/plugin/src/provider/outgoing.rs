@@ -231,7 +231,7 @@ impl CallState {
     fn to_egress_error(&self, error: &Error) -> wit::EgressError {
         let text = self.redactor.redact_line(&error.to_string(), 256);
         match error {
-            Error::Denied(refused) => denied(&format!("egress.{}", refused.code.as_str()), &text),
+            Error::Denied(refused) => denied(&format!("egress.{}", <&str>::from(refused.code)), &text),
             Error::InvalidRequest { .. } => wit::EgressError::InvalidRequest(text),
             Error::Dns { .. } => wit::EgressError::Dns(text),
             Error::Connect { .. } => wit::EgressError::Connect(text),

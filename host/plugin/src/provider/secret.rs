@@ -3,7 +3,6 @@
 //!
 //! Security: the bytes are wiped on drop and never appear in `Debug`.
 
-use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -30,7 +29,8 @@ pub(crate) enum Provenance {
 }
 
 /// A secret of one call. Clones share the bytes.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Secret {{ .. }}")]
 #[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
@@ -39,12 +39,6 @@ pub struct Secret {
 }
 
 pub(crate) type Handle = Resource<Secret>;
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
-    }
-}
 
 impl Secret {
     pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, egress_scope: EgressScope) -> Result<Self, SecretError> {

@@ -3,7 +3,6 @@
 //! Invariant: an unknown key is an error, because a misspelled expectation would check nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::mem::take;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use crate::credential::MintReason;
 use crate::provider::ProviderCluster;
 
 /// One case of a transcript. Its `Debug` shows no secret.
-#[derive(Deserialize)]
+#[derive(Deserialize, derive_more::Debug)]
+#[debug("Case {{ id: {id:?}, .. }}")]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// Its number in the transcript if it has none.
@@ -58,12 +58,6 @@ pub struct Case {
     _provider: Option<String>,
     #[serde(rename = "note")]
     _note: Option<String>,
-}
-
-impl fmt::Debug for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case").field("id", &self.id).finish_non_exhaustive()
-    }
 }
 
 #[derive(Deserialize)]

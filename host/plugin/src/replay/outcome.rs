@@ -63,7 +63,7 @@ impl ReplayOutcome {
                 }
             }
             Err(error) => Self::Error {
-                class: error.class.as_str(),
+                class: error.class.into(),
                 code: error.code.clone(),
                 message: error.message.clone(),
                 http_status: error.http_status,
@@ -86,7 +86,7 @@ pub(super) fn differences(
         (true, Err(error)) => error_differences(expected, error, &mut found),
         (true, Ok(_)) => found.push("expected an error, observed a credential".to_owned()),
         (false, Err(error)) => {
-            let class = error.class.as_str();
+            let class = error.class.as_ref();
             found.push(format!("expected a credential, observed an error ({class}, {error})"));
         }
         (false, Ok(credential)) => credential_differences(expected, credential, labels, &mut found),
@@ -111,7 +111,7 @@ fn error_differences(expected: &Expected, error: &MintError, found: &mut Vec<Str
             found.push(format!("{what}: expected `{expected}`, observed {observed} ({error})"));
         }
     };
-    text("class", &expected.error_class, Some(error.class.as_str()));
+    text("class", &expected.error_class, Some(error.class.as_ref()));
     text("code", &expected.code, Some(&error.code));
     text("correlation", &expected.correlation, error.correlation.as_deref());
     let status = (expected.http_status.map(u64::from), error.http_status.map(u64::from));

@@ -47,7 +47,7 @@ impl AccessInput {
             }),
             user: json!({"id": user.id, "username": user.username}),
             access: json!({
-                "type": session.access_type().as_str(),
+                "type": session.access_type().as_ref(),
                 "as": access_as,
                 "projects": projects,
                 "groups": groups,

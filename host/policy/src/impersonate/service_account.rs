@@ -27,7 +27,8 @@ pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
 
 /// Who acts when no entry matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, strum::AsRefStr)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
     /// The account `default` of the destination namespace, as in the design of sync impersonation.
@@ -38,17 +39,6 @@ pub enum Fallback {
     /// The gateway's own identity in that cluster, as in Argo CD if
     /// `application.sync.impersonation.enforced` is `false`.
     Controller,
-}
-
-impl Fallback {
-    /// The value in `impersonation.cel.yaml`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DefaultServiceAccount => "default-service-account",
-            Self::Deny => "deny",
-            Self::Controller => "controller",
-        }
-    }
 }
 
 /// The source of a derived account.

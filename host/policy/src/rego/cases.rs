@@ -101,7 +101,7 @@ pub(super) fn read(source: &BundleSource, found: &mut Vec<Diagnostic>) -> Cases 
     }
     match source.front {
         Front::Extensions | Front::ApplicationSets if !raw.identities.is_empty() => {
-            let message = format!("the bundle of {} has no `identities`", source.front.as_str());
+            let message = format!("the bundle of {} has no `identities`", source.front.as_ref());
             found.push(Diagnostic::error(here(), message));
         }
         Front::Extensions | Front::ApplicationSets | Front::Kubernetes | Front::Applications => {}

@@ -3,7 +3,6 @@
 //!
 //! Invariant: backends share no connections, so a backend that hangs does not affect the others.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,6 +60,8 @@ pub enum BuildError {
 
 /// One service, with its own connections. Cheap to share in an `Arc`; dropping
 /// it closes the idle connections.
+#[derive(derive_more::Debug)]
+#[debug("Backend {{ upstream: {upstream:?}, .. }}")]
 pub struct Backend {
     upstream: Arc<Upstream>,
     timeouts: TimeoutSpec,
@@ -75,14 +76,6 @@ enum Clients {
     One(Box<Client<Connector, Body>>),
     /// As many as long exchanges need.
     Many(Http2Pool),
-}
-
-impl fmt::Debug for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend")
-            .field("upstream", &self.upstream)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Backend {

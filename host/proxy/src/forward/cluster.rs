@@ -2,7 +2,6 @@
 //!
 //! Security: a connection opened with one client certificate is never used with another credential.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A cluster's API server. Requests with a token share connections; a client
 /// certificate has connections of its own, and idle ones close when another
 /// certificate follows. Requests in progress finish on them.
+#[derive(derive_more::Debug)]
+#[debug("ClusterBackend {{ server: {:?}, .. }}", self.server.as_str())]
 pub struct ClusterBackend {
     server: Url,
     tls: ClusterTls,
@@ -33,14 +34,6 @@ pub struct ClusterBackend {
 struct CertificateBackend {
     credential: Arc<Credential>,
     backend: Arc<Backend>,
-}
-
-impl fmt::Debug for ClusterBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterBackend")
-            .field("server", &self.server.as_str())
-            .finish_non_exhaustive()
-    }
 }
 
 impl ClusterBackend {

@@ -56,7 +56,7 @@ pub(super) struct Tunnel {
 impl Tunnel {
     /// Checks the backend's 101 and returns the one for the client.
     pub(super) fn open(self, mut response: Response<Incoming>, upstream: &Upstream) -> Result<Response<Body>, Error> {
-        let wanted = HeaderValue::from_static(self.protocol.as_str());
+        let wanted = HeaderValue::from_static(self.protocol.into());
         let given = response.headers().get(UPGRADE);
         if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(wanted.as_bytes())) {
             return Err(Error::Protocol);

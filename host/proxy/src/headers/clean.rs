@@ -199,7 +199,7 @@ fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> R
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Ok(None);
     };
-    let Some(protocol) = line.to_str().ok().and_then(Protocol::parse) else {
+    let Some(protocol) = line.to_str().ok().and_then(|line| Protocol::try_from(line.trim()).ok()) else {
         return Ok(None);
     };
     if version != Version::HTTP_11 || !lists(fields, &CONNECTION, "upgrade") {

@@ -3,7 +3,6 @@
 //! Security: only this stage writes them. A field that is already present is an error (500).
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +59,8 @@ pub(crate) type PendingUpgrade = (Protocol, OnUpgrade);
 
 /// A request that may leave. Only [`CleanedRequest::seal`],
 /// [`CleanedRequest::seal_for_cluster`] and [`CleanedRequest::seal_for_kubernetes`] make one.
+#[derive(derive_more::Debug)]
+#[debug("Outbound {{ method: {:?}, uri: {:?}, fields: {:?}, .. }}", self.request.method(), self.request.uri(), self.request.headers().len())]
 pub struct Outbound {
     request: Request<()>,
     upgrade: Option<PendingUpgrade>,
@@ -72,17 +73,6 @@ pub struct Outbound {
     decision: Uuid,
     /// Signal that ends the exchange from outside.
     signal: Option<EndSignal>,
-}
-
-impl fmt::Debug for Outbound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Values may be secrets of a service.
-        f.debug_struct("Outbound")
-            .field("method", self.request.method())
-            .field("uri", self.request.uri())
-            .field("fields", &self.request.headers().len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Outbound {
@@ -257,7 +247,7 @@ impl CleanedRequest {
         }
         if let Some((protocol, _)) = &upgrade {
             put(&mut fields, CONNECTION, HeaderValue::from_static("upgrade"))?;
-            put(&mut fields, UPGRADE, HeaderValue::from_static(protocol.as_str()))?;
+            put(&mut fields, UPGRADE, HeaderValue::from_static(protocol.into()))?;
         }
         let mut request = Request::new(());
         *request.method_mut() = method;

@@ -38,7 +38,7 @@ fn a_dropped_record_is_written_as_cancelled_and_a_closed_one_once() {
 #[test]
 fn an_outcome_is_the_same_word_everywhere() {
     for outcome in [Outcome::Allowed, Outcome::Denied, Outcome::Failed, Outcome::Cancelled] {
-        assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_str()));
+        assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_ref()));
     }
 }
 

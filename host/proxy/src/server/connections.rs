@@ -8,7 +8,6 @@
 //! the others. Connections on which a caller was authenticated are closed last.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,17 +40,11 @@ struct RegisteredConnection {
 }
 
 /// Permit of one connection within the limit of its address, until dropped.
+#[derive(derive_more::Debug)]
+#[debug("AddressPermit {{ client: {client:?}, .. }}")]
 pub(super) struct AddressPermit {
     connections: Arc<Connections>,
     client: IpAddr,
-}
-
-impl fmt::Debug for AddressPermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressPermit")
-            .field("client", &self.client)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Registration of a connection that may be asked to close, until dropped.

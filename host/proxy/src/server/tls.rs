@@ -2,7 +2,6 @@
 //!
 //! Invariant: a broken file is never used; the last good pair stays.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,18 +35,12 @@ pub enum Error {
 }
 
 /// A certificate chain and key that follow their files.
+#[derive(derive_more::Debug)]
+#[debug("Certificates {{ files: {files:?}, .. }}")]
 pub struct Certificates {
     files: tollgate_config::Tls,
     current: Arc<ServerCertResolver>,
     acceptor: TlsAcceptor,
-}
-
-impl fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificates")
-            .field("files", &self.files)
-            .finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Object;
 use crate::fields::Fields;
 use crate::people::{GitLabNamespace, Members, Person, PersonState, UserDirectory};
+use strum::VariantArray;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::user::{Role, User};
 
@@ -207,9 +208,16 @@ fn member(fields: &Fields<'_>) -> Option<(String, Role, Location)> {
     fields.reject_unknown_keys(&["username", "role"]);
     let username = fields.required("username");
     let role = fields.required("role").and_then(|text| {
-        let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
+        let role = Role::VARIANTS.iter().copied().find(|role| role.as_ref() == text);
         if role.is_none() {
-            let (path, allowed) = (fields.path_of("role"), Role::ALL.map(Role::as_str).join("`, `"));
+            let (path, allowed) = (
+                fields.path_of("role"),
+                Role::VARIANTS
+                    .iter()
+                    .map(AsRef::as_ref)
+                    .collect::<Vec<&str>>()
+                    .join("`, `"),
+            );
             fields.error(format!("`{path}` is `{text}`, allowed are `{allowed}`"));
         }
         role

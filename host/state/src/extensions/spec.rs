@@ -3,7 +3,6 @@
 //!
 //! Security: `Debug` shows no secrets.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -37,7 +36,8 @@ pub struct ExtensionSpec {
 }
 
 /// What a request to an extension is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Scope {
     /// One Application; the application and project headers are required.
     #[default]
@@ -46,17 +46,6 @@ pub enum Scope {
     Project,
     /// Neither.
     Global,
-}
-
-impl Scope {
-    /// The word operators write.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Application => "application",
-            Self::Project => "project",
-            Self::Global => "global",
-        }
-    }
 }
 
 /// One backend service.
@@ -144,7 +133,8 @@ pub struct PersonLimitSpec {
 }
 
 /// How services are reached over TLS.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("TlsSpec {{ ca_pem: {:?}, client_certificate_pem: {:?}, client_key_pem: {:?}, server_name: {server_name:?} }}", self.ca_pem.is_some(), self.client_certificate_pem.is_some(), self.client_key_pem.is_some())]
 pub struct TlsSpec {
     /// PEM certificates a service's certificate must lead to; the system's
     /// roots when absent.
@@ -178,18 +168,6 @@ impl TlsSpec {
 impl PartialEq for TlsSpec {
     fn eq(&self, other: &Self) -> bool {
         self.compared() == other.compared()
-    }
-}
-
-impl fmt::Debug for TlsSpec {
-    /// Shows which parts are present, never what they contain.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsSpec")
-            .field("ca_pem", &self.ca_pem.is_some())
-            .field("client_certificate_pem", &self.client_certificate_pem.is_some())
-            .field("client_key_pem", &self.client_key_pem.is_some())
-            .field("server_name", &self.server_name)
-            .finish()
     }
 }
 

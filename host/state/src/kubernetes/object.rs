@@ -17,19 +17,11 @@ use crate::decode::LAST_APPLIED;
 
 /// An object: its name and version, and the parts that the gateway reads. `WHOLE` keeps everything
 /// except managed fields, because the object is given out again.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Object {{ namespace: {:?}, name: {:?}, .. }}", self.metadata.namespace, self.metadata.name)]
 pub(super) struct Object<const WHOLE: bool = false> {
     pub(super) metadata: ObjectMeta,
     pub(super) value: Value,
-}
-
-impl<const WHOLE: bool> fmt::Debug for Object<WHOLE> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Object")
-            .field("namespace", &self.metadata.namespace)
-            .field("name", &self.metadata.name)
-            .finish_non_exhaustive()
-    }
 }
 
 impl<const WHOLE: bool> kube::Resource for Object<WHOLE> {

@@ -9,7 +9,6 @@
 //!
 //! Invariant: every patch has a version and contains only fields that change.
 
-use std::fmt;
 use std::time::Duration;
 
 use kube::Client;
@@ -44,15 +43,10 @@ const MAX_MESSAGE_BYTES: usize = 500;
 type Unsent = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 /// Reads and writes objects at the API server of the control plane's cluster.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Cluster")]
 pub struct ClusterWriter {
     client: Client,
-}
-
-impl fmt::Debug for ClusterWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cluster")
-    }
 }
 
 impl ClusterWriter {

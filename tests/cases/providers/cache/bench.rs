@@ -36,7 +36,7 @@ pub(super) fn answer(text: &str, lifetime: Option<f64>, retry_after: Option<f64>
         MintErrorClass::Config,
         MintErrorClass::Permanent,
     ];
-    if let Some(class) = classes.into_iter().find(|class| class.as_str() == text) {
+    if let Some(class) = classes.into_iter().find(|class| class.as_ref() == text) {
         return Ok(Answer::Failure(class, retry_after));
     }
     if let Some(rest) = text.strip_prefix("same token, remaining ") {

@@ -222,7 +222,7 @@ async fn failure(bench: &Bench, slot: &Arc<Slot>, class: MintErrorClass) -> Resu
             same(&class, &error.class)?;
             error.retry_after.ok_or("no time of the next attempt")?.as_secs_f64()
         }
-        other => return Err(format!("expected `{}`, observed {other:?}", class.as_str())),
+        other => return Err(format!("expected `{}`, observed {other:?}", class.as_ref())),
     };
     same(&(before + 1), &bench.mints()).map_err(|error| format!("mints: {error}"))?;
     bench.advance(wait - BEFORE);

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::accounts::ActingApplications;
-use super::super::grants::ImpersonationKind;
 use super::super::review::CheckError;
 use super::plan::{AccountPlan, ClusterAccounts};
 use super::survey::{AccountExistence, AccountImpersonation, AccountResult, SurveyResult};
@@ -31,7 +30,7 @@ pub struct AccountsReport {
 impl Default for AccountsReport {
     fn default() -> Self {
         Self {
-            mode: ImpersonationMode::Off.as_str(),
+            mode: ImpersonationMode::Off.as_ref(),
             clusters: Vec::new(),
         }
     }
@@ -105,7 +104,7 @@ impl AccountsReport {
             ClusterReport::of(server, cluster, (surveys.get(server).unwrap_or(&no_survey), &plan.keys))
         });
         Self {
-            mode: plan.mode.as_str(),
+            mode: plan.mode.into(),
             clusters: clusters.collect(),
         }
     }
@@ -123,7 +122,7 @@ impl ClusterReport {
             cluster: cluster.label.to_string(),
             server: server.to_owned(),
             problem: result.problem.as_ref().map(ToString::to_string),
-            acts_as_all: result.all.map(ImpersonationKind::as_str),
+            acts_as_all: result.all.map(Into::into),
             impersonation,
             existence: Counts::of_existence(cluster, result),
             command: (impersonation.missing > 0).then(|| cluster.command()),
@@ -193,7 +192,7 @@ impl AccountReport {
             namespace: namespace.clone(),
             name: name.clone(),
             impersonation: match result.map(|result| &result.impersonation) {
-                Some(AccountImpersonation::Granted(mode)) => AccountAnswer::Granted { mode: mode.as_str() },
+                Some(AccountImpersonation::Granted(mode)) => AccountAnswer::Granted { mode: mode.into() },
                 Some(AccountImpersonation::Missing) => AccountAnswer::Missing,
                 Some(AccountImpersonation::Impossible) => AccountAnswer::Impossible,
                 Some(AccountImpersonation::Unknown(problem)) => AccountAnswer::unknown(problem),

@@ -289,6 +289,6 @@ fn principal_info(principal: &Principal) -> PrincipalInfo<'_> {
         username: principal.username(),
         groups: principal.groups(),
         issuer: principal.issuer(),
-        kind: principal.kind().as_str(),
+        kind: principal.kind().into(),
     }
 }

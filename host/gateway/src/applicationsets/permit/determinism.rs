@@ -74,7 +74,7 @@ fn nondeterminism_finding(nondeterminism: &Nondeterminism, is_anywhere: bool) ->
         }
         Nondeterminism::Generator { path, kind } => (
             path,
-            format!("the project depends on what the generator `{}` reads", kind.as_str()),
+            format!("the project depends on what the generator `{}` reads", kind.as_ref()),
         ),
         Nondeterminism::Parameters(path) => (
             path,

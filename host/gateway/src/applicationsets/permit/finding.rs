@@ -10,6 +10,7 @@ use crate::applicationsets::permit::error::{Error, FindingKind, RefusalList};
 use crate::applicationsets::permit::permissions::project_text;
 use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, Operation, SetAuthorizer};
 use crate::applicationsets::read::labels;
+use strum::VariantArray;
 use tollgate_applicationset::{Denial, DeniedResource, GeneratorKind};
 use tollgate_core::diagnostic::one_line;
 use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
@@ -136,7 +137,7 @@ impl SetAuthorizer<'_> {
             labels: &labels,
             generators: &kinds,
         };
-        ApplicationSetFacts::new(&self.caller.policy, operation.as_str(), &details)
+        ApplicationSetFacts::new(&self.caller.policy, operation.as_ref(), &details)
     }
 }
 
@@ -148,8 +149,8 @@ fn generator_kinds(generators: &Value, kinds: &mut BTreeSet<&'static str>) {
     while let Some((list, depth)) = lists.pop() {
         let entries = list.as_array().into_iter().flatten().filter_map(Value::as_object);
         for (key, settings) in entries.flatten() {
-            let kind = GeneratorKind::ALL.into_iter().find(|kind| kind.as_str() == key);
-            kinds.extend(kind.map(GeneratorKind::as_str));
+            let kind = GeneratorKind::VARIANTS.iter().find(|kind| kind.as_ref() == key);
+            kinds.extend(kind.map(AsRef::<str>::as_ref));
             if let (Some(below), true) = (settings.get("generators"), depth < 2) {
                 lists.push((below, depth + 1));
             }

@@ -151,7 +151,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         let object = url_object_name(&cluster.project, &cluster.server);
         let lookup = self.authorizer.lookup_permission("clusters", "get", object);
         // SECURITY: the refusal has neither the name nor the row, which may contain the name.
-        let about = DeniedResource::Generator(GeneratorKind::Clusters.as_str());
+        let about = DeniedResource::Generator(GeneratorKind::Clusters.as_ref());
         if !lookup.is_allowed() {
             return Err(Finding::denied(CLUSTERS_DENIED).into_denial(about));
         }
@@ -164,7 +164,7 @@ impl<'a> CallerInputAuthorizer<'a> {
     }
 
     fn judge_plugin(&self, kind: GeneratorKind) -> Result<(), Denial> {
-        let about = DeniedResource::Generator(kind.as_str());
+        let about = DeniedResource::Generator(kind.into());
         if let Err(refusal) = &self.plugin_access {
             return Err(Denial {
                 about,
@@ -173,7 +173,7 @@ impl<'a> CallerInputAuthorizer<'a> {
         }
         let input = ApplicationSetInput {
             facts: self.facts,
-            subject: ApplicationSetStage::Generator(kind.as_str()),
+            subject: ApplicationSetStage::Generator(kind.into()),
             checks: &[],
             refused: None,
         };

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::{PlatformAnswer, WireId, WireIdObject, WireUser, single_entry, unavailable};
 use crate::access::agents::issuer_only_user;
 use crate::access::{AccessDenyReason, Agents, Error, IdToken};
+use strum::VariantArray;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, Membership, Role, User};
 use tollgate_state::people::GitLabNamespace;
@@ -143,8 +144,8 @@ fn list<'d>(
 /// The known roles from reporter up, lowest first. GitLab also reports guest, and adds new roles
 /// between these; they grant nothing here.
 fn roles(reported: &[String]) -> Vec<Role> {
-    let is_reported = |role: &Role| *role >= Role::Reporter && reported.iter().any(|word| word == role.as_str());
-    Role::ALL.into_iter().filter(is_reported).collect()
+    let is_reported = |role: &Role| *role >= Role::Reporter && reported.iter().any(|word| word == role.as_ref());
+    Role::VARIANTS.iter().copied().filter(is_reported).collect()
 }
 
 fn not_understood(why: &str) -> Error {

@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::super::MintError;
 
 /// The status of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum SlotStatus {
     /// There is no credential, because none was requested for a long time or ever. The next request
@@ -23,19 +24,6 @@ pub enum SlotStatus {
     Failing,
     /// Closed, because its inputs changed or were removed.
     Closed,
-}
-
-impl SlotStatus {
-    /// The word used in metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Usable => "usable",
-            Self::Stale => "stale",
-            Self::Failing => "failing",
-            Self::Closed => "closed",
-        }
-    }
 }
 
 /// The state of one slot at one moment.

@@ -4,7 +4,6 @@
 //! Security: a secret cannot be recovered from a [`CredentialKey`] by guessing, and no two inputs
 //! are joined by a separator that either may contain.
 
-use std::fmt;
 use std::sync::LazyLock;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
@@ -31,9 +30,10 @@ static PROCESS_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
 });
 
 /// One version of one secret value.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, derive_more::Debug)]
 pub enum SecretVersion<'a> {
     /// Identified by its version in Kubernetes.
+    #[debug("SecretVersion({name})")]
     Version {
         /// The value's name.
         name: &'a str,
@@ -41,6 +41,7 @@ pub enum SecretVersion<'a> {
         version: &'a str,
     },
     /// Identified by its bytes. Only a keyed hash of them is used.
+    #[debug("SecretVersion({name})")]
     Bytes {
         /// The value's name.
         name: &'a str,
@@ -54,12 +55,6 @@ impl SecretVersion<'_> {
         match self {
             Self::Version { name, .. } | Self::Bytes { name, .. } => name,
         }
-    }
-}
-
-impl fmt::Debug for SecretVersion<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretVersion({})", self.name())
     }
 }
 
@@ -90,7 +85,8 @@ pub struct KeyInputs<'a> {
 }
 
 /// The key of one credential in the cache: SHA-256 over [`KeyInputs`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Debug)]
+#[debug("Key({})", self.to_short())]
 pub struct CredentialKey([u8; 32]);
 
 impl CredentialKey {
@@ -139,12 +135,6 @@ impl CredentialKey {
     /// The first 8 hexadecimal digits, for logs.
     pub fn to_short(&self) -> String {
         hex8(&self.0)
-    }
-}
-
-impl fmt::Debug for CredentialKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.to_short())
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod completion;
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -102,6 +101,8 @@ enum UnauthorizedAction {
 }
 
 /// The credential of one [`CredentialKey`]. The clusters of a snapshot hold their slots.
+#[derive(derive_more::Debug)]
+#[debug("Slot {{ key: {key:?}, .. }}")]
 pub struct Slot {
     key: CredentialKey,
     clock: Arc<dyn Clock>,
@@ -116,12 +117,6 @@ pub struct Slot {
     // INVARIANT: `current` is stored under this lock only, so that the number
     // of live credentials is right.
     state: Mutex<SlotState>,
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
-    }
 }
 
 impl Slot {

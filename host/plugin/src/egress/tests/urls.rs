@@ -19,7 +19,7 @@ fn allow_list(entries: &[&str]) -> EgressAllowList {
 fn verdict(entries: &[&str], url: &str) -> String {
     match allow_list(entries).allow(url) {
         Ok(target) => format!("{}:{}{}", target.host(), target.port(), target.path()),
-        Err(denied) => denied.code.as_str().to_owned(),
+        Err(denied) => <&str>::from(denied.code).to_owned(),
     }
 }
 

@@ -113,7 +113,7 @@ fn identity(details: &ApplicationDetails<'_>) -> Value {
         Ok(derived) => ("acting", account_value(derived)),
         Err(error) => ("error", one_line(&error.to_string(), MAX_REASON_BYTES).into()),
     };
-    reusable_value([("mode", details.mode.as_str().into()), ("acts", acts.into()), what])
+    reusable_value([("mode", details.mode.as_ref().into()), ("acts", acts.into()), what])
 }
 
 fn account_value(derived: &DerivedAccount) -> Value {
@@ -174,8 +174,8 @@ impl ApplicationInput<'_> {
         let mut input = self.facts.0.clone();
         let parts = [
             ("request", request(self.attributes)),
-            ("access", self.access.as_str().into()),
-            ("operation", self.operation.as_str().into()),
+            ("access", self.access.as_ref().into()),
+            ("operation", self.operation.as_ref().into()),
             ("restriction", restriction),
             ("object", owned),
         ];

@@ -104,7 +104,7 @@ fn ways() -> Vec<(&'static str, Value)> {
 fn each_way_alone() {
     let words: Vec<String> = ways()
         .iter()
-        .map(|(_, config)| read(config).0.auth.as_str().to_owned())
+        .map(|(_, config)| read(config).0.auth.as_ref().to_owned())
         .collect();
     let expected = [
         "bearer",
@@ -116,9 +116,9 @@ fn each_way_alone() {
         "unusable",
     ];
     assert_eq!(words, expected);
-    assert_eq!(good(&json!({})).auth.as_str(), "anonymous");
+    assert_eq!(good(&json!({})).auth.as_ref(), "anonymous");
     assert_eq!(
-        good(&json!({ "bearerToken": "", "awsAuthConfig": null })).auth.as_str(),
+        good(&json!({ "bearerToken": "", "awsAuthConfig": null })).auth.as_ref(),
         "anonymous"
     );
     let ClusterAuth::Bearer(token) = &good(&ways()[0].1).auth else {
@@ -266,11 +266,11 @@ fn text_that_is_not_json_or_has_a_key_twice() {
             lines.contains(expected) && !lines.contains("b34r3r"),
             "{config}: {lines}"
         );
-        assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "unusable");
+        assert_eq!(resources.cluster_configs[SERVER].auth.as_ref(), "unusable");
     }
     let (resources, lines) = load(&secret(" \n"));
     assert!(lines.is_empty(), "{lines:?}");
-    assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "anonymous");
+    assert_eq!(resources.cluster_configs[SERVER].auth.as_ref(), "anonymous");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn tls_settings_are_kept() {
     assert_eq!(config.tls.verification, TlsVerification::On);
     let (config, lines) = read(&json!({ "bearerToken": "b34r3r", "tlsClientConfig": { "insecure": true } }));
     assert_eq!(
-        (config.tls.verification, config.auth.as_str()),
+        (config.tls.verification, config.auth.as_ref()),
         (TlsVerification::Off, "bearer")
     );
     assert!(
@@ -360,8 +360,8 @@ fn one_bad_secret_leaves_the_others() {
     let (resources, lines) = load(&text);
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("warning: "), "{lines:?}");
-    assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "unusable");
-    assert_eq!(resources.cluster_configs[other].auth.as_str(), "bearer");
+    assert_eq!(resources.cluster_configs[SERVER].auth.as_ref(), "unusable");
+    assert_eq!(resources.cluster_configs[other].auth.as_ref(), "bearer");
     assert_eq!(resources.clusters.len(), 3);
 }
 
@@ -371,7 +371,7 @@ fn the_control_planes_own_cluster_has_an_identity_of_its_own() {
     let auth = |text: &str| {
         let resources = load(text).0;
         assert_eq!(resources.cluster_configs.len(), resources.clusters.len());
-        resources.cluster_configs[own].auth.as_str()
+        <&str>::from(&resources.cluster_configs[own].auth)
     };
     assert_eq!(auth(""), "in-cluster");
     assert_eq!(auth(&manifest("own", own, &json!({}))), "in-cluster");

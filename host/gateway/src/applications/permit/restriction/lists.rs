@@ -6,29 +6,20 @@
 //! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a deny rule
 //! whose pattern cannot be read matches everything; Argo CD skips it.
 
-use std::fmt;
-
 use crate::applications::permit::restriction::pattern::Pattern;
 use tollgate_cluster::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum ResourceList {
+    #[strum(serialize = "clusterResourceWhitelist")]
     ClusterAllowed,
+    #[strum(serialize = "clusterResourceBlacklist")]
     ClusterDenied,
+    #[strum(serialize = "namespaceResourceWhitelist")]
     NamespacedAllowed,
+    #[strum(serialize = "namespaceResourceBlacklist")]
     NamespacedDenied,
-}
-
-impl fmt::Display for ResourceList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ClusterAllowed => "clusterResourceWhitelist",
-            Self::ClusterDenied => "clusterResourceBlacklist",
-            Self::NamespacedAllowed => "namespaceResourceWhitelist",
-            Self::NamespacedDenied => "namespaceResourceBlacklist",
-        })
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -317,8 +317,8 @@ fn what_the_policy_is_told_fits_its_schema() {
             if let Some(error) = schema.iter_errors(&json).next() {
                 panic!("{error} at {}: {json}", error.instance_path());
             }
-            assert_eq!(json["identity"]["mode"], mode.as_str());
-            assert_eq!(json["access"], access.access_mode().as_str());
+            assert_eq!(json["identity"]["mode"], mode.as_ref());
+            assert_eq!(json["access"], access.access_mode().as_ref());
             assert_eq!(json["rbac"]["applications_sync"]["allow"], true);
             assert_eq!(json["application"]["name"], name.strip_prefix("argocd/").unwrap());
             let account = &json["identity"]["acting"]["name"];
@@ -327,7 +327,7 @@ fn what_the_policy_is_told_fits_its_schema() {
                 (_, EXTRA) => assert_eq!(account, "default"),
                 (_, _) => assert!(account.is_null()),
             }
-            assert_eq!(json["operation"], access.operation().as_str());
+            assert_eq!(json["operation"], access.operation().as_ref());
             assert_eq!(json["restriction"]["permitted"], *listed == ProjectListCheck::Permitted);
             assert_eq!(json["object"].is_null(), *owned == OwnershipCheck::NotChecked);
         }

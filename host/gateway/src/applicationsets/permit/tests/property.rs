@@ -362,7 +362,7 @@ fn check_approved(model: &Model, approved: &ApprovedPlan) -> Result<(), TestCase
             .iter()
             .all(|(application, whose)| NAMES[application.name] != name || (*whose == Whose::Own && model.is_stored));
         if !may || !own {
-            return wrong(change.action.as_str(), name);
+            return wrong(change.action.as_ref(), name);
         }
     }
     Ok(())

@@ -131,7 +131,7 @@ impl Slot {
         });
         let mint = Arc::clone(&locked(&self.mint));
         tracing::warn!(
-            cluster = mint.label(), key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
+            cluster = mint.label(), key = ?self.key, class = class.as_ref(), code = %error.code, wait_ms = wait.as_millis(),
             "a mint failed"
         );
         let mut reported = error.clone();

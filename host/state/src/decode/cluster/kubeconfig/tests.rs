@@ -41,7 +41,7 @@ fn a_kubeconfig_stands_for_server_and_config() {
     assert_eq!(config.tls.server_name.as_deref(), Some("k8s"));
     // This selects another of its contexts.
     let other = secret(&(kubeconfig(&json!({"token": "t0ken"})) + "  context: nobody\n"));
-    assert_eq!(auth(&other).as_str(), "anonymous");
+    assert_eq!(auth(&other).as_ref(), "anonymous");
 }
 
 #[test]
