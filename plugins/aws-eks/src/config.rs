@@ -1,15 +1,12 @@
-//! What the operator says.
-//!
-//! In: JSON that fits the schema. Out: a cluster and exactly one source of keys.
-//! Never: a source that is guessed.
+//! The provider's configuration: a cluster and exactly one source of keys.
 
 use serde::Deserialize;
 use tollgate_provider::Error;
 
-/// Audience of the pod's token unless configured otherwise.
+/// Default audience of the pod's token.
 const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 
-/// Where the first keys come from.
+/// The source of the first keys.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum Source {
     /// Values of the cluster's Secret.
@@ -21,7 +18,7 @@ pub enum Source {
     PodIdentity,
 }
 
-/// A role to take.
+/// A role to assume.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Role {
@@ -31,7 +28,7 @@ pub struct Role {
     pub duration_seconds: Option<u32>,
 }
 
-/// A cluster and how to show who one is.
+/// A cluster, and how the gateway authenticates to AWS.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -39,7 +36,7 @@ pub struct Config {
     /// Name or ARN.
     pub cluster_name: String,
     pub credentials: Option<Source>,
-    /// `ambient:sa-token`: the pod's token is the first proof.
+    /// `ambient:sa-token`: the gateway authenticates with its pod's token.
     pub web_identity: Option<String>,
     pub web_identity_audience: Option<String>,
     pub role_arn: Option<String>,
@@ -51,7 +48,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Name of the cluster, also where its ARN was given.
+    /// Name of the cluster, also if the configuration has its ARN.
     pub fn cluster(&self) -> &str {
         self.cluster_name.rsplit('/').next().unwrap_or_default()
     }
@@ -71,10 +68,10 @@ impl Config {
         })
     }
 
-    /// What a schema does not say. Gives warnings.
+    /// Checks what a schema cannot express, and returns warnings.
     ///
     /// # Errors
-    /// `config`: no or several sources of keys, or a role that is missing.
+    /// `config`: several sources of keys, a missing role, or a setting that needs another one.
     pub fn validate(&self) -> Result<Vec<String>, Error> {
         let refuse = |text: &str| Err(Error::config("aws-eks.config", text));
         if self.web_identity.is_some() {
@@ -91,19 +88,19 @@ impl Config {
             return refuse("`webIdentityAudience` needs `webIdentity`");
         }
         if self.role_arn.is_none() {
-            let loose = [
+            let role_settings = [
                 self.session_name.is_some(),
                 self.external_id.is_some(),
                 self.duration_seconds.is_some(),
             ];
-            if loose.contains(&true) {
+            if role_settings.contains(&true) {
                 return refuse("`sessionName`, `externalId` and `durationSeconds` need `roleArn`");
             }
         }
-        Ok(self.foreign_region().into_iter().collect())
+        Ok(self.region_mismatch().into_iter().collect())
     }
 
-    fn foreign_region(&self) -> Option<String> {
+    fn region_mismatch(&self) -> Option<String> {
         let region = self.cluster_name.strip_prefix("arn:")?.split(':').nth(2)?;
         let text = format!(
             "the cluster's ARN is of region `{region}`, and `region` is `{}`",
@@ -129,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_read_of_an_arn() {
+    fn the_name_is_read_from_an_arn() {
         let arn = "arn:aws:eks:eu-west-1:123456789012:cluster/prod-eks";
         let config = config(&json!({"clusterName": arn}));
         assert_eq!(config.cluster(), "prod-eks");
@@ -143,7 +140,7 @@ mod tests {
     #[test]
     fn there_is_one_source_of_keys() {
         let role = "arn:aws:iam::123456789012:role/gw";
-        for (good, bad, said) in [
+        for (good, bad, message) in [
             (
                 json!({"webIdentity": "ambient:sa-token", "roleArn": role}),
                 json!({"webIdentity": "ambient:sa-token"}),
@@ -165,7 +162,7 @@ mod tests {
             assert_eq!(config(&good).validate(), Ok(Vec::new()), "{good}");
             let error = config(&bad).validate().unwrap_err();
             assert_eq!(error.class, Class::Config, "{bad}");
-            assert!(error.message.contains(said), "{bad}: {}", error.message);
+            assert!(error.message.contains(message), "{bad}: {}", error.message);
         }
     }
 }

@@ -1,8 +1,5 @@
-//! Tokens for Amazon EKS.
-//!
-//! In: keys of AWS, or a way to get a session. Out: a presigned call of
-//! `GetCallerIdentity` in disguise, which is what EKS takes for a token. Never: a
-//! life beyond that of the session behind it.
+//! The provider `aws-eks`: tokens for Amazon EKS. A token is an encoded, presigned URL that calls
+//! `GetCallerIdentity`. It never outlives the session that signed it.
 //!
 //! Sources: aws-iam-authenticator, `pkg/token`; the STS API reference.
 

@@ -1,12 +1,10 @@
-//! Endpoints of STS by region.
-//!
-//! In: a region. Out: the host in its partition. Never: the global endpoint,
-//! which verifiers outside the partition `aws` refuse.
+//! Regional endpoints of STS. The global endpoint is not used, because verifiers outside the
+//! partition `aws` refuse it.
 //!
 //! Source: `partitions.json` of botocore.
 
-/// Begin of a region's name, suffix of its hosts. What is not here is `aws` or
-/// `aws-us-gov`.
+/// Prefixes of region names, and the domain of their hosts. The last entry is for the partitions
+/// `aws` and `aws-us-gov`.
 const PARTITIONS: [(&str, &str); 7] = [
     ("cn-", "amazonaws.com.cn"),
     ("us-isob-", "sc2s.sgov.gov"),
@@ -17,9 +15,9 @@ const PARTITIONS: [(&str, &str); 7] = [
     ("", "amazonaws.com"),
 ];
 
-/// Host of STS in `region`.
+/// The host of STS in `region`.
 pub fn sts_host(region: &str) -> String {
-    let found = PARTITIONS.iter().find(|(begin, _)| region.starts_with(begin));
+    let found = PARTITIONS.iter().find(|(prefix, _)| region.starts_with(prefix));
     let suffix = found.map_or("amazonaws.com", |(_, suffix)| suffix);
     format!("sts.{region}.{suffix}")
 }
@@ -45,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_knows_every_endpoint() {
+    fn the_manifest_lists_every_endpoint() {
         let manifest = include_str!("../manifest.yaml");
         for (_, suffix) in PARTITIONS {
             let line = format!("  - \"sts.{{region}}.{suffix}\"\n");

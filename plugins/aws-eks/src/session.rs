@@ -1,7 +1,5 @@
-//! The keys that sign in the end.
-//!
-//! In: the configured source and roles. Out: keys and when they end. Never: a
-//! session from the memory that is about to end.
+//! Gets the keys that sign tokens, from the configured source and through the configured roles.
+//! Sessions of roles are kept in the host's memo.
 
 use tollgate_provider::memo::{self, Entry};
 use tollgate_provider::sigv4::Keys;
@@ -10,17 +8,17 @@ use tollgate_provider::{Error, Expiry, Instant, ambient, clock, copy, optional, 
 use crate::config::{Config, Role, Source};
 use crate::{sts, token};
 
-/// Key of the one thing that is remembered.
+/// Key of the memo entry.
 const MEMO: &str = "session";
 
-/// Keys and their end.
+/// Keys and their expiry.
 #[derive(Debug)]
 pub struct Session {
     pub keys: Keys,
     pub expiry: Expiry,
 }
 
-/// The session of `config`: remembered, or made anew.
+/// The session for `config`, from the memo or new.
 pub fn get(config: &Config) -> Result<Session, Error> {
     let role = config.role();
     if role.is_none() && config.chain.is_empty() {
@@ -35,23 +33,23 @@ pub fn get(config: &Config) -> Result<Session, Error> {
         (role, _) => {
             let base = source(config)?;
             match role {
-                Some(role) => next(config, &base, &role)?,
+                Some(role) => assume(config, &base, &role)?,
                 None => base,
             }
         }
     };
     for role in &config.chain {
-        session = next(config, &session, role)?;
+        session = assume(config, &session, role)?;
     }
     store(&session, now);
     Ok(session)
 }
 
-fn next(config: &Config, session: &Session, role: &Role) -> Result<Session, Error> {
+fn assume(config: &Config, session: &Session, role: &Role) -> Result<Session, Error> {
     sts::assume_role(&config.region, &session.keys, role)
 }
 
-/// Keys without a role.
+/// The keys of the configured source, before any role is assumed.
 fn source(config: &Config) -> Result<Session, Error> {
     match config.credentials.unwrap_or_default() {
         Source::Static => Ok(Session {
@@ -107,7 +105,7 @@ fn load() -> Option<Session> {
     })
 }
 
-/// Remembers `session`, made at `now`, as long as tokens of it live fully.
+/// Stores `session`, which was created at `now`, for as long as its tokens get their full lifetime.
 fn store(session: &Session, now: Instant) {
     let (Some(end), Some(session_token)) = (session.expiry.at, &session.keys.session_token) else {
         return;
@@ -134,10 +132,11 @@ fn store(session: &Session, now: Instant) {
     memo::store(MEMO, entry);
 }
 
-/// A session that lives shorter than two tokens is kept for half its life.
+/// When the memo entry expires: one token lifetime before the session, but not before half the
+/// session's lifetime.
 fn remembered_until(now: Instant, end: Instant) -> Instant {
-    let life = end.saturating_sub(now);
-    end.saturating_sub(token::LIFE_MILLIS.min(life / 2))
+    let lifetime = end.saturating_sub(now);
+    end.saturating_sub(token::LIFETIME_MILLIS.min(lifetime / 2))
 }
 
 #[cfg(test)]
@@ -145,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_remembered_while_tokens_of_it_live_fully() {
+    fn a_session_is_remembered_while_its_tokens_get_their_full_lifetime() {
         let minutes = |count: u64| count * 60_000;
-        for (life, remembered) in [(60, 45), (30, 15), (20, 10), (0, 0)] {
+        for (lifetime, remembered) in [(60, 45), (30, 15), (20, 10), (0, 0)] {
             assert_eq!(
-                remembered_until(minutes(7), minutes(7 + life)),
+                remembered_until(minutes(7), minutes(7 + lifetime)),
                 minutes(7 + remembered),
-                "{life}"
+                "{lifetime}"
             );
         }
     }

@@ -1,7 +1,4 @@
-//! Sessions of the Security Token Service.
-//!
-//! In: a role, and a proof. Out: temporary keys. Never: a call of the global
-//! endpoint, an answer in XML taken apart.
+//! Assumes roles at the regional endpoints of STS. Answers in XML are not parsed.
 //!
 //! Sources: `AssumeRole` and `AssumeRoleWithWebIdentity` of the STS API reference.
 
@@ -17,16 +14,16 @@ use crate::session::Session;
 /// Version of the API.
 const VERSION: &str = "2011-06-15";
 
-/// Name of a session unless configured otherwise.
+/// Default name of a session.
 const SESSION_NAME: &str = "tollgate";
 
-/// A session of a role that trusts the pod's token. Should STS say that the
-/// token has ended and there is a fresh one, that one is tried, once.
+/// Assumes a role that trusts the pod's token. If STS says that the token has expired and the pod
+/// has a new one, tries once more with that one.
 pub fn assume_role_with_web_identity(config: &Config, role: &Role) -> Result<Session, Error> {
     let audience = config.web_identity_audience();
     let token = ambient_token(audience)?.token;
     let answer = web_identity_call(&config.region, role, &token)?;
-    if answer.is_success() || !aws::is_expired_token(&aws::said(&answer.text()).code) {
+    if answer.is_success() || !aws::is_expired_token(&aws::error_details(&answer.text()).code) {
         return session(answer, "AssumeRoleWithWebIdentity");
     }
     let fresh = ambient_token(audience)?.token;
@@ -51,7 +48,7 @@ fn web_identity_call(region: &str, role: &Role, token: &Secret) -> Result<Answer
     captures(request, "AssumeRoleWithWebIdentity").send()
 }
 
-/// A session of a role that trusts the identity of `keys`. The call is signed.
+/// Assumes a role that trusts the identity of `keys`, with a signed call.
 pub fn assume_role(region: &str, keys: &Keys, role: &Role) -> Result<Session, Error> {
     const CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
     let body = body("AssumeRole", role);
@@ -88,7 +85,7 @@ fn endpoint(region: &str) -> String {
     format!("https://{}/", sts_host(region))
 }
 
-/// The form, which the signature covers byte for byte.
+/// The form as text, because the signature covers its bytes.
 fn body(action: &str, role: &Role) -> String {
     let pairs = plain_pairs(action, role);
     let pairs: Vec<String> = pairs
@@ -121,7 +118,7 @@ fn captures<'a>(request: Request<'a>, action: &str) -> Request<'a> {
         .capture(&format!("{credentials}.SessionToken"))
 }
 
-/// The session an answer has.
+/// Reads the session from an answer.
 fn session(mut answer: Answer, action: &str) -> Result<Session, Error> {
     if !answer.is_success() {
         return Err(aws::refusal(&answer));
@@ -158,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signed_form_has_what_the_role_says() {
+    fn the_signed_form_contains_the_roles_settings() {
         let role = Role {
             role_arn: "arn:aws:iam::123456789012:role/a/b".to_owned(),
             session_name: None,

@@ -1,7 +1,6 @@
-//! The token: a presigned URL in base64url.
+//! Makes the token: a presigned URL in base64url.
 //!
-//! In: keys, a cluster. Out: a handle of the token. Never: the session token as
-//! text, though it is part of the URL.
+//! Security: the URL contains the session token, but the guest never has it as text.
 
 use tollgate_provider::sigv4::{self, Keys, Piece, Presigned, Scope};
 use tollgate_provider::{Encoding, Error, Expiry, Instant, Part, Secret, SecretRef, compose};
@@ -9,18 +8,18 @@ use tollgate_provider::{Encoding, Error, Expiry, Instant, Part, Secret, SecretRe
 use crate::config::Config;
 use crate::partition::sts_host;
 
-/// Fifteen minutes from `X-Amz-Date`, whatever `X-Amz-Expires` says.
-pub const LIFE_MILLIS: u64 = 15 * 60 * 1000;
+/// Lifetime of a token. EKS counts it from `X-Amz-Date` and ignores `X-Amz-Expires`.
+pub const LIFETIME_MILLIS: u64 = 15 * 60 * 1000;
 
-/// `X-Amz-Expires`, which must be there.
+/// `X-Amz-Expires`, which is mandatory.
 const EXPIRES_SECONDS: u32 = 60;
 
-/// SHA-256 of nothing: a GET has no body.
+/// SHA-256 of the empty body of a GET.
 const EMPTY_DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// End of a token made at `now`, as far as the token goes.
+/// Expiry of a token made at `now`, without regard to its session.
 pub fn expiry(now: Instant) -> Expiry {
-    Expiry::at(now.saturating_add(LIFE_MILLIS), now)
+    Expiry::at(now.saturating_add(LIFETIME_MILLIS), now)
 }
 
 /// The token for the cluster of `config`.
@@ -44,7 +43,7 @@ pub fn make(config: &Config, keys: &Keys, now: Instant) -> Result<Secret, Error>
     )
 }
 
-/// Query and canonical request.
+/// The query and the canonical request.
 fn texts(config: &Config, host: &str, keys: &Keys, scope: &Scope) -> (Vec<Piece>, Vec<Piece>) {
     let request = Presigned {
         method: "GET",

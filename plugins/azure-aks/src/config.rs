@@ -1,7 +1,4 @@
-//! What the operator says.
-//!
-//! In: JSON that fits the schema. Out: one proof of who the gateway is. Never: a
-//! proof that is guessed.
+//! The provider's configuration, which selects exactly one way to authenticate.
 
 use serde::Deserialize;
 use tollgate_provider::Error;
@@ -11,13 +8,13 @@ use crate::Client;
 /// The server application of AKS, the same in every cloud.
 const APPLICATION: &str = "6dae42f8-4368-4678-94ff-3960e28e3630";
 
-/// The authority of the public cloud.
+/// Default authority, that of the public cloud.
 const AUTHORITY: &str = "https://login.microsoftonline.com";
 
-/// Audience Entra ID wants of federated tokens.
+/// Default audience of federated tokens, as Entra ID requires it.
 const FEDERATED_AUDIENCE: &str = "api://AzureADTokenExchange";
 
-/// Where the proof comes from.
+/// The source of the gateway's credential.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Source {
     /// Value `clientSecret` of the cluster's Secret.
@@ -31,7 +28,7 @@ pub enum Source {
     Imds,
 }
 
-/// A client of a tenant and its proof.
+/// A client of a tenant, and how it authenticates.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -44,9 +41,9 @@ pub struct Config {
     federated_audience: Option<String>,
 }
 
-/// How the gateway shows who it is.
+/// How the gateway authenticates to Azure.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum Authentication {
     Secret(Client),
     Certificate(Client),
     Federated(Client),
@@ -54,7 +51,7 @@ pub enum Proof {
 }
 
 impl Config {
-    /// Application the token is for.
+    /// The application that the token is for.
     pub fn application(&self) -> &str {
         self.application.as_deref().unwrap_or(APPLICATION)
     }
@@ -64,20 +61,20 @@ impl Config {
         self.federated_audience.as_deref().unwrap_or(FEDERATED_AUDIENCE)
     }
 
-    /// The one proof.
+    /// The configured way to authenticate.
     ///
     /// # Errors
-    /// `config`: several, or a client that is not complete.
-    pub fn proof(&self) -> Result<Proof, Error> {
+    /// `config`: several ways, an incomplete client, or a setting that needs another one.
+    pub fn authentication(&self) -> Result<Authentication, Error> {
         if self.federated.is_none() && self.federated_audience.is_some() {
             return Err(refusal("`federatedAudience` needs `federated`"));
         }
         match (self.credentials, &self.federated) {
             (Some(_), Some(_)) => Err(refusal("`credentials` and `federated` exclude each other")),
-            (Some(Source::Imds), None) => Ok(Proof::Imds),
-            (Some(Source::Certificate), None) => self.client().map(Proof::Certificate),
-            (Some(Source::Secret) | None, None) => self.client().map(Proof::Secret),
-            (None, Some(_)) => self.client().map(Proof::Federated),
+            (Some(Source::Imds), None) => Ok(Authentication::Imds),
+            (Some(Source::Certificate), None) => self.client().map(Authentication::Certificate),
+            (Some(Source::Secret) | None, None) => self.client().map(Authentication::Secret),
+            (None, Some(_)) => self.client().map(Authentication::Federated),
         }
     }
 
@@ -105,12 +102,12 @@ mod tests {
 
     use super::*;
 
-    fn proof(changes: &Value) -> Result<Proof, Error> {
+    fn authentication(changes: &Value) -> Result<Authentication, Error> {
         let mut config = json!({"tenantId": "t", "clientId": "c"});
         for (name, value) in changes.as_object().unwrap() {
             config.as_object_mut().unwrap().insert(name.clone(), value.clone());
         }
-        serde_json::from_value::<Config>(config).unwrap().proof()
+        serde_json::from_value::<Config>(config).unwrap().authentication()
     }
 
     #[test]
@@ -130,25 +127,28 @@ mod tests {
                 endpoint: expected.to_owned(),
                 id: "c".to_owned(),
             };
-            assert_eq!(proof(&json!({"authorityHost": authority})), Ok(Proof::Secret(client)));
+            assert_eq!(
+                authentication(&json!({"authorityHost": authority})),
+                Ok(Authentication::Secret(client))
+            );
         }
     }
 
     #[test]
-    fn there_is_one_proof() {
+    fn there_is_one_way_to_authenticate() {
         assert!(matches!(
-            proof(&json!({"credentials": "certificate"})),
-            Ok(Proof::Certificate(_))
+            authentication(&json!({"credentials": "certificate"})),
+            Ok(Authentication::Certificate(_))
         ));
         assert!(matches!(
-            proof(&json!({"federated": "ambient:sa-token"})),
-            Ok(Proof::Federated(_))
+            authentication(&json!({"federated": "ambient:sa-token"})),
+            Ok(Authentication::Federated(_))
         ));
         assert_eq!(
-            proof(&json!({"tenantId": null, "clientId": null, "credentials": "ambient:azure-imds"})),
-            Ok(Proof::Imds)
+            authentication(&json!({"tenantId": null, "clientId": null, "credentials": "ambient:azure-imds"})),
+            Ok(Authentication::Imds)
         );
-        for (bad, said) in [
+        for (bad, message) in [
             (
                 json!({"credentials": "secret", "federated": "ambient:sa-token"}),
                 "exclude each other",
@@ -156,8 +156,8 @@ mod tests {
             (json!({"tenantId": null}), "`tenantId` and `clientId`"),
             (json!({"federatedAudience": "a"}), "needs `federated`"),
         ] {
-            let error = proof(&bad).unwrap_err();
-            assert!(error.message.contains(said), "{bad}: {}", error.message);
+            let error = authentication(&bad).unwrap_err();
+            assert!(error.message.contains(message), "{bad}: {}", error.message);
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Access tokens of Entra ID for Azure Kubernetes Service.
+//! The provider `azure-aks`: access tokens of Entra ID for Azure Kubernetes Service. The gateway
+//! authenticates with a secret, a certificate, a federated token or a managed identity.
 //!
-//! In: a client and its secret, certificate, federated token or managed identity.
-//! Out: a token for the server application of AKS. Never: `ext_expires_in`, which
-//! is for outages of Entra ID only.
+//! It does not read `ext_expires_in`, which is only for outages of Entra ID.
 //!
 //! Sources: kubelogin; "Microsoft identity platform and the OAuth 2.0 client
 //! credentials flow".
 
 mod config;
 
-use config::{Config, Proof};
+use config::{Authentication, Config};
 use tollgate_provider::encoding::base64url;
 use tollgate_provider::oauth::{self, InvalidRequest};
 use tollgate_provider::{
@@ -17,7 +16,7 @@ use tollgate_provider::{
     clock, credential_provider, crypto, jwt, required,
 };
 
-/// Seconds an assertion is good for; Entra ID recommends no more than ten minutes.
+/// Lifetime of an assertion in seconds. Entra ID recommends at most ten minutes.
 const ASSERTION_SECONDS: u64 = 300;
 
 #[derive(Debug)]
@@ -27,23 +26,23 @@ impl Provider for Aks {
     type Config = Config;
 
     fn check(config: &Config) -> Result<Vec<String>, Error> {
-        config.proof().map(|_| Vec::new())
+        config.authentication().map(|_| Vec::new())
     }
 
     fn mint(config: &Config, _: &MintInput) -> Result<Credential, Error> {
-        match config.proof()? {
-            Proof::Imds => imds(config),
-            Proof::Secret(client) => {
+        match config.authentication()? {
+            Authentication::Imds => imds(config),
+            Authentication::Secret(client) => {
                 let secret = required("clientSecret")?;
-                ask(&client, config, vec![("client_secret", (&secret).into())])
+                request_token(&client, config, vec![("client_secret", (&secret).into())])
             }
-            Proof::Certificate(client) => {
+            Authentication::Certificate(client) => {
                 let assertion = assertion(&client)?;
-                ask(&client, config, asserted(&assertion))
+                request_token(&client, config, assertion_pairs(&assertion))
             }
-            Proof::Federated(client) => {
+            Authentication::Federated(client) => {
                 let token = ambient_token(config.federated_audience())?.token;
-                ask(&client, config, asserted(&token))
+                request_token(&client, config, assertion_pairs(&token))
             }
         }
     }
@@ -57,7 +56,7 @@ pub struct Client {
     id: String,
 }
 
-/// A token of the managed identity, which the host gets.
+/// A token of the managed identity. The host gets it from the instance metadata service.
 fn imds(config: &Config) -> Result<Credential, Error> {
     let found = ambient::azure_imds_token(config.application(), config.client_id.as_deref())?;
     let now = clock::now();
@@ -67,26 +66,30 @@ fn imds(config: &Config) -> Result<Credential, Error> {
     Ok(bearer(found.token, expiry))
 }
 
-fn asserted(assertion: &Secret) -> Vec<(&str, Value<'_>)> {
+fn assertion_pairs(assertion: &Secret) -> Vec<(&str, Value<'_>)> {
     vec![
         ("client_assertion_type", oauth::CLIENT_ASSERTION.into()),
         ("client_assertion", assertion.into()),
     ]
 }
 
-fn ask(client: &Client, config: &Config, proof: Vec<(&str, Value<'_>)>) -> Result<Credential, Error> {
+fn request_token(
+    client: &Client,
+    config: &Config,
+    client_credential: Vec<(&str, Value<'_>)>,
+) -> Result<Credential, Error> {
     let mut form: Vec<(&str, Value<'_>)> = vec![("client_id", client.id.as_str().into())];
-    form.extend(proof);
+    form.extend(client_credential);
     form.push(("grant_type", "client_credentials".into()));
     form.push(("scope", format!("{}/.default", config.application()).into()));
     let request = Request::post(&client.endpoint)
         .header("accept", "application/json")
         .form(form);
-    let granted = oauth::token(request, InvalidRequest::Malformed)?;
-    Ok(bearer(granted.token, granted.expiry))
+    let issued = oauth::token(request, InvalidRequest::Malformed)?;
+    Ok(bearer(issued.token, issued.expiry))
 }
 
-/// A JWT signed by the client's certificate, fresh each time.
+/// A new JWT, signed with the key of the client's certificate.
 fn assertion(client: &Client) -> Result<Secret, Error> {
     let certificate = required("tls.crt")?;
     let key = required("tls.key")?;

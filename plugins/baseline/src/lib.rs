@@ -1,16 +1,13 @@
-//! Strips what no backend and no browser should see, by static plan only.
-//!
-//! In: the configuration. Out: plans the gateway applies natively. Never: a
-//! call per request.
+//! The filter `baseline`: removes header fields that no backend or browser should see, and sets
+//! security fields. It returns only plans, which the gateway applies without calling the guest.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use tollgate_plugin::{HeaderFilter, Plan, Plans, field, header_filter};
 
-/// Credentials of other systems, and claims about the caller that only a proxy
-/// in front of the gateway could make. A backend that trusts one of them could
-/// be talked to in somebody else's name.
+/// Credentials of other systems, and fields about the caller that only a proxy in front of the
+/// gateway may set. If a backend trusts such a field, a client could impersonate somebody with it.
 const REQUEST_NAMES: &[&str] = &[
     "x-api-key",
     "api-key",
@@ -38,7 +35,7 @@ const REQUEST_NAMES: &[&str] = &[
     "x-envoy-external-address",
 ];
 
-/// Prefixes of the same kind, as the usual authenticating proxies write them.
+/// Prefixes of such fields, as common authenticating proxies write them.
 const REQUEST_PREFIXES: &[&str] = &[
     "x-auth-request-",
     "x-amzn-oidc-",
@@ -48,7 +45,7 @@ const REQUEST_PREFIXES: &[&str] = &[
     "cf-access-",
 ];
 
-/// What tells a stranger which software and version answers.
+/// Fields that reveal the backend's software and version.
 const RESPONSE_NAMES: &[&str] = &[
     "server",
     "x-powered-by",
@@ -59,10 +56,10 @@ const RESPONSE_NAMES: &[&str] = &[
     "x-backend-server",
 ];
 
-/// What tells a stranger about the network behind the gateway.
+/// Prefixes of fields that reveal the network behind the gateway.
 const RESPONSE_PREFIXES: &[&str] = &["x-envoy-", "x-kubernetes-pf-"];
 
-/// Security fields of every response (OWASP Secure Headers Project).
+/// Security fields to set in every response (OWASP Secure Headers Project).
 const RESPONSE_FIELDS: &[(&str, &str)] = &[
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "SAMEORIGIN"),
@@ -70,22 +67,23 @@ const RESPONSE_FIELDS: &[(&str, &str)] = &[
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// What the operator may change.
+/// The operator's changes to the standard lists.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
-    /// More names to remove from requests.
+    /// Additional names to remove from requests.
     remove_request: Vec<String>,
-    /// Names to leave in requests although they are on the list.
+    /// Standard names to keep in requests.
     keep_request: Vec<String>,
-    /// More names to remove from responses.
+    /// Additional names to remove from responses.
     remove_response: Vec<String>,
-    /// Names to leave in responses although they are on the list.
+    /// Standard names to keep in responses.
     keep_response: Vec<String>,
-    /// Whether backends may set cookies in the browser, where they would be
-    /// cookies of the control plane's own site.
+    /// Whether backends may set cookies. The browser takes them as cookies of the control plane's
+    /// own site.
     keep_cookies: bool,
-    /// Response fields to set, over the standard ones; `null` leaves one out.
+    /// Response fields to set, in addition to or instead of the standard ones. `null` omits a
+    /// standard field.
     set_response: BTreeMap<String, Option<String>>,
 }
 
@@ -126,7 +124,7 @@ fn names(standard: &[&str], more: &[String], keep: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The security fields with the operator's changes.
+/// The standard security fields with the operator's changes.
 fn security(config: &Config) -> Vec<(String, Vec<u8>)> {
     let mut fields: BTreeMap<String, Option<String>> = RESPONSE_FIELDS
         .iter()

@@ -1,11 +1,8 @@
-//! What a client-go exec plugin prints, from a web service.
+//! The provider `exec-credential`: gets an ExecCredential from a web service, with its token or
+//! client certificate. The gateway runs no program, so a client-go exec plugin has to run behind a
+//! web server.
 //!
-//! In: the service's URL, and the secret value `bearer` it wants to see. Out: token
-//! and client certificate of the ExecCredential it answers. Never: a program run
-//! in the gateway.
-//!
-//! For those who have an exec plugin of their own: behind a web server it serves
-//! the gateway too. Source: client-go, `plugin/pkg/client/auth/exec`.
+//! Source: client-go, `plugin/pkg/client/auth/exec`.
 
 use serde::Deserialize;
 use tollgate_provider::serde_json::Value;
@@ -14,10 +11,10 @@ use tollgate_provider::{
     credential_provider, optional,
 };
 
-/// The version of the protocol that goes without saying.
+/// Default version of the protocol.
 const VERSION: &str = "client.authentication.k8s.io/v1";
 
-/// Whom to ask.
+/// The service to call.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
@@ -34,23 +31,23 @@ impl Provider for ExecCredential {
     type Config = Config;
 
     fn mint(config: &Config, _: &MintInput) -> Result<Credential, Error> {
-        let shown = optional("bearer")?;
+        let service_token = optional("bearer")?;
         let mut request = Request::get(&config.url)
             .header("accept", "application/json")
             .capture("$.status.token")
             .capture("$.status.clientKeyData");
-        if let Some(shown) = &shown {
-            request = request.bearer(shown);
+        if let Some(service_token) = &service_token {
+            request = request.bearer(service_token);
         }
         let before = clock::now();
         let mut answer = request.send()?;
         if !answer.is_success() {
             return Err(answer.refused("the service"));
         }
-        let said = answer.json()?;
-        check_version(&said, config.api_version.as_deref().unwrap_or(VERSION))?;
+        let json = answer.json()?;
+        check_version(&json, config.api_version.as_deref().unwrap_or(VERSION))?;
         let (token, key) = (answer.captured(0), answer.captured(1));
-        let chain = said.pointer("/status/clientCertificateData").and_then(Value::as_str);
+        let chain = json.pointer("/status/clientCertificateData").and_then(Value::as_str);
         let certificate = match (chain.filter(|chain| !chain.is_empty()), key) {
             (Some(chain), Some(key_pem)) => Some(ClientCertificate {
                 chain_pem: chain.to_owned(),
@@ -63,7 +60,7 @@ impl Provider for ExecCredential {
         if token.is_none() && certificate.is_none() {
             return Err(unusable("neither a token nor a certificate"));
         }
-        let expiry = match said.pointer("/status/expirationTimestamp") {
+        let expiry = match json.pointer("/status/expirationTimestamp") {
             None | Some(Value::Null) => Expiry::unknown(),
             end => Expiry::rfc3339(end, "status.expirationTimestamp", before),
         };
@@ -89,12 +86,12 @@ fn credential(token: Option<Secret>, certificate: Option<ClientCertificate>, exp
     }
 }
 
-/// As client-go: another version is a mistake in the configuration.
-fn check_version(said: &Value, wanted: &str) -> Result<(), Error> {
-    if said.get("kind").and_then(Value::as_str) != Some("ExecCredential") {
+/// Refuses another version than the configured one, as client-go does.
+fn check_version(json: &Value, wanted: &str) -> Result<(), Error> {
+    if json.get("kind").and_then(Value::as_str) != Some("ExecCredential") {
         return Err(unusable("no ExecCredential"));
     }
-    let version = said.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let version = json.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if version == wanted {
         return Ok(());
     }

@@ -1,17 +1,15 @@
-//! What the operator says.
-//!
-//! In: JSON that fits the schema. Out: one source. Never: members of another one.
+//! The provider's configuration: one source of tokens, without the settings of another.
 
 use serde::Deserialize;
 use tollgate_provider::Error;
 
-/// What is asked for; without the second RBAC sees a number in place of the e-mail.
+/// Default scopes. Without the second one, RBAC sees a number instead of the email address.
 const SCOPES: [&str; 2] = [
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
 ];
 
-/// Where the token comes from.
+/// The source of the token.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -23,7 +21,7 @@ pub enum Mode {
     Wif,
 }
 
-/// A source and what belongs to it.
+/// A source and its settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -38,7 +36,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What is asked for.
+    /// The scopes to request.
     pub fn scopes(&self) -> Vec<String> {
         let scopes = self.scopes.clone();
         scopes.unwrap_or_else(|| SCOPES.iter().map(|scope| (*scope).to_owned()).collect())
@@ -49,10 +47,10 @@ impl Config {
         self.token_audience.as_deref().or(self.audience.as_deref())
     }
 
-    /// What a schema does not say. Gives warnings.
+    /// Checks what a schema cannot express, and returns warnings.
     ///
     /// # Errors
-    /// `config`: a member is missing or belongs to another mode.
+    /// `config`: a setting is missing or belongs to another mode.
     pub fn validate(&self) -> Result<Vec<String>, Error> {
         let refuse = |text: &str| Err(Error::config("gcp-gke.config", text));
         let federated = self.audience.is_some() || self.token_audience.is_some() || self.service_account.is_some();
@@ -81,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mode_has_its_members() {
-        for (good, bad, said) in [
+    fn each_mode_has_its_settings() {
+        for (good, bad, message) in [
             (
                 json!({"mode": "wif", "audience": "//x"}),
                 json!({"mode": "wif"}),
@@ -103,7 +101,7 @@ mod tests {
             assert_eq!(read(good), Ok(Vec::new()));
             let error = read(bad).unwrap_err();
             assert_eq!(error.class, Class::Config);
-            assert!(error.message.contains(said), "{}", error.message);
+            assert!(error.message.contains(message), "{}", error.message);
         }
     }
 }

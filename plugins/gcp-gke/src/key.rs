@@ -1,7 +1,7 @@
-//! A key of a service account.
+//! Gets access tokens with a key of a service account, from a key file or from its members as
+//! separate values.
 //!
-//! In: a key file, whole or in members. Out: an access token. Never: a token
-//! endpoint outside the manifest's hosts, whatever the file says.
+//! Security: the host allows a token endpoint from the key file only if the manifest lists it.
 //!
 //! Source: RFC 7523, section 2.1; golang.org/x/oauth2/google/jwt.
 
@@ -13,16 +13,16 @@ use tollgate_provider::{
 
 use crate::config::Config;
 
-/// Grant of an assertion.
+/// `grant_type` of an assertion.
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
-/// Where tokens come from unless the key says otherwise.
+/// Default token endpoint.
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 
-/// Seconds an assertion is good for; Google takes no more.
+/// Lifetime of an assertion in seconds, the maximum that Google accepts.
 const ASSERTION_SECONDS: u64 = 3600;
 
-/// What a key file has.
+/// The content of a key file.
 #[derive(Debug)]
 struct Key {
     email: String,
@@ -31,21 +31,21 @@ struct Key {
     private: Secret,
 }
 
-/// The credential of the key.
+/// Mints a credential with the key.
 pub fn mint(config: &Config) -> Result<Credential, Error> {
     let key = match optional("credentials.json")? {
-        Some(file) => of_file(&file)?,
-        None => of_members()?,
+        Some(file) => from_file(&file)?,
+        None => from_members()?,
     };
     let assertion = assertion(&key, &config.scopes().join(" "))?;
     let request = Request::post(&key.token_uri)
         .header("accept", "application/json")
         .form([("grant_type", GRANT.into()), ("assertion", (&assertion).into())]);
-    let granted = oauth::token(request, InvalidRequest::Malformed).map_err(hint)?;
-    Ok(bearer(granted.token, granted.expiry))
+    let issued = oauth::token(request, InvalidRequest::Malformed).map_err(explain_clock_error)?;
+    Ok(bearer(issued.token, issued.expiry))
 }
 
-fn of_file(file: &Secret) -> Result<Key, Error> {
+fn from_file(file: &Secret) -> Result<Key, Error> {
     let text = |name: &str| match secrets::public_field(file, &format!("$.{name}")) {
         Ok(text) => Ok(Some(text)),
         Err(SecretError::NotFound) => Ok(None),
@@ -70,7 +70,7 @@ fn of_file(file: &Secret) -> Result<Key, Error> {
     })
 }
 
-fn of_members() -> Result<Key, Error> {
+fn from_members() -> Result<Key, Error> {
     let text = |name: &str| match secrets::public(name) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(SecretError::NotFound) => Ok(None),
@@ -101,8 +101,8 @@ fn assertion(key: &Key, scope: &str) -> Result<Secret, Error> {
     jwt::sign(Algorithm::Rs256, &key.private, &header, &claims)
 }
 
-/// Google says `invalid_grant` also when two clocks differ.
-fn hint(mut error: Error) -> Error {
+/// Adds a hint to `invalid_grant` errors that Google returns because the clocks differ.
+fn explain_clock_error(mut error: Error) -> Error {
     let clock = ["short-lived token", "reasonable timeframe", "iat and exp"];
     if error.code == "oauth.invalid_grant" && clock.iter().any(|text| error.message.contains(text)) {
         error.message = format!("the gateway's clock differs from Google's: {}", error.message);
@@ -115,11 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_off_is_named() {
-        let said = "invalid_grant: Invalid JWT: Token must be a short-lived token (60 minutes)";
-        let error = hint(Error::denied("oauth.invalid_grant", said));
+    fn an_error_of_the_clock_is_explained() {
+        let message = "invalid_grant: Invalid JWT: Token must be a short-lived token (60 minutes)";
+        let error = explain_clock_error(Error::denied("oauth.invalid_grant", message));
         assert!(error.message.starts_with("the gateway's clock differs"));
         let other = Error::denied("oauth.invalid_grant", "invalid_grant: account not found");
-        assert_eq!(hint(other.clone()), other);
+        assert_eq!(explain_clock_error(other.clone()), other);
     }
 }

@@ -1,8 +1,5 @@
-//! Access tokens for Google Kubernetes Engine.
-//!
-//! In: a key of a service account, the metadata server, or a token of the pod.
-//! Out: an access token whose e-mail RBAC sees. Never: another source than the
-//! configured one, and no request to where only a key file points.
+//! The provider `gcp-gke`: access tokens for Google Kubernetes Engine, from a service account key,
+//! the metadata server or workload identity federation. It uses the configured source only.
 //!
 //! Sources: golang.org/x/oauth2/google; the references of Security Token Service
 //! and IAM Credentials.

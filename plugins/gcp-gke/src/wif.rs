@@ -1,33 +1,31 @@
-//! Workload identity federation.
-//!
-//! In: a token of the pod's. Out: a federated token, or one of a service account
-//! it may impersonate. Never: `Authorization` at the first step.
+//! Workload identity federation: exchanges a token of the pod for a federated token, and that for a
+//! token of a service account if one is configured. The exchange has no `Authorization` field.
 //!
 //! Sources: `v1/token` of Security Token Service; `generateAccessToken` of IAM
 //! Credentials.
 
 use serde_json::{Value, json};
 use tollgate_provider::memo::{self, Entry};
-use tollgate_provider::oauth::{self, Granted, InvalidRequest};
+use tollgate_provider::oauth::{self, InvalidRequest, IssuedToken};
 use tollgate_provider::{
     Answer, Class, Credential, Error, Expiry, Json, Request, Secret, ambient_token, bearer, classify, clock, copy,
 };
 
 use crate::config::Config;
 
-/// Where pod tokens are exchanged.
+/// Endpoint that exchanges tokens of the pod.
 const STS: &str = "https://sts.googleapis.com/v1/token";
 
-/// Where service accounts are impersonated.
+/// Endpoint that impersonates service accounts.
 const ACCOUNTS: &str = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts";
 
-/// Key of the one thing that is remembered.
+/// Key of the memo entry.
 const MEMO: &str = "federated";
 
-/// Milliseconds before its end a federated token is no longer used.
+/// How long before its expiry a federated token is no longer used.
 const MARGIN_MILLIS: u64 = 60_000;
 
-/// The credential of the pod's identity.
+/// Mints a credential with the pod's identity.
 pub fn mint(config: &Config) -> Result<Credential, Error> {
     let Some(account) = &config.service_account else {
         let federated = federate(config)?;
@@ -45,8 +43,8 @@ pub fn mint(config: &Config) -> Result<Credential, Error> {
     impersonated(impersonate(config, account, &federated.token)?)
 }
 
-/// The first step.
-fn federate(config: &Config) -> Result<Granted, Error> {
+/// Exchanges a token of the pod for a federated token.
+fn federate(config: &Config) -> Result<IssuedToken, Error> {
     let (Some(audience), Some(token_audience)) = (&config.audience, config.token_audience()) else {
         return Err(Error::config("gcp-gke.config", "`mode: wif` needs `audience`"));
     };
@@ -70,7 +68,7 @@ fn remembered() -> Option<Secret> {
     entry.values.into_iter().next().map(|(_, token)| token)
 }
 
-fn remember(federated: &Granted) {
+fn remember(federated: &IssuedToken) {
     let Some(end) = federated.expiry.at.map(|end| end.saturating_sub(MARGIN_MILLIS)) else {
         return;
     };
@@ -87,7 +85,7 @@ fn remember(federated: &Granted) {
     }
 }
 
-/// The second step.
+/// Requests a token of the service account with a federated token.
 fn impersonate(config: &Config, account: &str, token: &Secret) -> Result<Answer, Error> {
     let mut body = json!({
         "lifetime": format!("{}s", config.lifetime_seconds.unwrap_or(3600)),
@@ -115,7 +113,7 @@ fn impersonated(mut answer: Answer) -> Result<Credential, Error> {
     Ok(bearer(token, expiry))
 }
 
-/// Errors of the second step are objects (google.rpc.Status).
+/// The error for a failed impersonation, which is a `google.rpc.Status`.
 fn refusal(answer: &Answer) -> Error {
     let json = answer.json_or_null();
     let text = |name: &str| {

@@ -1,7 +1,5 @@
-//! Tokens of a ServiceAccount, made by the TokenRequest API.
-//!
-//! In: an identity that may `create` `serviceaccounts/token` at a hub. Out: a
-//! short-lived token. Never: a longer life than the API server granted.
+//! The provider `kubernetes-token-request`: short-lived ServiceAccount tokens from the TokenRequest
+//! API of a hub cluster. The gateway's identity there needs `create` on `serviceaccounts/token`.
 //!
 //! Source: `authentication.k8s.io/v1` of k8s.io/api.
 
@@ -12,10 +10,10 @@ use tollgate_provider::{
     kubernetes, trimmed,
 };
 
-/// Seconds to ask for unless configured otherwise.
+/// Default lifetime to request, in seconds.
 const EXPIRATION_SECONDS: u64 = 3600;
 
-/// Where the hub's own credential comes from.
+/// The source of the gateway's credential for the hub.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 enum Source {
     /// Value `hubToken` of the cluster's Secret.
@@ -27,7 +25,7 @@ enum Source {
     Pod,
 }
 
-/// Whose token, of which hub.
+/// The hub, and the ServiceAccount whose token is requested.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
@@ -37,7 +35,7 @@ struct Config {
     #[serde(default)]
     audiences: Vec<String>,
     expiration_seconds: Option<u64>,
-    /// `BoundObjectReference`, as it is sent.
+    /// A `BoundObjectReference`, sent unchanged.
     bound_object_ref: Option<Value>,
     #[serde(default)]
     credentials: Source,
@@ -69,18 +67,18 @@ impl Config {
         match (self.credentials, &self.hub_audience) {
             (Source::Pod, None) => refuse("`credentials: ambient:sa-token` needs `hubAudience`"),
             (Source::Secret, Some(_)) => refuse("`hubAudience` needs `credentials: ambient:sa-token`"),
-            (Source::Pod, Some(_)) | (Source::Secret, None) => Ok(self.short().into_iter().collect()),
+            (Source::Pod, Some(_)) | (Source::Secret, None) => Ok(self.lifetime_warning().into_iter().collect()),
         }
     }
 
-    fn short(&self) -> Option<String> {
+    fn lifetime_warning(&self) -> Option<String> {
         let seconds = self.expiration_seconds.filter(|seconds| *seconds < 600)?;
         Some(format!(
             "API servers refuse `expirationSeconds` below 600, and it is {seconds}"
         ))
     }
 
-    /// The identity at the hub.
+    /// The token that authenticates the gateway to the hub.
     fn identity(&self) -> Result<Secret, Error> {
         match &self.hub_audience {
             Some(audience) => Ok(ambient_token(audience)?.token),
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_has_what_is_configured() {
+    fn the_request_contains_what_is_configured() {
         let plain = config(&json!({}));
         assert_eq!(
             plain.url(),

@@ -1,7 +1,6 @@
-//! How the client shows who it is.
+//! Authenticates the client at the token endpoint.
 //!
-//! In: the configuration, secrets. Out: a request that says it once. Never: an
-//! assertion used twice.
+//! Security: every request gets a new assertion.
 
 use serde_json::Value as JsonValue;
 use tollgate_provider::encoding::form;
@@ -11,46 +10,48 @@ use tollgate_provider::{
 
 use crate::config::{self, ClientAuth, Config};
 
-/// Seconds an assertion is good for; RFC 7523 profiles want 300 at most.
+/// Lifetime of an assertion in seconds. Profiles of RFC 7523 allow at most 300.
 const ASSERTION_SECONDS: u64 = 60;
 
-/// A client that can show who it is.
+/// A client with its credential.
 #[derive(Debug)]
 pub struct Client<'a> {
     id: Option<&'a str>,
-    proof: Proof,
+    credential: ClientCredential,
 }
 
 #[derive(Debug)]
-enum Proof {
+enum ClientCredential {
     /// Value of `Authorization`, without `Basic `.
     Basic(Secret),
     Secret(Secret),
     Assertion(Secret),
-    Nothing,
+    None,
 }
 
 impl<'a> Client<'a> {
-    /// Takes the secrets the configuration names.
+    /// Gets the secrets that the configuration names.
     pub fn new(config: &'a Config) -> Result<Self, Error> {
         let id = config.client_id.as_deref();
-        let proof = match config.client_auth {
-            ClientAuth::Basic => Proof::Basic(basic(id.unwrap_or_default(), &required(config.client_secret_ref())?)?),
-            ClientAuth::Post => Proof::Secret(required(config.client_secret_ref())?),
-            ClientAuth::PrivateKeyJwt => Proof::Assertion(assertion(config, id.unwrap_or_default())?),
-            ClientAuth::None => Proof::Nothing,
+        let credential = match config.client_auth {
+            ClientAuth::Basic => {
+                ClientCredential::Basic(basic(id.unwrap_or_default(), &required(config.client_secret_ref())?)?)
+            }
+            ClientAuth::Post => ClientCredential::Secret(required(config.client_secret_ref())?),
+            ClientAuth::PrivateKeyJwt => ClientCredential::Assertion(assertion(config, id.unwrap_or_default())?),
+            ClientAuth::None => ClientCredential::None,
         };
-        Ok(Self { id, proof })
+        Ok(Self { id, credential })
     }
 
-    /// `request` with `pairs` and the proof.
+    /// Adds `pairs` and the client's credential to `request`.
     pub fn authenticate<'r>(&'r self, request: Request<'r>, pairs: Vec<(&'r str, Value<'r>)>) -> Request<'r> {
         let mut pairs = pairs;
-        if let (Some(id), false) = (self.id, matches!(self.proof, Proof::Basic(_))) {
+        if let (Some(id), false) = (self.id, matches!(self.credential, ClientCredential::Basic(_))) {
             pairs.push(("client_id", id.into()));
         }
-        match &self.proof {
-            Proof::Basic(value) => {
+        match &self.credential {
+            ClientCredential::Basic(value) => {
                 let value = SecretRef {
                     value,
                     encoding: Encoding::Raw,
@@ -58,18 +59,18 @@ impl<'a> Client<'a> {
                 let parts = vec![Part::Text("Basic ".to_owned()), Part::Secret(value)];
                 return request.form(pairs).header_parts("authorization", parts);
             }
-            Proof::Secret(secret) => pairs.push(("client_secret", secret.into())),
-            Proof::Assertion(assertion) => {
+            ClientCredential::Secret(secret) => pairs.push(("client_secret", secret.into())),
+            ClientCredential::Assertion(assertion) => {
                 pairs.push(("client_assertion_type", oauth::CLIENT_ASSERTION.into()));
                 pairs.push(("client_assertion", assertion.into()));
             }
-            Proof::Nothing => {}
+            ClientCredential::None => {}
         }
         request.form(pairs)
     }
 }
 
-/// Both halves encoded as a form first (RFC 6749, section 2.3.1).
+/// Client id and secret, form-encoded before base64 (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &Secret) -> Result<Secret, Error> {
     let secret = SecretRef {
         value: secret,
@@ -81,7 +82,7 @@ fn basic(id: &str, secret: &Secret) -> Result<Secret, Error> {
     )
 }
 
-/// A JWT as RFC 7523, section 3 wants it.
+/// A client assertion (RFC 7523, section 3).
 fn assertion(config: &Config, id: &str) -> Result<Secret, Error> {
     let key = required(config.key_ref())?;
     let algorithm = match config.algorithm {

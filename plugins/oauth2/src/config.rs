@@ -1,14 +1,11 @@
-//! What the operator says.
-//!
-//! In: JSON that fits the schema. Out: a configuration that makes a request.
-//! Never: a request RFC 8693 forbids.
+//! The provider's configuration. It refuses combinations that the RFCs forbid.
 
 use core::ops::Deref;
 
 use serde::Deserialize;
 use tollgate_provider::Error;
 
-/// Which grant.
+/// The OAuth grant.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grant {
@@ -18,7 +15,7 @@ pub enum Grant {
     TokenExchange,
 }
 
-/// How the client shows who it is.
+/// How the client authenticates.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAuth {
@@ -29,11 +26,11 @@ pub enum ClientAuth {
     Post,
     /// RFC 7523.
     PrivateKeyJwt,
-    /// Not at all.
+    /// The client does not authenticate.
     None,
 }
 
-/// How a client assertion is signed.
+/// The algorithm that signs client assertions.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Algorithm {
@@ -46,7 +43,7 @@ pub enum Algorithm {
     Es256,
 }
 
-/// One text or several.
+/// One string or a list of strings.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "OneOrMany")]
 pub struct Texts(Vec<String>);
@@ -75,13 +72,13 @@ impl Deref for Texts {
     }
 }
 
-/// A client, an endpoint and what to ask for. Names that end in `Ref` are names
-/// of values of the cluster's Secret.
+/// A client, a token endpoint and the requested token. Fields that end in `_ref` name values of the
+/// cluster's Secret.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     pub grant: Grant,
-    /// Token endpoint; may have a query.
+    /// URL of the token endpoint. It may have a query.
     pub endpoint: String,
     #[serde(default)]
     pub client_auth: ClientAuth,
@@ -92,7 +89,7 @@ pub struct Config {
     pub kid: Option<String>,
     #[serde(default)]
     pub algorithm: Algorithm,
-    /// `aud` of the assertion; the endpoint unless said otherwise.
+    /// `aud` of the assertion. The default is the endpoint.
     pub assertion_audience: Option<String>,
     #[serde(default)]
     pub resource: Texts,
@@ -100,9 +97,9 @@ pub struct Config {
     pub audience: Texts,
     #[serde(default)]
     pub scope: Texts,
-    /// `ambient:sa-token`: a token of the gateway's pod is exchanged.
+    /// `ambient:sa-token`: exchanges a ServiceAccount token of the gateway's pod.
     pub subject_token: Option<String>,
-    /// Its audience.
+    /// Audience of that token.
     pub subject_audience: Option<String>,
     pub subject_token_ref: Option<String>,
     pub subject_token_type: Option<String>,
@@ -127,10 +124,10 @@ impl Config {
         self.subject_token_ref.as_deref().unwrap_or("subjectToken")
     }
 
-    /// What a schema does not say. Gives warnings.
+    /// Checks what a schema cannot express, and returns warnings.
     ///
     /// # Errors
-    /// `config`: a combination no endpoint accepts.
+    /// `config`: a combination that no endpoint accepts.
     pub fn validate(&self) -> Result<Vec<String>, Error> {
         let refuse = |text: &str| Err(Error::config("oauth2.config", text));
         if self.client_auth != ClientAuth::None && self.client_id.is_none() {
@@ -142,7 +139,7 @@ impl Config {
         }
         match self.grant {
             Grant::TokenExchange => self.validate_exchange(),
-            Grant::ClientCredentials if self.exchanges() => {
+            Grant::ClientCredentials if self.has_exchange_settings() => {
                 refuse("subject and actor tokens belong to `grant: token-exchange`")
             }
             Grant::ClientCredentials if self.client_auth == ClientAuth::None => {
@@ -170,8 +167,8 @@ impl Config {
         }
     }
 
-    /// Whether anything of a token exchange is configured.
-    fn exchanges(&self) -> bool {
+    /// Whether a setting for token exchange is configured.
+    fn has_exchange_settings(&self) -> bool {
         [
             &self.subject_token,
             &self.subject_audience,
@@ -185,7 +182,7 @@ impl Config {
     }
 }
 
-/// An absolute URI without a fragment (RFC 8707, section 2).
+/// Whether `text` is an absolute URI without a fragment (RFC 8707, section 2).
 fn is_resource(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else {
         return false;

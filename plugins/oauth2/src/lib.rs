@@ -1,8 +1,5 @@
-//! Tokens of any OAuth 2.0 token endpoint.
-//!
-//! In: a client, and for an exchange a subject token. Out: the access token, of
-//! whatever kind it is. Never: two styles of client authentication, and no second
-//! try with the other one.
+//! The provider `oauth2`: tokens from any OAuth 2.0 token endpoint, by client credentials or token
+//! exchange. It uses one client authentication and does not fall back to another.
 //!
 //! Sources: RFC 6749, section 4.4; RFC 7523, section 2.2; RFC 8693, section 2.
 
@@ -31,7 +28,7 @@ impl Provider for OAuth2 {
         let subject = subject(config)?;
         let actor = config.actor_token_ref.as_deref().map(trimmed).transpose()?;
 
-        let mut form = asked(config);
+        let mut form = plain_pairs(config);
         if let (Some(subject), Some(kind)) = (&subject, &config.subject_token_type) {
             form.push(("subject_token", subject.into()));
             form.push(("subject_token_type", kind.into()));
@@ -45,12 +42,12 @@ impl Provider for OAuth2 {
             Grant::ClientCredentials => InvalidRequest::Malformed,
             Grant::TokenExchange => InvalidRequest::TokenRefused,
         };
-        let granted = oauth::token(request.header("accept", "application/json"), meaning)?;
-        Ok(bearer(granted.token, granted.expiry))
+        let issued = oauth::token(request.header("accept", "application/json"), meaning)?;
+        Ok(bearer(issued.token, issued.expiry))
     }
 }
 
-/// What is exchanged.
+/// The token to exchange.
 fn subject(config: &Config) -> Result<Option<Secret>, Error> {
     match (config.grant, &config.subject_audience) {
         (Grant::ClientCredentials, _) => Ok(None),
@@ -59,8 +56,8 @@ fn subject(config: &Config) -> Result<Option<Secret>, Error> {
     }
 }
 
-/// The plain pairs of the form.
-fn asked(config: &Config) -> Vec<(&'static str, Value<'static>)> {
+/// The pairs of the form that are not secret.
+fn plain_pairs(config: &Config) -> Vec<(&'static str, Value<'static>)> {
     let grant = match config.grant {
         Grant::ClientCredentials => "client_credentials",
         Grant::TokenExchange => oauth::TOKEN_EXCHANGE,

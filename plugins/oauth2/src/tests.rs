@@ -1,10 +1,10 @@
-//! What the configuration alone decides.
+//! Tests of what depends on the configuration alone.
 
 use serde_json::{Value, json};
 use tollgate_provider::{Class, Provider as _, Value as FormValue};
 
 use crate::config::Config;
-use crate::{OAuth2, asked};
+use crate::{OAuth2, plain_pairs};
 
 fn config(changes: Value) -> Config {
     let mut config = json!({
@@ -23,8 +23,8 @@ fn config(changes: Value) -> Config {
 }
 
 #[test]
-fn what_no_endpoint_accepts_is_refused_before_a_request() {
-    for (good, bad, said) in [
+fn invalid_combinations_are_refused_before_a_request() {
+    for (good, bad, message) in [
         (json!({}), json!({"subjectTokenType": null}), "subjectTokenType"),
         (
             json!({"actorTokenRef": "actor", "actorTokenType": "t"}),
@@ -57,21 +57,21 @@ fn what_no_endpoint_accepts_is_refused_before_a_request() {
         assert_eq!(OAuth2::check(&config(good.clone())), Ok(Vec::new()), "{good}");
         let error = OAuth2::check(&config(bad.clone())).unwrap_err();
         assert_eq!(error.class, Class::Config, "{bad}");
-        assert!(error.message.contains(said), "{bad}: {}", error.message);
+        assert!(error.message.contains(message), "{bad}: {}", error.message);
     }
 }
 
 #[test]
-fn several_audiences_are_several_pairs_and_scopes_are_one() {
+fn each_audience_is_a_pair_and_all_scopes_are_one() {
     let config = config(json!({
         "resource": "https://r", "audience": ["k8s-a", "k8s-b"], "scope": ["openid", "groups"],
         "requestedTokenType": "t",
     }));
-    let pairs: Vec<(&str, String)> = asked(&config)
+    let pairs: Vec<(&str, String)> = plain_pairs(&config)
         .into_iter()
         .map(|(name, value)| match value {
             FormValue::Text(text) => (name, text),
-            FormValue::Secret(_) => panic!("no secret is asked for"),
+            FormValue::Secret(_) => panic!("none of these pairs is secret"),
         })
         .collect();
     let expected = [

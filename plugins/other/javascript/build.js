@@ -1,6 +1,6 @@
-// Makes a component: node build.js PROGRAM WIT OUTPUT
+// Builds a component: node build.js PROGRAM WIT OUTPUT
 //
-// Without WASI: a provider needs neither files nor streams, and gets time and
+// The component does not use WASI. A provider needs neither files nor streams, and gets time and
 // randomness from the gateway.
 
 import { writeFile } from 'node:fs/promises';

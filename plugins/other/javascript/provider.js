@@ -1,8 +1,7 @@
 /**
- * Tokens of an internal broker that speaks JSON.
- *
- * In: the broker's key (secret value `brokerKey`), its endpoint. Out: a token for
- * one cluster. Never: the key or the token in this program; both are handles.
+ * The provider `token-broker`: gets a token for one cluster from an internal broker with a JSON
+ * API. Both the broker's key (the value `brokerKey`) and the token are handles, whose bytes this
+ * program does not see.
  *
  *     POST {endpoint}
  *     {"cluster":"prod","server":"https://…","ttlSeconds":900}
@@ -15,21 +14,21 @@ import { send } from 'tollgate:plugin/egress@0.1.0';
 import { select } from 'tollgate:plugin/json-path@0.1.0';
 import { get } from 'tollgate:plugin/secrets@0.1.0';
 
-/** Shorter lives are spent on asking again. */
-const TTL_SECONDS_WORTHWHILE = 300;
-/** The longest wait a broker can ask for. */
-const RETRY_AFTER_MOST_MS = 600_000;
-/** 9999-12-30T22:00:00Z, where the gateway's calendar ends: what is later is this. */
+/** With shorter lifetimes the operator gets a warning. */
+const MIN_USEFUL_TTL_SECONDS = 300;
+/** The longest wait a broker can ask for. Longer ones are cut to it. */
+const MAX_RETRY_AFTER_MS = 600_000;
+/** 9999-12-30T22:00:00Z, the end of the gateway's calendar. Later instants are cut to it. */
 const LATEST_MS = 253_402_207_200_000;
 /** Name of the secret value. */
 const KEY = 'brokerKey';
 
 export const credentials = {
-  /** Gives sentences for the operator, or throws what is wrong. */
+  /** Returns warnings for the operator, or throws what is wrong. */
   check(text) {
     const { ttlSeconds } = configuration(text);
-    if (ttlSeconds !== undefined && ttlSeconds < TTL_SECONDS_WORTHWHILE) {
-      return [`ttlSeconds is ${ttlSeconds}: below ${TTL_SECONDS_WORTHWHILE} the broker is asked very often`];
+    if (ttlSeconds !== undefined && ttlSeconds < MIN_USEFUL_TTL_SECONDS) {
+      return [`ttlSeconds is ${ttlSeconds}: below ${MIN_USEFUL_TTL_SECONDS} the broker is asked very often`];
     }
     return [];
   },
@@ -37,7 +36,7 @@ export const credentials = {
   mint(input) {
     const config = configuration(input.config);
     const key = attempt(() => get(KEY), (reason) => secretError(reason, `the secret value \`${KEY}\``));
-    const asked = { cluster: input.cluster.name, server: input.cluster.server, ttlSeconds: config.ttlSeconds };
+    const body = { cluster: input.cluster.name, server: input.cluster.server, ttlSeconds: config.ttlSeconds };
     const sentAt = now();
     const answer = attempt(
       () =>
@@ -50,7 +49,7 @@ export const credentials = {
             { name: 'content-type', value: [text('application/json')] },
             { name: 'authorization', value: [text('Bearer '), secret(key)] },
           ],
-          body: [text(JSON.stringify(asked))],
+          body: [text(JSON.stringify(body))],
           capture: ['$.token'],
           timeoutMs: 0,
         }),
@@ -66,11 +65,11 @@ export const credentials = {
     return { token, headers: [], ...expiry(member(answer.body, '$.expiresAt'), sentAt) };
   },
 
-  /** The broker's tokens end by themselves. */
+  /** Does nothing: the broker's tokens expire by themselves. */
   revoke() {},
 };
 
-/** The configuration; the manifest's schema has seen its types. */
+/** Reads the configuration. The host has already checked its types with the manifest's schema. */
 function configuration(json) {
   const config = JSON.parse(json);
   const endpoint = attempt(
@@ -83,12 +82,12 @@ function configuration(json) {
   return config;
 }
 
-/** When a token ends, and whether it may be used more than once. */
-function expiry(said, sentAt) {
-  if (said === undefined || said === null) {
+/** When a token expires, and whether it may be used more than once. */
+function expiry(value, sentAt) {
+  if (value === undefined || value === null) {
     return { cacheable: true, warnings: [] };
   }
-  const end = typeof said === 'string' ? instant(said) : undefined;
+  const end = typeof value === 'string' ? instant(value) : undefined;
   if (end === undefined) {
     return { cacheable: true, warnings: ['expiresAt unparseable: the lifetime is unknown'] };
   }
@@ -97,17 +96,17 @@ function expiry(said, sentAt) {
     : { expiresAt: sentAt, cacheable: false, warnings: [] };
 }
 
-/** A date of RFC 3339 in milliseconds since 1970; none before that. */
-function instant(said) {
-  const date = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,3})?\d*(Z|[+-]\d\d:\d\d)$/.exec(said.trim().toUpperCase());
+/** A date of RFC 3339 in milliseconds since 1970. Undefined for earlier dates. */
+function instant(value) {
+  const date = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,3})?\d*(Z|[+-]\d\d:\d\d)$/.exec(value.trim().toUpperCase());
   const time = date ? Date.parse(`${date[1]}${date[2] ?? ''}${date[3]}`) : NaN;
   return time >= 0 ? BigInt(Math.min(time, LATEST_MS)) : undefined;
 }
 
-/** The error of an answer without a token. */
+/** The error for an answer whose status is not 2xx. */
 function refusal(answer, sentAt) {
-  const said = member(answer.body, '$.message') ?? member(answer.body, '$.error');
-  const message = typeof said === 'string' && said !== '' ? said : 'the broker does not say why';
+  const reason = member(answer.body, '$.message') ?? member(answer.body, '$.error');
+  const message = typeof reason === 'string' && reason !== '' ? reason : 'the broker does not say why';
   const kind = statusClass(answer.status);
   const details = about(answer);
   if (kind === 'retryable') {
@@ -116,7 +115,7 @@ function refusal(answer, sentAt) {
   return failure(kind, `http.${answer.status}`, `the broker answered ${answer.status}: ${message}`, details);
 }
 
-/** What a status says, where the answer says no more. */
+/** The class of a status that is not 2xx. */
 function statusClass(status) {
   if ([408, 425, 429].includes(status)) return 'retryable';
   if ([401, 403].includes(status)) return 'denied';
@@ -124,14 +123,14 @@ function statusClass(status) {
   return status >= 500 && status <= 599 && ![501, 505].includes(status) ? 'retryable' : 'permanent';
 }
 
-/** `Retry-After` in either form (RFC 9110, section 10.2.3). */
+/** The wait of a `Retry-After` field in either form (RFC 9110, section 10.2.3), in milliseconds. */
 function retryAfter(value, sentAt) {
   if (value === undefined) return undefined;
   const wait = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Number(sentAt);
-  return Number.isNaN(wait) ? undefined : Math.min(Math.max(wait, 0), RETRY_AFTER_MOST_MS);
+  return Number.isNaN(wait) ? undefined : Math.min(Math.max(wait, 0), MAX_RETRY_AFTER_MS);
 }
 
-/** What an answer says about itself. */
+/** The details of an error that come from the answer. */
 function about(answer) {
   return { httpStatus: answer.status, correlation: field(answer, 'x-request-id') };
 }
@@ -140,7 +139,7 @@ function field(answer, wanted) {
   return answer.headers.find(([name]) => name === wanted)?.[1].trim();
 }
 
-/** A node of a JSON text that may be anything; the host reads it. */
+/** A node of the body. The host parses the JSON; undefined if it is invalid or has no such node. */
 function member(body, path) {
   try {
     const node = select(body, path);
@@ -151,11 +150,11 @@ function member(body, path) {
 }
 
 function secretError(reason, what) {
-  const said = { 'not-found': 'is missing', 'not-granted': 'is not granted to the plugin', 'too-large': 'is too large' };
-  return failure('config', `secret.${reason}`, `${what} ${said[reason] ?? 'has the wrong form'}`);
+  const words = { 'not-found': 'is missing', 'not-granted': 'is not granted to the plugin', 'too-large': 'is too large' };
+  return failure('config', `secret.${reason}`, `${what} ${words[reason] ?? 'has the wrong form'}`);
 }
 
-/** Why a request was not sent, or not answered. */
+/** The error for a request that was not sent or got no answer. */
 function egressError({ tag, val }) {
   switch (tag) {
     case 'denied':
@@ -181,7 +180,7 @@ function failure(kind, code, message, details = {}) {
   return { tag: kind, val: { code, message, ...details } };
 }
 
-/** A call of the host's; what it throws carries a payload. */
+/** Calls the host. `translate` turns the payload of its exception into the error to throw. */
 function attempt(call, translate) {
   try {
     return call();

@@ -1,8 +1,8 @@
-"""Sessions of an internal broker that speaks forms.
+"""The provider `session-broker`: gets a token for one cluster from an internal
+broker with an API of HTML forms, and revokes the token when it is released.
 
-In: a name and a password (secret values `brokerUser`, `brokerPassword`), the
-broker's endpoint. Out: a token for one cluster, given back when nobody needs it.
-Never: password or token in this program; both are handles.
+User name, password (the values `brokerUser` and `brokerPassword`) and token are
+handles, whose bytes this program does not see.
 
     POST {endpoint}                      Basic authentication (RFC 7617)
     cluster=prod&server=https%3A%2F%2F…&lifetime=900
@@ -24,9 +24,9 @@ from wit_world import exports
 from wit_world.exports.credentials import Credential
 from wit_world.imports import clock, egress, json_path, provider_types, secrets
 
-# The longest wait a broker can ask for.
-RETRY_AFTER_MOST_MS = 600_000
-# 9999-12-30T22:00:00Z, where the gateway's calendar ends: what is later is this.
+# The longest wait a broker can ask for. Longer ones are cut to it.
+MAX_RETRY_AFTER_MS = 600_000
+# 9999-12-30T22:00:00Z, the end of the gateway's calendar. Later instants are cut to it.
 LATEST_MS = 253_402_207_200_000
 
 CLASSES = {
@@ -38,7 +38,7 @@ CLASSES = {
 
 
 class Credentials(exports.Credentials):
-    """What the gateway calls, each time in a fresh instance."""
+    """The exports. Each call runs in a fresh instance."""
 
     def check(self, config: str) -> list[str]:
         if "lifetimeSeconds" in configuration(config):
@@ -59,7 +59,7 @@ class Credentials(exports.Credentials):
         if token is None:
             fail("permanent", "answer.incomplete", "the answer has no string `access_token`", **about(answer))
         expires_at, cacheable, warnings = expiry(member(answer.body, "$.expires_in"), sent_at)
-        # A handle goes with what it is put into, so the revocation is another one.
+        # The credential takes ownership of its handles, so the revocation needs one of its own.
         revocation = compose([part(token, secrets.Encoding.RAW)], secrets.Encoding.RAW, "the token")
         return Credential(token, None, [], expires_at, cacheable, revocation, warnings)
 
@@ -73,7 +73,7 @@ class Credentials(exports.Credentials):
 
 
 def configuration(text: str) -> dict[str, Any]:
-    """The configuration; the manifest's schema has seen its types."""
+    """Reads the configuration. The host has already checked its types with the manifest's schema."""
     config = json.loads(text)
     try:
         endpoint = urlsplit(config["endpoint"])
@@ -86,7 +86,7 @@ def configuration(text: str) -> dict[str, Any]:
 
 
 def post(url: str, body: list[secrets.Part], capture: list[str]) -> egress.Response:
-    """Sends a form with the broker's name and password."""
+    """Sends a form, with the broker's user name and password."""
     pair = [part(value("brokerUser"), secrets.Encoding.RAW), secrets.Part_Text(":")]
     pair.append(part(value("brokerPassword"), secrets.Encoding.RAW))
     basic = compose(pair, secrets.Encoding.BASE64, "name and password")
@@ -119,40 +119,40 @@ def part(handle: secrets.Secret, encoding: secrets.Encoding) -> secrets.Part:
     return secrets.Part_Secret(secrets.SecretRef(handle, encoding))
 
 
-def expiry(said: Any, sent_at: int) -> tuple[Optional[int], bool, list[str]]:
-    """When a token ends, and whether it may be used more than once."""
-    if said is None:
+def expiry(expires_in: Any, sent_at: int) -> tuple[Optional[int], bool, list[str]]:
+    """When a token expires, and whether it may be used more than once, with warnings."""
+    if expires_in is None:
         return None, True, []
-    seconds = number(said)
+    seconds = number(expires_in)
     if seconds is None:
         return None, True, ["expires_in unparseable: the lifetime is unknown"]
     end = min(sent_at + round(max(seconds, 0.0) * 1000), LATEST_MS)
     return end, end > sent_at, []
 
 
-def number(said: Any) -> Optional[float]:
-    """A finite number, or a string that is one."""
-    if isinstance(said, bool) or not isinstance(said, (int, float, str)):
+def number(value: Any) -> Optional[float]:
+    """A finite number, or a string that contains one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        seconds = float(said)
+        seconds = float(value)
     except (ValueError, OverflowError):
         return None
     return seconds if math.isfinite(seconds) else None
 
 
 def refuse(answer: egress.Response, sent_at: int) -> NoReturn:
-    """The error of an answer without what was asked for."""
-    said = member(answer.body, "$.error_description") or member(answer.body, "$.error")
-    said = said if isinstance(said, str) else "the broker does not say why"
+    """Fails with the error for an answer whose status is not 2xx."""
+    reason = member(answer.body, "$.error_description") or member(answer.body, "$.error")
+    reason = reason if isinstance(reason, str) else "the broker does not say why"
     kind = status_class(answer.status)
     wait = retry_after(field(answer, "retry-after"), sent_at) if kind == "retryable" else None
-    message = f"the broker answered {answer.status}: {said}"
+    message = f"the broker answered {answer.status}: {reason}"
     fail(kind, f"http.{answer.status}", message, wait=wait, **about(answer))
 
 
 def status_class(status: int) -> str:
-    """What a status says, where the answer says no more."""
+    """The class of a status that is not 2xx."""
     if status in (408, 425, 429):
         return "retryable"
     if status in (401, 403):
@@ -162,23 +162,23 @@ def status_class(status: int) -> str:
     return "retryable" if 500 <= status <= 599 and status not in (501, 505) else "permanent"
 
 
-def retry_after(said: Optional[str], sent_at: int) -> Optional[int]:
-    """`Retry-After` in either form (RFC 9110, section 10.2.3)."""
-    if said is None:
+def retry_after(value: Optional[str], sent_at: int) -> Optional[int]:
+    """The wait of a `Retry-After` field in either form (RFC 9110, section 10.2.3), in milliseconds."""
+    if value is None:
         return None
-    if said.isascii() and said.isdigit():
-        # Python refuses to read numbers of thousands of digits.
-        wait = int(said[:12]) * 1000
+    if value.isascii() and value.isdigit():
+        # Python refuses to parse numbers with thousands of digits.
+        wait = int(value[:12]) * 1000
     else:
         try:
-            wait = int(parsedate_to_datetime(said).timestamp() * 1000) - sent_at
+            wait = int(parsedate_to_datetime(value).timestamp() * 1000) - sent_at
         except (ValueError, OverflowError):
             return None
-    return min(max(wait, 0), RETRY_AFTER_MOST_MS)
+    return min(max(wait, 0), MAX_RETRY_AFTER_MS)
 
 
 def about(answer: egress.Response) -> dict[str, Any]:
-    """What an answer says about itself."""
+    """The details of an error that come from the answer."""
     return {"status": answer.status, "correlation": field(answer, "x-request-id")}
 
 
@@ -187,7 +187,7 @@ def field(answer: egress.Response, wanted: str) -> Optional[str]:
 
 
 def member(body: bytes, path: str) -> Any:
-    """A node of a JSON text that may be anything; the host reads it."""
+    """A node of the body. The host parses the JSON; None if it is invalid or has no such node."""
     try:
         node = json_path.select(body, path)
         return None if node is None else json.loads(node)
@@ -206,7 +206,7 @@ def secret_failed(error: secrets.SecretError, what: str) -> NoReturn:
 
 
 def egress_failed(error: egress.EgressError) -> NoReturn:
-    """Why a request was not sent, or not answered."""
+    """Fails with the error for a request that was not sent or got no answer."""
     match error:
         case egress.EgressError_Denied(reason):
             code = reason.split(":")[0]

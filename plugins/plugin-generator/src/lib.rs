@@ -1,8 +1,7 @@
-//! Asks a server of Argo CD's `plugin` generator for parameters.
+//! The generator `plugin-generator`: gets parameters from a server of Argo CD's `plugin` generator.
+//! An ApplicationSet names the server in `configMapRef.name`.
 //!
-//! In: `configMapRef.name` and `input` of the generator; the operator's list of
-//! servers by that name, each with a URL and the name of its token. Out: the server's
-//! parameters. Never: a URL or a token an ApplicationSet chose.
+//! Security: URL and token come from the operator's list of servers, never from an ApplicationSet.
 //!
 //! Source of the protocol: Argo CD, "Plugin Generator":
 //! `POST <baseUrl>/api/v1/getparams.execute` with a bearer token.
@@ -15,11 +14,11 @@ use tollgate_generator::{
     Class, Error, GenerateInput, Generator, Json, Parameters, Request, classify, generator, trimmed,
 };
 
-/// What the operator grants.
+/// The operator's configuration.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
-    /// Servers by the name ApplicationSets have in `configMapRef.name`.
+    /// Servers, by the name that ApplicationSets use in `configMapRef.name`.
     servers: BTreeMap<String, Server>,
 }
 
@@ -28,12 +27,11 @@ struct Config {
 struct Server {
     /// `https://host[:port][/path]`.
     base_url: String,
-    /// Name of its token among the values of the grant's Secret; none for a server
-    /// that wants none.
+    /// The value of the grant's Secret that is the server's token. `None` if the server needs none.
     token: Option<String>,
 }
 
-/// What stands below `plugin`. `values` and `requeueAfterSeconds` are the host's.
+/// The settings below `plugin`. The host handles `values` and `requeueAfterSeconds`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settings {
@@ -60,9 +58,9 @@ impl Generator for Servers {
     type Config = Config;
 
     fn check(config: &Config) -> Result<Vec<String>, Error> {
-        let bare = config.servers.iter().filter(|(_, server)| server.token.is_none());
+        let without_token = config.servers.iter().filter(|(_, server)| server.token.is_none());
         let warning = |(name, _): (&String, &Server)| format!("server `{name}` is asked without a token");
-        Ok(bare.map(warning).collect())
+        Ok(without_token.map(warning).collect())
     }
 
     fn generate(config: &Config, input: &GenerateInput, settings: &Value) -> Result<Vec<Parameters>, Error> {
@@ -89,7 +87,7 @@ impl Generator for Servers {
     }
 }
 
-/// `{"output": {"parameters": [{…}, …]}}`.
+/// Reads `{"output": {"parameters": [{…}, …]}}`.
 fn read(answer: &Value) -> Result<Vec<Parameters>, Error> {
     let bad = |text: &str| Error::new(Class::Permanent, "plugin.answer", text);
     let list = answer.pointer("/output/parameters").and_then(Value::as_array);
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_lists_of_objects() {
+    fn parameters_must_be_a_list_of_objects() {
         let good = json!({"output": {"parameters": [{"a": "b"}, {"c": {"d": 1}}]}});
         assert_eq!(read(&good).unwrap().len(), 2);
         for bad in [

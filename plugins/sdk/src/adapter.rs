@@ -1,4 +1,4 @@
-//! From the bindings' free functions to [`HeaderFilter`].
+//! Connects the functions that the bindings export with a [`HeaderFilter`].
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use crate::bindings::exports::tollgate::plugin::headers::Guest;
 use crate::{Edit, HeaderFilter, Plans, Refusal, Request, Response, from_config, refuse};
 
-/// Exports `F`.
+/// Implements the exports of the world with `F`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Adapter<F>(PhantomData<F>);
@@ -26,7 +26,8 @@ impl<F: HeaderFilter> Guest for Adapter<F> {
     }
 }
 
-/// `plan` accepted this text at load, so failing here means a broken guest.
+/// Reads the configuration. `plan` accepted the same text at load, so a failure here is a fault of
+/// the guest.
 fn read<F: serde::de::DeserializeOwned + Default>(config: &str) -> Result<F, Refusal> {
     from_config(config).map_err(|_| refuse(500, "the plugin cannot read its configuration"))
 }

@@ -1,24 +1,24 @@
 //! A bump allocator in static memory.
 //!
-//! An instance lives for one call, so nothing has to be given back. Staying
-//! inside memory that exists from the start avoids `memory.grow`, which costs
-//! the host two system calls a request and slows down its other threads.
+//! An instance lives for one call, so freed memory need not be reused. Allocating from memory that
+//! exists from the start avoids `memory.grow`, which costs the host two system calls a request and
+//! slows down its other threads.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 
-/// Bytes that need no growth of the guest's memory.
+/// Size of the static memory. Only what does not fit grows the guest's memory.
 const ARENA_BYTES: usize = 64 * 1024;
 
-/// A page of WebAssembly memory.
+/// Size of a page of WebAssembly memory.
 const PAGE_BYTES: usize = 64 * 1024;
 
 #[repr(align(16))]
 struct Arena(UnsafeCell<[u8; ARENA_BYTES]>);
 
-/// Where the next allocation may start and where the room ends; 0 before the
-/// first one.
+/// The memory with the addresses of the next allocation and of the end. Both are 0 before the first
+/// allocation.
 struct Bump {
     arena: Arena,
     next: UnsafeCell<usize>,
@@ -26,7 +26,7 @@ struct Bump {
 }
 
 #[expect(unsafe_code, reason = "a guest has exactly one thread")]
-// SAFETY: components of this world are single threaded.
+// SAFETY: components of this world are single-threaded.
 unsafe impl Sync for Bump {}
 
 #[global_allocator]
@@ -37,10 +37,10 @@ static BUMP: Bump = Bump {
 };
 
 impl Bump {
-    /// An address for `size` bytes, or `None` when the host grants no more.
-    #[expect(unsafe_code, reason = "the cells are reached by one thread only")]
+    /// Allocates `size` bytes. `None` if the host grants no more memory.
+    #[expect(unsafe_code, reason = "only one thread accesses the cells")]
     fn take(&self, size: usize, align: usize) -> Option<usize> {
-        // SAFETY: one thread, and no reference to the cells is kept.
+        // SAFETY: there is only one thread, and no reference to the cells outlives this call.
         let (next, end) = unsafe { (&mut *self.next.get(), &mut *self.end.get()) };
         if *end == 0 {
             *next = self.arena.0.get() as usize;
@@ -65,16 +65,16 @@ impl Bump {
     }
 
     /// Whether `pointer` with `size` bytes is the latest allocation.
-    #[expect(unsafe_code, reason = "the cells are reached by one thread only")]
+    #[expect(unsafe_code, reason = "only one thread accesses the cells")]
     fn is_last(&self, pointer: *mut u8, size: usize) -> bool {
-        // SAFETY: one thread.
+        // SAFETY: there is only one thread.
         pointer as usize + size == unsafe { *self.next.get() }
     }
 }
 
-#[expect(unsafe_code, reason = "an allocator")]
-// SAFETY: every address handed out lies in the arena or in pages grown for it,
-// is aligned, and never handed out twice while in use.
+#[expect(unsafe_code, reason = "`GlobalAlloc` is an unsafe trait")]
+// SAFETY: every returned address lies in the arena or in pages grown for it, is aligned, and is not
+// returned again while it is in use.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.take(layout.size(), layout.align())
@@ -83,26 +83,25 @@ unsafe impl GlobalAlloc for Bump {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if self.is_last(pointer, layout.size()) {
-            // SAFETY: one thread; the latest allocation ends at `next`.
+            // SAFETY: there is only one thread, and the latest allocation ends at `next`.
             unsafe { *self.next.get() = pointer as usize };
         }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: one thread.
+        // SAFETY: there is only one thread.
         let room = unsafe { *self.end.get() };
         let in_place = self.is_last(pointer, layout.size())
             && (pointer as usize).checked_add(new_size).is_some_and(|end| end <= room);
         if in_place {
-            // SAFETY: one thread; the room was just checked.
+            // SAFETY: there is only one thread, and the new end was just checked.
             unsafe { *self.next.get() = pointer as usize + new_size };
             return pointer;
         }
         let Some(address) = self.take(new_size, layout.align()) else {
             return null_mut();
         };
-        // SAFETY: the new block does not overlap the old one, and both are
-        // at least as long as what is copied.
+        // SAFETY: the blocks do not overlap, and both are at least as long as what is copied.
         unsafe { core::ptr::copy_nonoverlapping(pointer, address as *mut u8, layout.size().min(new_size)) };
         address as *mut u8
     }

@@ -1,13 +1,12 @@
-//! What a Tollgate plugin written in Rust needs.
+//! The SDK for Tollgate header filters written in Rust.
 //!
-//! Implement [`HeaderFilter`] and name the type once:
+//! Implement [`HeaderFilter`] and export the type, once per crate:
 //!
 //! ```ignore
 //! tollgate_plugin::header_filter!(MyFilter);
 //! ```
 //!
-//! In: the gateway's calls. Out: plans, edits and refusals. Never: state that
-//! outlives a call, for each call runs in a fresh instance.
+//! Each call runs in a fresh instance, so no state outlives a call.
 
 extern crate alloc;
 
@@ -22,7 +21,7 @@ mod adapter;
 #[cfg(all(feature = "arena", target_arch = "wasm32"))]
 mod arena;
 
-/// What `wit-bindgen` makes of the WIT package `tollgate:plugin`.
+/// The bindings that `wit-bindgen` generates from the WIT package `tollgate:plugin`.
 #[doc(hidden)]
 
 pub mod bindings {
@@ -42,34 +41,32 @@ pub use bindings::tollgate::plugin::{clock, log, random};
 
 /// A plugin that edits header fields.
 ///
-/// Fields the gateway owns (credentials, identity, framing, hop-by-hop) can be
-/// neither seen nor edited; an edit of one fails the call, which denies the
-/// request.
+/// A filter can neither see nor edit the fields that the gateway owns (credentials, identity,
+/// framing, hop-by-hop). An edit of such a field fails the call, which denies the request.
 pub trait HeaderFilter {
-    /// The configuration, as the manifest's `configSchema` describes it. An
-    /// operator who writes none hands over `null`, so `Option` and types with
-    /// `#[serde(default)]` fields behind [`from_config`] are the usual choice.
+    /// The configuration, as the manifest's `configSchema` describes it. If the operator writes
+    /// none, the type's default is used.
     type Config: serde::de::DeserializeOwned + Default;
 
-    /// What to do with every message. Runs once, at load.
+    /// Returns the edits that the gateway applies to every message. Called once, at load.
     ///
     /// # Errors
-    /// A text for the operator; the load is refused.
+    /// A message for the operator. The plugin is not loaded.
     fn plan(config: &Self::Config) -> Result<Plans, String>;
 
-    /// What to do with this request, when the manifest lists `request`.
+    /// Returns the edits of one request. Called if the manifest's `filters` lists `request`.
     ///
     /// # Errors
-    /// A [`Refusal`]: the request does not go on.
+    /// A [`Refusal`]. The request is not forwarded.
     fn filter_request(config: &Self::Config, request: &Request) -> Result<Vec<Edit>, Refusal> {
         let _ = (config, request);
         Ok(Vec::new())
     }
 
-    /// What to do with this response, when the manifest lists `response`.
+    /// Returns the edits of one response. Called if the manifest's `filters` lists `response`.
     ///
     /// # Errors
-    /// A [`Refusal`]: the response does not go on.
+    /// A [`Refusal`]. The client does not get the response.
     fn filter_response(config: &Self::Config, response: &Response) -> Result<Vec<Edit>, Refusal> {
         let _ = (config, response);
         Ok(Vec::new())
@@ -93,12 +90,12 @@ pub fn empty_plans() -> Plans {
     }
 }
 
-/// A field from two texts.
+/// A header field with a text as its value.
 pub fn field(name: &str, value: &str) -> Field {
     (name.to_string(), value.as_bytes().to_vec())
 }
 
-/// A refusal with a status (400 to 599) and a text the client may see.
+/// A refusal with a status (400 to 599) and a reason that the client may see.
 pub fn refuse(status: u16, reason: &str) -> Refusal {
     Refusal {
         status,
@@ -106,16 +103,16 @@ pub fn refuse(status: u16, reason: &str) -> Refusal {
     }
 }
 
-/// The first value of field `name` (lower case), when it is text.
+/// The first value of the field `name` (lower case), if it is UTF-8.
 pub fn text<'a>(fields: &'a [Field], name: &str) -> Option<&'a str> {
     let (_, value) = fields.iter().find(|(key, _)| key == name)?;
     core::str::from_utf8(value).ok()
 }
 
-/// Reads a configuration; `null` and nothing at all are the default.
+/// Reads a configuration. `null` and the empty text give the default.
 ///
 /// # Errors
-/// A text that names what is wrong with it.
+/// What is wrong with the configuration.
 pub fn from_config<C: serde::de::DeserializeOwned + Default>(config: &str) -> Result<C, String> {
     match config {
         "" | "null" => Ok(C::default()),
@@ -123,7 +120,7 @@ pub fn from_config<C: serde::de::DeserializeOwned + Default>(config: &str) -> Re
     }
 }
 
-/// Makes the type the component's filter. Once a crate.
+/// Exports the type as the component's filter. Call it once per crate.
 #[macro_export]
 macro_rules! header_filter {
     ($filter:ty) => {

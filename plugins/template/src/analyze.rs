@@ -1,10 +1,7 @@
-//! Which values a template uses, and which of them decide something.
+//! Finds which values a template uses, and which of them must be public.
 //!
-//! What is found holds for all values: a name that decides only in a branch not
-//! taken is among them too. So a render with these names public and all others
-//! secret never fails for a secret.
-//!
-//! In: nodes. Out: names. Never: values.
+//! The analysis covers all branches, whether or not a render takes them. A render with these names
+//! public and all others secret therefore never fails because of a secret.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -15,46 +12,46 @@ use crate::syntax::{Branch, BranchKind, Call, Command, Function, Node, Operand, 
 
 type Names = BTreeSet<String>;
 
-/// What was found.
+/// The values that a template uses.
 #[derive(Default)]
-pub(crate) struct Found {
-    /// All names.
+pub(crate) struct Analysis {
+    /// The names of all values.
     pub(crate) names: Names,
-    /// Those that decide something in the context.
+    /// The names of those that must be public in the context.
     pub(crate) public: Names,
 }
 
-/// Walks all of a template.
-pub(crate) fn analyze(nodes: &[Node], slots: usize, context: Context) -> Found {
-    let mut walk = Walk {
-        found: Found::default(),
+/// Analyzes the template `nodes` with its number of variable slots.
+pub(crate) fn analyze(nodes: &[Node], slots: usize, context: Context) -> Analysis {
+    let mut analyzer = Analyzer {
+        analysis: Analysis::default(),
         slots: alloc::vec![Names::new(); slots],
         dot: Names::new(),
-        free: context != Context::Url,
+        secrets_allowed: context != Context::Url,
     };
-    walk.nodes(nodes);
-    walk.found
+    analyzer.nodes(nodes);
+    analyzer.analysis
 }
 
-struct Walk {
-    found: Found,
-    /// What may have gone into each variable.
+struct Analyzer {
+    analysis: Analysis,
+    /// For each variable, the names of the values that its value may depend on.
     slots: Vec<Names>,
-    /// What may have gone into the dot.
+    /// The same for the dot.
     dot: Names,
-    /// Whether secrets may be printed here: not before the `?` of a URL.
-    free: bool,
+    /// Whether secrets may be printed here. They may not before the `?` of a URL.
+    secrets_allowed: bool,
 }
 
-impl Walk {
+impl Analyzer {
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             match node {
-                Node::Text(text) => self.free |= text.contains('?'),
+                Node::Text(text) => self.secrets_allowed |= text.contains('?'),
                 Node::Action(pipeline) => {
                     let names = self.pipeline(pipeline);
-                    if pipeline.variable.is_none() && !self.free {
-                        self.found.public.extend(names);
+                    if pipeline.variable.is_none() && !self.secrets_allowed {
+                        self.analysis.public.extend(names);
                     }
                 }
                 Node::Branch(branch) => self.branch(branch),
@@ -64,8 +61,8 @@ impl Walk {
 
     fn branch(&mut self, branch: &Branch) {
         let names = self.pipeline(&branch.condition);
-        self.found.public.extend(names.iter().cloned());
-        let before = self.free;
+        self.analysis.public.extend(names.iter().cloned());
+        let before = self.secrets_allowed;
         if branch.kind == BranchKind::With {
             let outer = core::mem::replace(&mut self.dot, names);
             self.nodes(&branch.then);
@@ -73,12 +70,12 @@ impl Walk {
         } else {
             self.nodes(&branch.then);
         }
-        let then = core::mem::replace(&mut self.free, before);
+        let then = core::mem::replace(&mut self.secrets_allowed, before);
         self.nodes(&branch.otherwise);
-        self.free &= then;
+        self.secrets_allowed &= then;
     }
 
-    /// The names that may go into the pipeline's value.
+    /// The names of the values that the pipeline's value may depend on.
     fn pipeline(&mut self, pipeline: &Pipeline) -> Names {
         let mut names = match &pipeline.first {
             Command::Operand(operand) => self.operand(operand),
@@ -96,8 +93,8 @@ impl Walk {
     fn call(&mut self, call: &Call, piped: Option<Names>) -> Names {
         let mut given: Vec<Names> = call.arguments.iter().map(|operand| self.operand(operand)).collect();
         given.extend(piped);
-        let deciding = match call.function {
-            // The last one is only handed on.
+        let tested = match call.function {
+            // The last argument is returned without being tested.
             Function::And | Function::Or => given.len().saturating_sub(1),
             Function::Not | Function::Eq | Function::Ne => given.len(),
             Function::Base64
@@ -108,8 +105,8 @@ impl Walk {
             | Function::Trim
             | Function::UrlQuery => 0,
         };
-        for names in given.iter().take(deciding) {
-            self.found.public.extend(names.iter().cloned());
+        for names in given.iter().take(tested) {
+            self.analysis.public.extend(names.iter().cloned());
         }
         given.into_iter().flatten().collect()
     }
@@ -120,7 +117,7 @@ impl Walk {
             Operand::Dot => self.dot.clone(),
             Operand::Variable(slot, _) => self.slots.get(*slot).cloned().unwrap_or_default(),
             Operand::Value(name, _) => {
-                self.found.names.insert(name.clone());
+                self.analysis.names.insert(name.clone());
                 Names::from([name.clone()])
             }
             Operand::Pipeline(pipeline) => self.pipeline(pipeline),

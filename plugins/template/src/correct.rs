@@ -1,11 +1,8 @@
-//! Text that means a value and is none: `${.orgName}`, `{.token}`.
+//! Refuses text that looks like a value but is not one, such as `${.orgName}` or `{.token}`, and
+//! shows the corrected text.
 //!
-//! The first is a mixture of shell and template, the second is kubectl's
-//! JSONPath. Go sends both as they stand, so the request would carry the words
-//! instead of the value.
-//!
-//! In: source and tokens. Out: an error with what to write, the whole text
-//! corrected. Never: a guess outside such braces.
+//! The first mixes shell and template syntax, the second is kubectl's JSONPath. Go renders both
+//! unchanged, so the request would contain this text instead of the value.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -13,25 +10,25 @@ use alloc::string::{String, ToString as _};
 use crate::error::{Code, Error};
 use crate::lex::{self, Kind, Token};
 
-/// What a template is for, which decides how a value has to be written there.
+/// The format of the text that a template renders. It decides whether a value has to be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TargetFormat {
     /// A body of `application/x-www-form-urlencoded`, or a query.
     Form,
-    /// Anything else.
+    /// Any other format.
     Other,
 }
 
 /// One `{.name}` or `${.name}`.
 struct Found<'a> {
-    /// Where it begins and ends, in bytes of the text it was found in.
+    /// Byte range in the searched text.
     start: usize,
     end: usize,
-    /// What stands between the dot and the brace; nothing when no brace follows.
+    /// The name between the dot and the brace. `None` if there is no valid name or no brace.
     name: Option<&'a str>,
 }
 
-/// The first of them in `text`.
+/// The first one in `text`.
 fn find(text: &str) -> Option<Found<'_>> {
     let brace = text.find("{.")?;
     let before = text.get(..brace)?;
@@ -45,31 +42,31 @@ fn find(text: &str) -> Option<Found<'_>> {
     Some(Found { start, end, name })
 }
 
-/// The action for the value with the key `name`.
-fn action(name: &str, place: Place) -> String {
+/// The action that prints the value with the key `name`.
+fn action(name: &str, format: TargetFormat) -> String {
     let plain = name.chars().all(|c| c.is_alphanumeric() || c == '_');
     let value = if plain {
         format!(".{name}")
     } else {
         format!("index . \"{name}\"")
     };
-    match place {
-        Place::Form => format!("{{{{ {value} | urlquery }}}}"),
-        Place::Other => format!("{{{{ {value} }}}}"),
+    match format {
+        TargetFormat::Form => format!("{{{{ {value} | urlquery }}}}"),
+        TargetFormat::Other => format!("{{{{ {value} }}}}"),
     }
 }
 
-/// Refuses the first of them in the texts of a template.
+/// Refuses a template whose text contains `{.name}` or `${.name}`.
 ///
 /// # Errors
-/// [`Code::SingleBrace`], saying what to write.
+/// [`Code::SingleBrace`] at the first one, with what to write instead.
 pub(crate) fn refuse(source: &str, tokens: &[Token]) -> Result<(), Error> {
     for token in tokens {
         let Kind::Text(_, range) = &token.kind else { continue };
         let text = source.get(range.clone()).unwrap_or_default();
         let Some(found) = find(text) else { continue };
         let written = text.get(found.start..found.end).unwrap_or_default();
-        let meant = action(found.name.unwrap_or("name"), Place::Other);
+        let meant = action(found.name.unwrap_or("name"), TargetFormat::Other);
         let text = format!(
             "`{written}` is no value and would be sent as it is; write `{meant}`, or `{{{{ \"{written}\" }}}}` to \
              send it"
@@ -80,11 +77,11 @@ pub(crate) fn refuse(source: &str, tokens: &[Token]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The template with every `{.name}` and `${.name}` of its texts written as the
-/// action that was meant. A template without any, or that cannot be read, is
-/// given back as it is.
+/// The template with every `{.name}` and `${.name}` of its text replaced by the action that was
+/// meant, and a `{.` without a valid name by an action that prints it. A template that cannot be
+/// tokenized is returned unchanged.
 #[must_use]
-pub fn corrected(source: &str, place: Place) -> String {
+pub fn corrected(source: &str, format: TargetFormat) -> String {
     let Ok(tokens) = lex::lex(source) else {
         return source.to_string();
     };
@@ -96,7 +93,7 @@ pub fn corrected(source: &str, place: Place) -> String {
         while let Some(found) = source.get(at..range.end).and_then(find) {
             result.push_str(source.get(done..at + found.start).unwrap_or_default());
             match found.name {
-                Some(name) => result.push_str(&action(name, place)),
+                Some(name) => result.push_str(&action(name, format)),
                 None => result.push_str("{{ \"{.\" }}"),
             }
             at += found.end;

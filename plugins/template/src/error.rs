@@ -1,12 +1,11 @@
-//! What can be wrong with a template, and where.
+//! Errors of templates: a code, a position and a message for the operator.
 //!
-//! In: a code, a position, words. Out: text for the operator. Never: the text
-//! of a value.
+//! Security: a message never contains the text of a secret.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A place in a template.
+/// A position in a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line, from 1.
@@ -15,35 +14,35 @@ pub struct Position {
     pub column: usize,
 }
 
-/// What kind of mistake it is; the words never change.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Go's own parser would refuse it.
+    /// Go's own parser refuses it.
     Syntax,
-    /// Go would take it, the profile does not.
+    /// Go accepts it, but this crate does not support it.
     Unsupported,
-    /// No function of that name.
+    /// There is no function of that name.
     UnknownFunction,
-    /// `{.name}` or `${.name}` in the text, which no template language here reads.
+    /// `{.name}` or `${.name}` in the text, which would be sent unchanged.
     SingleBrace,
-    /// A value that is not there.
+    /// A value is missing.
     Missing,
-    /// A value of the wrong type, or the wrong number of arguments.
+    /// A value has the wrong type, or a function gets the wrong number of arguments.
     Type,
-    /// Source, nesting or result over its bound.
+    /// Source, nesting or result exceed their limit.
     TooLarge,
-    /// A secret would decide what is rendered.
+    /// A condition reads a secret.
     SecretBranch,
-    /// A secret would stand before the `?` of a URL.
+    /// A secret comes before the `?` of a URL.
     SecretInUrl,
-    /// A header's value with a control character.
+    /// A header's value has a control character.
     Header,
-    /// No URL a token may be asked of.
+    /// The URL is not allowed for a token request.
     Url,
 }
 
 impl Code {
-    /// The stable slug, such as `template.missing`.
+    /// The slug, such as `template.missing`. Slugs never change.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -79,8 +78,8 @@ impl Error {
         }
     }
 
-    /// An error of the result as a whole.
-    pub(crate) fn whole(code: Code, text: impl Into<String>) -> Self {
+    /// An error that concerns the result as a whole.
+    pub(crate) fn without_position(code: Code, text: impl Into<String>) -> Self {
         Self {
             code,
             position: None,
@@ -88,13 +87,13 @@ impl Error {
         }
     }
 
-    /// What kind of mistake it is.
+    /// The kind of the error.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// Where in the template; none when the rendered text as a whole is wrong.
+    /// The position in the template. `None` if the error concerns the result as a whole.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.position

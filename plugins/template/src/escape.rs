@@ -1,13 +1,11 @@
-//! The encodings, over text.
-//!
-//! In: text. Out: text. Never: an input too long, for callers bound it.
+//! Applies operations to text. Callers bound the length of the text.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
 use crate::part::Operation;
 
-/// `text` after `operation`.
+/// Applies `operation` to `text`.
 pub(crate) fn escape(operation: Operation, text: &str) -> String {
     match operation {
         Operation::Form => percent(text, "+"),
@@ -18,7 +16,7 @@ pub(crate) fn escape(operation: Operation, text: &str) -> String {
     }
 }
 
-/// All but `A-Za-z0-9-_.~` as `%XX`, and a space as `space`.
+/// Writes all bytes except `A-Za-z0-9-_.~` as `%XX`, and a space as `space`.
 fn percent(text: &str, space: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -31,7 +29,7 @@ fn percent(text: &str, space: &str) -> String {
     result
 }
 
-/// A JSON string, RFC 8259 section 7; only what has to be escaped is.
+/// A JSON string (RFC 8259, section 7) with as few escapes as possible.
 fn json(text: &str) -> String {
     let mut result = String::with_capacity(text.len() + 2);
     result.push('"');
@@ -52,7 +50,7 @@ fn json(text: &str) -> String {
     result
 }
 
-/// RFC 4648 section 4, padded.
+/// base64 (RFC 4648, section 4), padded.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |value: u32, shift: u32| {

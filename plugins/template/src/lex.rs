@@ -1,9 +1,7 @@
-//! Template text to tokens, as Go's lexer has them.
+//! Splits a template into tokens with their positions, as Go's lexer does.
 //!
-//! In: source text. Out: tokens with their places. Never: meaning.
-//!
-//! Source: the package documentation of Go's text/template, "Text and spaces"
-//! and "Actions", and what Go 1.26 does.
+//! Source: the package documentation of Go's text/template, "Text and spaces" and "Actions", and
+//! the behavior of Go 1.26.
 
 use alloc::format;
 use alloc::string::{String, ToString as _};
@@ -13,7 +11,7 @@ use core::ops::Range;
 use crate::error::{Code, Error, Position};
 use crate::literal;
 
-/// A token and where it begins.
+/// A token and its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -29,7 +27,7 @@ pub(crate) enum Kind {
     /// `}}`
     Close,
     Space,
-    /// `name`: a function, a keyword or a truth value.
+    /// `name`: a function, a keyword, `true` or `false`.
     Word(String),
     /// `.` alone.
     Dot,
@@ -46,11 +44,11 @@ pub(crate) enum Kind {
     Pipe,
     OpenParen,
     CloseParen,
-    /// Another printable character, which no place takes.
+    /// Any other printable character. No action may contain one.
     Other(char),
 }
 
-/// Finds line and column of byte `offset`.
+/// Line and column of the byte `offset`.
 pub(crate) fn position(source: &str, offset: usize) -> Position {
     let before = source.get(..offset).unwrap_or(source);
     let line = before.matches('\n').count() + 1;
@@ -61,8 +59,8 @@ pub(crate) fn position(source: &str, offset: usize) -> Position {
 /// All tokens of `source`.
 ///
 /// # Errors
-/// An action, comment, string or parenthesis that does not end, a number, or a
-/// character where none may be.
+/// An action, comment, string or parenthesis that does not end, a number, or a character that is
+/// not allowed.
 pub(crate) fn lex(source: &str) -> Result<Vec<Token>, Error> {
     let mut lexer = Lexer {
         source,
@@ -85,7 +83,7 @@ pub(crate) fn lex(source: &str) -> Result<Vec<Token>, Error> {
     Ok(lexer.tokens)
 }
 
-/// Whether a marker takes the white space at one end of a text.
+/// Whether a trim marker removes the white space at one end of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trim {
     Yes,
@@ -101,7 +99,7 @@ fn starts_marker(text: &str) -> bool {
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
-    /// Start of the last token, in bytes and as a position: to count on from.
+    /// Start of the last token, as a byte offset and as a position. Counting continues from here.
     reached: (usize, Position),
     tokens: Vec<Token>,
 }
@@ -129,7 +127,7 @@ impl<'a> Lexer<'a> {
         Err(Error::new(code, position(self.source, offset), text))
     }
 
-    /// Takes the text up to byte `end`.
+    /// Takes the text up to the byte offset `end`.
     fn text(&mut self, end: usize, before: Trim, after: Trim) {
         let start = self.at;
         let mut text = self.source.get(start..end).unwrap_or_default();
@@ -145,8 +143,8 @@ impl<'a> Lexer<'a> {
         self.at = end;
     }
 
-    /// Takes the action or comment that opens at byte `open`; gives whether the
-    /// text after it is trimmed.
+    /// Takes the action or comment that starts at the byte offset `open`. Returns whether the text
+    /// after it is trimmed.
     fn action(&mut self, open: usize, left: Trim) -> Result<Trim, Error> {
         let marker = if left == Trim::Yes { 2 } else { 0 };
         self.at = open + 2 + marker;
@@ -198,7 +196,7 @@ impl<'a> Lexer<'a> {
         None
     }
 
-    /// Takes the one token that begins with `first`.
+    /// Takes the token that begins with `first`.
     fn token(&mut self, first: char) -> Result<(), Error> {
         let start = self.at;
         let next = self.rest().chars().nth(1);
@@ -254,7 +252,7 @@ impl<'a> Lexer<'a> {
         self.push(kind, start);
     }
 
-    /// Takes white space, up to one that belongs to ` -}}`.
+    /// Takes white space, except the space that belongs to ` -}}`.
     fn spaces(&mut self) {
         while self.rest().starts_with(SPACES) {
             let marker = self.rest().get(1..).is_some_and(|rest| rest.starts_with("-}}"));
@@ -265,7 +263,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Takes letters, digits and `_`, and demands an end after them.
+    /// Takes letters, digits and `_`. The next character must be one that can follow a name.
     fn name(&mut self) -> Result<String, Error> {
         let rest = self.rest();
         let end = rest.find(|character| !is_name(character)).unwrap_or(rest.len());
@@ -298,12 +296,12 @@ impl<'a> Lexer<'a> {
             return self.fail(Code::Syntax, start, "this string does not end");
         };
         let text = if quote == '`' {
-            // As in Go source, raw strings hold no carriage returns.
+            // As in Go source, carriage returns in raw strings are dropped.
             inner.replace('\r', "")
         } else {
             match literal::unquote(inner) {
                 Ok(text) => text,
-                Err(literal::Wrong { offset, what }) => return self.fail(Code::Syntax, start + 1 + offset, what),
+                Err(literal::Error { offset, message }) => return self.fail(Code::Syntax, start + 1 + offset, message),
             }
         };
         self.at += length;

@@ -1,15 +1,11 @@
-//! Go `text/template`, the part of it that suits token requests, over values
-//! that may be secrets.
+//! The subset of Go's `text/template` that token requests need, with values that may be secrets.
 //!
-//! A template is parsed when the configuration is loaded and rendered when a
-//! token is due. A value is text or an opaque secret; what comes out is a list
-//! of [`Part`]s in which secrets stand by name, so that whoever renders never
-//! needs their bytes. Where Go and this crate both accept a template they give
-//! the same text; a missing value is always an error here.
+//! A template is parsed when the configuration is loaded, and rendered when a token is needed. The
+//! result is a list of [`Part`]s. If Go and this crate both accept a template, they render the same
+//! text, except that a missing value is always an error here.
 //!
-//! In: template text, the names of values, the text of the public ones.
-//! Out: parts, warnings, the names that have to be public. Never: the bytes of
-//! a secret, a clock, a file, a socket.
+//! Security: a value is public text or an opaque secret. Parts contain secrets by name, so that
+//! rendering never needs their bytes. The crate uses no clock, file or socket.
 //!
 //! ```
 //! use tollgate_template::{Context, Part, Template, Value};
@@ -41,53 +37,52 @@ use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-pub use correct::{Place, corrected};
+pub use correct::{TargetFormat, corrected};
 pub use error::{Code, Error, Position};
 pub use part::{Operation, Part, apply};
 pub use url::Url;
 
-/// Most bytes of a template's source.
+/// Maximum size of a template's source, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 64 * 1024;
 
-/// Most bytes of text a template may render to. Bytes of secrets are not known
-/// here: whoever sends the parts counts them.
+/// Maximum size of the rendered text, in bytes. Secrets do not count, because their size is not
+/// known here; the sender of the parts has to count them.
 pub const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// Most parts a template may render to, nested ones included.
+/// Maximum number of parts a template may render to, including nested ones.
 pub const MAX_PARTS: usize = 1024;
 
-/// Most levels of `if`, `with` and parentheses in a template.
+/// Maximum nesting of `if`, `with` and parentheses in a template.
 pub const MAX_DEPTH: usize = 32;
 
-/// Most encodings over one another, also across variables.
+/// Maximum nesting of encodings, also through variables.
 pub const MAX_ENCODINGS: usize = 16;
 
-/// What the rendered text is for, which decides what it may hold.
+/// What the rendered text is for. It decides what the text may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// A header's value: no control characters.
+    /// The value of a header. It has no control characters.
     Header,
-    /// A URL: an absolute one whose path no value can leave, and no secret
-    /// before the `?`.
+    /// An absolute URL. Values cannot change the structure of its path, and no secret comes before
+    /// the `?`.
     Url,
-    /// A body, or a part of one: anything.
+    /// A body or a part of one. It may contain anything.
     Body,
 }
 
 /// A value a template may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Text that may be read, branched on and put anywhere.
+    /// Text that conditions may read and that may go anywhere.
     Public(String),
-    /// A secret: it may be put into headers, bodies and queries, encoded,
-    /// joined and trimmed, and nothing may depend on what it is.
+    /// A secret. Templates may put it into headers, bodies and queries, and encode, join and trim
+    /// it. Conditions cannot read it.
     Secret,
 }
 
-/// Where the values come from.
+/// The source of the values.
 pub trait Values {
-    /// The value called `name`; nothing when there is none, which refuses the
-    /// template.
+    /// The value called `name`. With `None` the render fails.
     fn value(&self, name: &str) -> Option<Value>;
 }
 
@@ -97,7 +92,7 @@ impl<F: Fn(&str) -> Option<Value>> Values for F {
     }
 }
 
-/// A template that was parsed and found to be within the profile.
+/// A parsed template, within the supported subset of Go's language.
 #[derive(Clone, Debug)]
 pub struct Template {
     nodes: Vec<syntax::Node>,
@@ -109,43 +104,41 @@ impl Template {
     /// Parses `source`, up to [`MAX_SOURCE_BYTES`].
     ///
     /// # Errors
-    /// What Go's parser refuses, what the profile leaves out, and text that
-    /// looks as if it meant a value but is none (`{.token}`), each with line and
-    /// column. Also what can be seen without values: a field of a value, the
-    /// whole data printed.
+    /// What Go's parser refuses, what is outside the subset, and text that looks like a value but
+    /// is not one (`{.token}`), each with line and column. Also type errors that do not depend on
+    /// values: a field of a value, or the whole data as a value.
     pub fn parse(source: &str) -> Result<Self, Error> {
         let (nodes, slots, warnings) = parse::parse(source)?;
         Ok(Self { nodes, slots, warnings })
     }
 
-    /// What is legal and probably not meant, for the operator to read.
+    /// Warnings for the operator about text that is valid but probably not intended.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// All names the template can ask for.
+    /// The names of all values that the template may use.
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         self.analysis(Context::Body).names
     }
 
-    /// The names whose value decides something: what a condition looks at, and
-    /// in a URL what stands before the `?`. [`Template::render`] refuses them
-    /// as secrets; all others may be.
+    /// The names of the values that must be public: those that conditions read, and in a URL those
+    /// before the `?`. All other values may be secrets.
     #[must_use]
     pub fn public_names(&self, context: Context) -> BTreeSet<String> {
         self.analysis(context).public
     }
 
-    /// Renders for a header or a body. For [`Context::Url`] the URL is checked
-    /// and given in one piece; [`Template::render_url`] gives it cut.
+    /// Renders the template and checks the result for `context`. [`Template::render_url`] returns a
+    /// URL split at its `?` instead.
     ///
-    /// No text at all gives no parts; neighbouring texts are one.
+    /// Empty text gives no parts. Adjacent text is one part.
     ///
     /// # Errors
-    /// A missing value, a decision over a secret, a result too large, or one
-    /// that does not suit `context`.
+    /// A missing value, a condition that reads a secret, a result that is too large, or one that
+    /// `context` does not allow.
     pub fn render(&self, context: Context, values: &dyn Values) -> Result<Vec<Part>, Error> {
         let output = render::render(&self.nodes, self.slots, values)?;
         match context {
@@ -166,7 +159,7 @@ impl Template {
         }
     }
 
-    /// Renders a URL, cut at the first `?` the template itself has.
+    /// Renders a URL, split at the first `?` in the template's own text.
     ///
     /// # Errors
     /// As [`Template::render`] with [`Context::Url`].
@@ -174,7 +167,7 @@ impl Template {
         url::check(&render::render(&self.nodes, self.slots, values)?)
     }
 
-    fn analysis(&self, context: Context) -> analyze::Found {
+    fn analysis(&self, context: Context) -> analyze::Analysis {
         analyze::analyze(&self.nodes, self.slots, context)
     }
 }

@@ -1,7 +1,4 @@
-//! Tokens to the parsed template.
-//!
-//! In: source text. Out: nodes, how many variable slots they use, warnings.
-//! Never: anything the profile leaves out.
+//! Parses a template into nodes, and refuses what is outside the supported subset.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,9 +13,9 @@ use crate::{MAX_DEPTH, MAX_SOURCE_BYTES};
 
 mod refuse;
 
-use refuse::{all_data, check_call, unended, unknown};
+use refuse::{check_call, missing_end, unknown_word, whole_data};
 
-/// Parses `source`.
+/// Parses `source` into nodes, the number of variable slots they use, and warnings.
 ///
 /// # Errors
 /// See [`crate::Template::parse`].
@@ -28,11 +25,11 @@ pub(crate) fn parse(source: &str) -> Result<(Vec<Node>, usize, Vec<String>), Err
             "the template has {} bytes; at most {MAX_SOURCE_BYTES} are allowed",
             source.len()
         );
-        return Err(Error::whole(Code::TooLarge, text));
+        return Err(Error::without_position(Code::TooLarge, text));
     }
     let tokens = lex::lex(source)?;
     correct::refuse(source, &tokens)?;
-    let warnings = dollars(source, &tokens);
+    let warnings = dollar_warnings(source, &tokens);
     let mut parser = Parser {
         source,
         tokens,
@@ -50,8 +47,8 @@ pub(crate) fn parse(source: &str) -> Result<(Vec<Node>, usize, Vec<String>), Err
     }
 }
 
-/// Warns of `${{ .name }}`, which renders the dollar sign as well.
-fn dollars(source: &str, tokens: &[Token]) -> Vec<String> {
+/// Warns about `${{ .name }}`, which renders the dollar sign too.
+fn dollar_warnings(source: &str, tokens: &[Token]) -> Vec<String> {
     let mut warnings = Vec::new();
     for pair in tokens.windows(2) {
         let [
@@ -81,12 +78,12 @@ enum End {
     Else(Position),
 }
 
-/// What the dot is.
+/// What the dot refers to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dot {
-    /// All values by name.
+    /// The data: all values by name.
     Data,
-    /// Within a `with`: its value.
+    /// The value of the enclosing `with`.
     Value,
 }
 
@@ -96,7 +93,7 @@ struct Parser<'a> {
     at: usize,
     depth: usize,
     dot: Dot,
-    /// Names in scope, innermost last.
+    /// Variables in scope with their slots, innermost last.
     scope: Vec<(String, usize)>,
     slots: usize,
 }
@@ -123,7 +120,7 @@ impl Parser<'_> {
         Err(Error::new(code, self.position(), text))
     }
 
-    /// One level deeper; `leave` is the way back.
+    /// Enters a nested level, which `leave` ends.
     fn enter(&mut self) -> Result<(), Error> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -136,7 +133,8 @@ impl Parser<'_> {
         self.depth -= 1;
     }
 
-    /// Nodes up to the end, an `{{ end }}` (taken) or an `{{ else` (its word taken).
+    /// Parses nodes up to the end of the source, an `{{ end }}` or an `{{ else`, and takes these
+    /// tokens.
     fn nodes(&mut self) -> Result<(Vec<Node>, End), Error> {
         let mut nodes = Vec::new();
         loop {
@@ -169,7 +167,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes a keyword of the profile, refuses the others.
+    /// Takes a supported keyword, if there is one.
     fn keyword(&mut self) -> Result<Option<Keyword>, Error> {
         let Some(Kind::Word(word)) = self.kind() else {
             return Ok(None);
@@ -195,7 +193,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// What follows `if` or `with`, up to and with its `end`.
+    /// Parses what follows `if` or `with`, through its `end`.
     fn branch(&mut self, kind: BranchKind) -> Result<Node, Error> {
         let opened = self.position();
         self.enter()?;
@@ -211,7 +209,7 @@ impl Parser<'_> {
         self.scope.truncate(inner);
         let otherwise = match end {
             End::Closed(_) => Vec::new(),
-            End::Source => return Err(unended(opened)),
+            End::Source => return Err(missing_end(opened)),
             End::Else(_) => self.otherwise(kind, opened)?,
         };
         self.scope.truncate(outer);
@@ -224,12 +222,12 @@ impl Parser<'_> {
         }))
     }
 
-    /// What follows `else`, up to and with the `end`.
+    /// Parses what follows `else`, through the `end`.
     fn otherwise(&mut self, kind: BranchKind, opened: Position) -> Result<Vec<Node>, Error> {
         self.skip_space();
         let at = self.position();
         match self.keyword()? {
-            // `else if` of an `if` shares its `end`, as `else with` of a `with`.
+            // `else if` shares the `end` of its `if`, and `else with` that of its `with`.
             Some(Keyword::Branch(next)) if next == kind => return Ok(Vec::from([self.branch(next)?])),
             Some(_) => {
                 let text = "after `else` comes `}}`, in an `if` also `if`, in a `with` also `with`";
@@ -240,12 +238,12 @@ impl Parser<'_> {
         let (nodes, end) = self.nodes()?;
         match end {
             End::Closed(_) => Ok(nodes),
-            End::Source => Err(unended(opened)),
+            End::Source => Err(missing_end(opened)),
             End::Else(at) => Err(Error::new(Code::Syntax, at, "a second `else`")),
         }
     }
 
-    /// A pipeline with the `end` token after it, which is taken.
+    /// Parses a pipeline and takes the token `end` after it.
     fn pipeline(&mut self, end: &Kind) -> Result<Pipeline, Error> {
         self.skip_space();
         let at = self.position();
@@ -254,12 +252,12 @@ impl Parser<'_> {
         let mut calls = Vec::new();
         while self.kind() == Some(&Kind::Pipe) {
             self.at += 1;
-            let place = self.position();
+            let position = self.position();
             match self.command()? {
                 Command::Call(call) => calls.push(call),
                 Command::Operand(_) => {
                     let text = "what follows `|` has to be a function";
-                    return Err(Error::new(Code::Syntax, place, text));
+                    return Err(Error::new(Code::Syntax, position, text));
                 }
             }
         }
@@ -308,7 +306,7 @@ impl Parser<'_> {
         self.variable(&name, at).map(|slot| Some(Target::Known(slot)))
     }
 
-    /// The slot of a target; a new name is in scope from here on.
+    /// The slot of a target. A new variable is in scope from here on.
     fn slot(&mut self, target: Target) -> usize {
         match target {
             Target::Known(slot) => slot,
@@ -329,7 +327,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An operand, or a function with its arguments.
+    /// Parses an operand, or a function with its arguments.
     fn command(&mut self) -> Result<Command, Error> {
         self.skip_space();
         let at = self.position();
@@ -342,21 +340,21 @@ impl Parser<'_> {
             return Ok(Command::Operand(operand));
         };
         self.at += 1;
-        if let Some(value) = truth(&word) {
+        if let Some(value) = bool_literal(&word) {
             self.skip_space();
             return Ok(Command::Operand(Operand::Bool(value)));
         }
-        let function = Function::by_name(&word).ok_or_else(|| unknown(&word, at))?;
+        let function = Function::by_name(&word).ok_or_else(|| unknown_word(&word, at))?;
         if function == Function::Index {
             return self.index(at);
         }
         let mut arguments = Vec::new();
         loop {
-            let apart = self.kind() == Some(&Kind::Space);
+            let separated = self.kind() == Some(&Kind::Space);
             self.skip_space();
             match self.kind() {
                 Some(Kind::Pipe | Kind::Close | Kind::CloseParen) | None => break,
-                Some(_) if !apart => return self.unexpected(),
+                Some(_) if !separated => return self.unexpected(),
                 Some(_) => arguments.push(self.operand()?),
             }
         }
@@ -367,7 +365,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// What follows `index`: the data and a key.
+    /// Parses what follows `index`: the data and a key.
     fn index(&mut self, at: Position) -> Result<Command, Error> {
         self.skip_space();
         let of_data = match self.kind() {
@@ -398,35 +396,35 @@ impl Parser<'_> {
         };
         self.at += 1;
         match kind {
-            Kind::Literal(text) => self.whole(Operand::Text(text)),
-            Kind::Dot if self.dot == Dot::Value => self.whole(Operand::Dot),
-            Kind::Dot => Err(all_data(at)),
-            Kind::Field(name) if self.dot == Dot::Data => self.whole(Operand::Value(name, at)),
+            Kind::Literal(text) => self.without_field(Operand::Text(text)),
+            Kind::Dot if self.dot == Dot::Value => self.without_field(Operand::Dot),
+            Kind::Dot => Err(whole_data(at)),
+            Kind::Field(name) if self.dot == Dot::Data => self.without_field(Operand::Value(name, at)),
             Kind::Field(name) => {
                 let text = format!("within `with`, `.` is its value, which has no fields; write `$.{name}`");
                 Err(Error::new(Code::Type, at, text))
             }
             Kind::Variable(name) if name.is_empty() => {
                 let Some(Kind::Field(field)) = self.kind().cloned() else {
-                    return Err(all_data(at));
+                    return Err(whole_data(at));
                 };
                 self.at += 1;
-                self.whole(Operand::Value(field, at))
+                self.without_field(Operand::Value(field, at))
             }
-            Kind::Variable(name) => self.whole(Operand::Variable(self.variable(&name, at)?, at)),
+            Kind::Variable(name) => self.without_field(Operand::Variable(self.variable(&name, at)?, at)),
             Kind::OpenParen => {
                 self.enter()?;
                 let inner = self.pipeline(&Kind::CloseParen)?;
                 self.leave();
-                self.whole(Operand::Pipeline(Box::new(inner)))
+                self.without_field(Operand::Pipeline(Box::new(inner)))
             }
-            Kind::Word(word) => match truth(&word) {
-                Some(value) => self.whole(Operand::Bool(value)),
+            Kind::Word(word) => match bool_literal(&word) {
+                Some(value) => self.without_field(Operand::Bool(value)),
                 None if Function::by_name(&word).is_some() => {
                     let text = format!("a function as an argument stands in parentheses: `({word} …)`");
                     Err(Error::new(Code::Unsupported, at, text))
                 }
-                None => Err(unknown(&word, at)),
+                None => Err(unknown_word(&word, at)),
             },
             _ => {
                 self.at -= 1;
@@ -435,8 +433,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Refuses a field right after `operand`: values are texts.
-    fn whole(&self, operand: Operand) -> Result<Operand, Error> {
+    /// Refuses a field directly after `operand`, because values are texts.
+    fn without_field(&self, operand: Operand) -> Result<Operand, Error> {
         let Some(Kind::Field(field)) = self.kind() else {
             return Ok(operand);
         };
@@ -472,13 +470,13 @@ enum Keyword {
     End,
 }
 
-/// What a pipeline sets.
+/// The variable that a pipeline sets.
 enum Target {
     New(String),
     Known(usize),
 }
 
-fn truth(word: &str) -> Option<bool> {
+fn bool_literal(word: &str) -> Option<bool> {
     match word {
         "true" => Some(true),
         "false" => Some(false),

@@ -1,6 +1,5 @@
-//! What rendering gives: text, secrets by name, and what is done to them.
-//!
-//! In: parts. Out: parts encoded, public text at once. Never: a secret's bytes.
+//! The result of a render: text, secrets by name, and operations on them. Operations on public text
+//! are applied at once; those on secrets are left to the sender, which has the bytes.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,39 +13,37 @@ use crate::{MAX_ENCODINGS, MAX_OUTPUT_BYTES, MAX_PARTS, escape};
 pub enum Part {
     /// Public text.
     Text(String),
-    /// The secret of that name, as it is.
+    /// The secret of that name.
     Secret(String),
-    /// The parts joined, then changed as a whole. At least one of them is, or
-    /// holds, a secret.
+    /// An operation on the joined parts. At least one of them is or contains a secret.
     Applied {
-        /// What to do with the joined parts.
+        /// The operation to apply to the joined parts.
         operation: Operation,
-        /// What to join, in order.
+        /// The parts to join, in order.
         parts: Vec<Self>,
     },
 }
 
-/// What can be done to text or a secret.
+/// An operation on text or a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// `urlquery`: `application/x-www-form-urlencoded`, a space is `+`.
+    /// `urlquery`: `application/x-www-form-urlencoded`, with `+` for a space.
     Form,
-    /// `pathescape`: all but the unreserved of RFC 3986 as `%XX`.
+    /// `pathescape`: percent-encodes all but the unreserved characters of RFC 3986.
     Percent,
     /// `json`: a JSON string with its quotes.
     Json,
-    /// `b64`: RFC 4648 section 4, padded.
+    /// `b64`: base64 (RFC 4648, section 4), padded.
     Base64,
-    /// `trim`: without white space at both ends, as Unicode has it.
+    /// `trim`: removes white space, as Unicode defines it, at both ends.
     Trim,
 }
 
-/// Does `operation` to the joined `parts`: at once when they are text, else as
-/// an [`Part::Applied`].
+/// Applies `operation` to the joined `parts`. The result is text if all parts are, else a
+/// [`Part::Applied`].
 ///
 /// # Errors
-/// [`Code::TooLarge`] above [`MAX_PARTS`], [`MAX_ENCODINGS`] or
-/// [`crate::MAX_OUTPUT_BYTES`].
+/// [`Code::TooLarge`] above [`MAX_PARTS`], [`MAX_ENCODINGS`] or [`MAX_OUTPUT_BYTES`].
 pub fn apply(operation: Operation, parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     let parts = merged(parts);
     let applied = match parts.as_slice() {
@@ -59,7 +56,7 @@ pub fn apply(operation: Operation, parts: Vec<Part>) -> Result<Vec<Part>, Error>
     Ok(result)
 }
 
-/// The parts without empty texts, neighbouring texts joined.
+/// Drops empty texts and joins adjacent ones.
 pub(crate) fn merged(parts: Vec<Part>) -> Vec<Part> {
     let mut result: Vec<Part> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -72,12 +69,12 @@ pub(crate) fn merged(parts: Vec<Part>) -> Vec<Part> {
     result
 }
 
-/// How large a result is.
+/// The size of a result.
 #[derive(Default)]
 pub(crate) struct Size {
     bytes: usize,
     parts: usize,
-    /// Operations over one another.
+    /// Nesting of operations.
     depth: usize,
 }
 
@@ -95,7 +92,7 @@ impl Size {
         self.add_bytes(text);
     }
 
-    /// Text that continues the text before it.
+    /// Adds text that continues the preceding text.
     pub(crate) fn add_bytes(&mut self, text: &str) {
         self.bytes += text.len();
     }
@@ -113,7 +110,7 @@ impl Size {
         }
     }
 
-    /// Holds it against the bounds.
+    /// Checks the size against the limits.
     ///
     /// # Errors
     /// [`Code::TooLarge`].
@@ -121,20 +118,20 @@ impl Size {
         let Self { bytes, parts, depth } = self;
         if *bytes > MAX_OUTPUT_BYTES {
             let text = format!("the rendered text has {bytes} bytes; at most {MAX_OUTPUT_BYTES} are allowed");
-            return Err(Error::whole(Code::TooLarge, text));
+            return Err(Error::without_position(Code::TooLarge, text));
         }
         if *parts > MAX_PARTS || *depth > MAX_ENCODINGS {
             let text = format!(
                 "the result has {parts} parts in {depth} encodings; at most {MAX_PARTS} in {MAX_ENCODINGS} are allowed"
             );
-            return Err(Error::whole(Code::TooLarge, text));
+            return Err(Error::without_position(Code::TooLarge, text));
         }
         Ok(())
     }
 }
 
 impl Part {
-    /// The name of the first secret within.
+    /// The name of the first secret in the part.
     #[must_use]
     pub fn first_secret(&self) -> Option<&str> {
         match self {

@@ -1,7 +1,5 @@
-//! The parsed template.
-//!
-//! In: what `parse` makes. Out: what `analyze` and `render` walk. Never: text
-//! positions other than for errors.
+//! The syntax tree of a template: `parse` builds it, `analyze` and `render` read it. Positions are
+//! for errors only.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,10 +7,10 @@ use alloc::vec::Vec;
 
 use crate::Position;
 
-/// A piece of a template.
+/// A node of a template.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
-    /// Text as it stands, trimmed where a marker says so.
+    /// Literal text, after trim markers were applied.
     Text(String),
     /// `{{ pipeline }}`, printed unless it declares a variable.
     Action(Pipeline),
@@ -32,17 +30,17 @@ pub(crate) struct Branch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchKind {
     If,
-    /// As `if`, and the condition's value is the dot inside.
+    /// Like `if`, but the condition's value becomes the dot inside.
     With,
 }
 
 /// `$x := first | call | call`.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
-    /// The slot the value goes to instead of being printed.
+    /// The slot of the variable that the value is assigned to. With `None` the value is printed.
     pub(crate) variable: Option<usize>,
     pub(crate) first: Command,
-    /// Each gets the value before it as its last argument.
+    /// Each call gets the preceding value as its last argument.
     pub(crate) calls: Vec<Call>,
     pub(crate) at: Position,
 }
@@ -76,13 +74,13 @@ pub(crate) enum Operand {
     Pipeline(Box<Pipeline>),
 }
 
-/// The functions of the profile.
+/// The supported functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     And,
     Base64,
     Eq,
-    /// Only while parsing: what it gives is an [`Operand::Value`].
+    /// Occurs only while parsing, which turns it into an [`Operand::Value`].
     Index,
     Json,
     Ne,
@@ -95,7 +93,7 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    /// Every function by name, in the order messages list them.
+    /// All functions by name, in the order in which messages list them.
     pub(crate) const ALL: [(&'static str, Self); 12] = [
         ("and", Self::And),
         ("b64", Self::Base64),
@@ -124,7 +122,7 @@ impl Function {
             .unwrap_or_default()
     }
 
-    /// Fewest and most arguments, the piped one included.
+    /// Minimum and maximum number of arguments, including the piped one.
     pub(crate) fn arity(self) -> (usize, usize) {
         match self {
             Self::And | Self::Or | Self::Printf | Self::UrlQuery => (1, usize::MAX),

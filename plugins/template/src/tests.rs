@@ -5,14 +5,14 @@ use super::*;
 mod cases;
 mod contexts;
 
-/// What the profile makes of `source` in `context`, with public values.
+/// Renders `source` in `context` with public values.
 fn render(source: &str, context: Context, data: &BTreeMap<String, String>) -> Result<String, Error> {
     let template = Template::parse(source)?;
     let parts = template.render(context, &|name: &str| data.get(name).cloned().map(Value::Public))?;
     Ok(flat(&parts, data))
 }
 
-/// The same with every value a secret that need not be public.
+/// Renders `source` with every value a secret that need not be public.
 fn render_secret(source: &str, context: Context, data: &BTreeMap<String, String>) -> Result<String, Error> {
     let template = Template::parse(source)?;
     let public = template.public_names(context);
@@ -27,7 +27,7 @@ fn render_secret(source: &str, context: Context, data: &BTreeMap<String, String>
     Ok(flat(&parts, data))
 }
 
-/// What the host makes of the parts.
+/// The text that the host makes of the parts.
 fn flat(parts: &[Part], data: &BTreeMap<String, String>) -> String {
     let text = |part: &Part| match part {
         Part::Text(text) => text.clone(),
@@ -57,7 +57,7 @@ fn usual() -> BTreeMap<String, String> {
     ])
 }
 
-/// Both ways give `expected`.
+/// Asserts that `source` renders to `expected`, with public values and with secrets.
 fn gives(source: &str, expected: &str) {
     let found = render(source, Context::Body, &usual());
     assert_eq!(found.as_deref(), Ok(expected), "{source}");
@@ -65,10 +65,10 @@ fn gives(source: &str, expected: &str) {
     assert_eq!(found.as_deref(), Ok(expected), "{source}, as secrets");
 }
 
-/// Refused with `code`, at a place, with `words` in the message.
-fn refused(source: &str, code: Code, place: (usize, usize), words: &str) {
+/// Asserts that `source` is refused with `code`, at `position`, with `words` in the message.
+fn refused(source: &str, code: Code, position: (usize, usize), words: &str) {
     let error = render(source, Context::Body, &usual()).expect_err(source);
-    let (line, column) = place;
+    let (line, column) = position;
     assert_eq!(error.code(), code, "{source}: {error}");
     assert_eq!(error.position(), Some(Position { line, column }), "{source}: {error}");
     assert!(error.to_string().contains(words), "{source}: {error}");
@@ -133,8 +133,8 @@ fn renders_what_go_renders() {
 }
 
 #[test]
-fn says_where_and_why_it_refuses() {
-    for (source, code, place, words) in [
+fn errors_have_code_position_and_message() {
+    for (source, code, position, words) in [
         ("x{{ .org ", Code::Syntax, (1, 2), "has no `}}`"),
         ("{{ .org }", Code::Syntax, (1, 1), "has no `}}`"),
         ("{{.org}", Code::Syntax, (1, 7), "write `}}`"),
@@ -234,7 +234,7 @@ fn says_where_and_why_it_refuses() {
         ("é\na${.org}", Code::SingleBrace, (2, 2), "`${.org}` is no value"),
         ("a{.b c", Code::SingleBrace, (1, 2), "write `{{ .name }}`"),
     ] {
-        refused(source, code, place, words);
+        refused(source, code, position, words);
     }
 }
 
@@ -242,11 +242,11 @@ fn says_where_and_why_it_refuses() {
 fn corrects_what_was_meant() {
     let seed = "scope=upbound%3Aorg%3A${.orgName}&subject_token={.token}&x={{ .y }}";
     assert_eq!(
-        corrected(seed, Place::Form),
+        corrected(seed, TargetFormat::Form),
         "scope=upbound%3Aorg%3A{{ .orgName | urlquery }}&subject_token={{ .token | urlquery }}&x={{ .y }}"
     );
     assert_eq!(
-        corrected(seed, Place::Other),
+        corrected(seed, TargetFormat::Other),
         "scope=upbound%3Aorg%3A{{ .orgName }}&subject_token={{ .token }}&x={{ .y }}"
     );
     for (wrong, right) in [
@@ -256,7 +256,7 @@ fn corrects_what_was_meant() {
         ("{{ .open", "{{ .open"),
         ("plain", "plain"),
     ] {
-        assert_eq!(corrected(wrong, Place::Other), right);
+        assert_eq!(corrected(wrong, TargetFormat::Other), right);
         if wrong != right {
             assert!(Template::parse(right).is_ok(), "{right}");
         }
@@ -414,7 +414,7 @@ fn is_bounded() {
     assert_eq!(secret(&encoded(MAX_ENCODINGS)), Ok(1));
     assert_eq!(secret(&encoded(MAX_ENCODINGS + 1)), Err(Code::TooLarge));
 
-    // Long templates take time by their length, not its square.
+    // Time grows with the length of a template, not with its square.
     let long = "{{ .v }}\n".repeat(MAX_SOURCE_BYTES / 9);
     assert_eq!(code(&long, &data(&[("v", "x")])), Ok(MAX_SOURCE_BYTES / 9 * 2));
 }

@@ -1,6 +1,4 @@
-//! Text while it is rendered: it knows what came out of a value.
-//!
-//! In: texts of the template, values, secrets. Out: parts. Never: a decision.
+//! Rendered text in pieces, which distinguish the template's text, values and secrets.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -9,7 +7,7 @@ use crate::error::{Code, Error};
 use crate::escape;
 use crate::part::{self, Operation, Part};
 
-/// Who wrote a text.
+/// Where a text comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Template,
@@ -19,7 +17,7 @@ pub(crate) enum Origin {
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
     Text(String, Origin),
-    /// A secret, or what became of one: never [`Part::Text`].
+    /// A secret, possibly encoded. Never a [`Part::Text`].
     Secret(Part),
 }
 
@@ -60,7 +58,7 @@ impl Text {
         }
     }
 
-    /// All of it, when it holds no secret.
+    /// The whole text, or `None` if it contains a secret.
     pub(crate) fn public(&self) -> Option<String> {
         self.pieces
             .iter()
@@ -71,13 +69,13 @@ impl Text {
             .collect()
     }
 
-    /// The text after `operation`.
+    /// Applies `operation` to the text.
     ///
     /// # Errors
     /// [`Code::TooLarge`].
     pub(crate) fn apply(self, operation: Operation) -> Result<Self, Error> {
         if !self.is_secret() && matches!(operation, Operation::Form | Operation::Percent) {
-            // Each character by itself, so each keeps its origin.
+            // These operations encode each character on its own, so every piece keeps its origin.
             let mut result = Self::default();
             for piece in self.pieces {
                 if let Piece::Text(text, origin) = piece {
@@ -86,8 +84,8 @@ impl Text {
             }
             return Ok(result);
         }
-        let foreign = |piece: &Piece| matches!(piece, Piece::Text(_, Origin::Value));
-        let origin = if self.pieces.iter().any(foreign) {
+        let from_value = |piece: &Piece| matches!(piece, Piece::Text(_, Origin::Value));
+        let origin = if self.pieces.iter().any(from_value) {
             Origin::Value
         } else {
             Origin::Template
@@ -102,12 +100,12 @@ impl Text {
         Ok(result)
     }
 
-    /// Whether a secret is in it.
+    /// Whether the text contains a secret.
     pub(crate) fn is_secret(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Secret(_)))
     }
 
-    /// Checks the bounds of what there is so far.
+    /// Checks the size of the text so far.
     ///
     /// # Errors
     /// [`Code::TooLarge`].
@@ -125,7 +123,7 @@ impl Text {
         size.check()
     }
 
-    /// Refuses control characters; in secrets the sender finds them.
+    /// Refuses control characters. The sender checks secrets.
     ///
     /// # Errors
     /// [`Code::Header`].
@@ -137,7 +135,7 @@ impl Text {
                     Origin::Template => "the template's text",
                     Origin::Value => "a value",
                 };
-                return Err(Error::whole(
+                return Err(Error::without_position(
                     Code::Header,
                     alloc::format!(
                         "a header cannot hold U+{:04X}, which {whose} has; `trim` takes white space from both ends",

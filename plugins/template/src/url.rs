@@ -1,10 +1,8 @@
-//! The rendered URL: checked, and cut at its `?`.
+//! Checks a rendered URL and splits it at its `?`. The text stays as it is.
 //!
-//! The one who sends it parses it again, with the parser it connects by, and
-//! judges scheme and host. Here it is made sure that no value moves the request
-//! to another path and no secret gets into what is logged.
-//!
-//! In: rendered text with origins. Out: [`Url`]. Never: a change of the text.
+//! Security: no value can send the request to another path, and no secret comes before the `?`,
+//! because that part may be logged. The sender checks scheme and host, with the parser that it
+//! connects with.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,21 +12,21 @@ use crate::error::{Code, Error};
 use crate::part::Part;
 use crate::text::{Origin, Piece, Text};
 
-/// A URL to ask a token of.
+/// The URL of a token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Scheme, host, port and path; public. Without `?` and fragment.
+    /// Scheme, host, port and path, without secrets.
     pub base: String,
-    /// What follows the `?`, encoded as the template has it; none without `?`.
+    /// The text after the `?`, encoded as the template writes it. `None` if there is no `?`.
     pub query: Option<Vec<Part>>,
 }
 
-/// Checks and cuts `rendered`.
+/// Checks `rendered` and splits it at the `?`.
 ///
 /// # Errors
 /// [`Code::Url`], [`Code::SecretInUrl`].
 pub(crate) fn check(rendered: &Text) -> Result<Url, Error> {
-    let (base, query) = cut(rendered);
+    let (base, query) = split_query(rendered);
     let path = path_start(&base)?;
     let mut text = String::new();
     for piece in base.pieces() {
@@ -38,7 +36,7 @@ pub(crate) fn check(rendered: &Text) -> Result<Url, Error> {
                     "`{}` is a secret and cannot stand before the `?` of a URL",
                     part.first_secret().unwrap_or_default()
                 );
-                return Err(Error::whole(Code::SecretInUrl, text));
+                return Err(Error::without_position(Code::SecretInUrl, text));
             }
             Piece::Text(piece, origin) => {
                 if *origin == Origin::Value {
@@ -58,12 +56,12 @@ pub(crate) fn check(rendered: &Text) -> Result<Url, Error> {
     })
 }
 
-fn wrong<T>(text: impl Into<String>) -> Result<T, Error> {
-    Err(Error::whole(Code::Url, text))
+fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
+    Err(Error::without_position(Code::Url, text))
 }
 
-/// What stands before and after the first `?` of the template's own text.
-fn cut(rendered: &Text) -> (Text, Option<Text>) {
+/// The text before and after the first `?` in the template's own text.
+fn split_query(rendered: &Text) -> (Text, Option<Text>) {
     let mut base = Text::default();
     let mut query: Option<Text> = None;
     for piece in rendered.pieces() {
@@ -82,7 +80,7 @@ fn cut(rendered: &Text) -> (Text, Option<Text>) {
     (base, query)
 }
 
-/// The byte the path begins at, as far as the text before the first secret tells.
+/// The offset of the path in bytes, or 0 if there is a secret, which the caller refuses.
 fn path_start(base: &Text) -> Result<usize, Error> {
     let mut known = String::new();
     for piece in base.pieces() {
@@ -92,17 +90,17 @@ fn path_start(base: &Text) -> Result<usize, Error> {
         }
     }
     let Some((scheme, rest)) = known.split_once("://") else {
-        return wrong("no absolute URL: it has to begin with `https://`");
+        return invalid("no absolute URL: it has to begin with `https://`");
     };
     if scheme.is_empty() || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) {
-        return wrong("no absolute URL: it has to begin with `https://`");
+        return invalid("no absolute URL: it has to begin with `https://`");
     }
     let authority = rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len());
     Ok(scheme.len() + 3 + authority)
 }
 
-/// Refuses what would end the path within a value; its bytes from `path` on are
-/// in the path.
+/// Refuses characters of a value that would change the path. The bytes of `value` from `path` on
+/// are in the URL's path.
 fn check_value(value: &str, path: usize) -> Result<(), Error> {
     let in_path = |(at, character): (usize, char)| match character {
         '/' | '\\' => at >= path,
@@ -110,51 +108,51 @@ fn check_value(value: &str, path: usize) -> Result<(), Error> {
         _ => false,
     };
     match value.char_indices().find(|found| in_path(*found)) {
-        Some((_, character)) => wrong(format!(
+        Some((_, character)) => invalid(format!(
             "a value has `{character}`, which would change the path; `pathescape` writes it as part of a segment"
         )),
         None => Ok(()),
     }
 }
 
-/// Checks all that stands before the `?`.
+/// Checks the text before the `?`.
 fn check_base(text: &str, path: usize) -> Result<(), Error> {
     if let Some(character) = text.chars().find(|c| c.is_control() || matches!(c, '\\' | '#')) {
-        return wrong(match character {
+        return invalid(match character {
             '#' => "a URL to ask a token of has no fragment".into(),
             _ => format!("U+{:04X} may not stand in a URL", u32::from(character)),
         });
     }
     if text.starts_with(' ') || text.ends_with(' ') {
-        return wrong("a URL neither begins nor ends with a space");
+        return invalid("a URL neither begins nor ends with a space");
     }
     let (front, path) = text.split_at_checked(path).unwrap_or((text, ""));
     let authority = front.split_once("://").map_or("", |(_, authority)| authority);
     if authority.is_empty() {
-        return wrong("this URL has no host");
+        return invalid("this URL has no host");
     }
     if authority.contains('@') {
-        return wrong("user and password may not stand in a URL; send them in a header");
+        return invalid("user and password may not stand in a URL; send them in a header");
     }
     let dots = |segment: &str| {
         let plain = segment.to_ascii_lowercase().replace("%2e", ".");
         plain == "." || plain == ".."
     };
     match path.split('/').find(|segment| dots(segment)) {
-        Some(segment) => wrong(format!("the segment `{segment}` would change the path")),
+        Some(segment) => invalid(format!("the segment `{segment}` would change the path")),
         None => Ok(()),
     }
 }
 
-/// Checks the text of what follows the `?`; secrets are checked when sent.
+/// Checks the text after the `?`. The sender checks secrets.
 fn check_query(query: &Text) -> Result<(), Error> {
     for piece in query.pieces() {
         let Piece::Text(text, _) = piece else { continue };
         match text.chars().find(|c| c.is_control() || *c == '#') {
-            Some('#') => return wrong("a URL to ask a token of has no fragment; `urlquery` writes `#` as `%23`"),
+            Some('#') => return invalid("a URL to ask a token of has no fragment; `urlquery` writes `#` as `%23`"),
             Some(character) => {
                 let text = format!("U+{:04X} may not stand in a URL; use `urlquery`", u32::from(character));
-                return wrong(text);
+                return invalid(text);
             }
             None => {}
         }

@@ -1,9 +1,8 @@
-//! Tells a multi-tenant backend which tenant a request belongs to.
+//! The filter `tenant-router`: sets the tenant of a request for a multi-tenant backend. The tenant
+//! depends on the application's project or on the caller's groups. A client may choose among its
+//! own tenants.
 //!
-//! The tenant comes from the project of the application, or from one of the
-//! caller's groups; never from what the client says. In: project, groups and
-//! the client's own tenant field. Out: the tenant field, or a refusal. Never: a
-//! tenant the operator did not list.
+//! Security: only tenants that the operator lists are set.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +11,19 @@ use tollgate_plugin::{
     Context, Edit, HeaderFilter, Plan, Plans, Refusal, Request, empty_plan, field, header_filter, refuse, text,
 };
 
-/// Field the client may name a tenant in and the backend reads, unless
-/// configured otherwise. The manifest's `requestFields` lists it.
+/// The field in which a client may name a tenant, and from which the backend reads it. The
+/// manifest's `requestFields` lists it.
 const TENANT_FIELD: &str = "x-scope-orgid";
 
-/// Who belongs where.
+/// The tenants of projects and groups.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
     /// Tenant by project name.
     projects: BTreeMap<String, String>,
-    /// Tenant by group name; a caller may choose among the tenants of their groups.
+    /// Tenant by group name. A caller may choose among the tenants of their groups.
     groups: BTreeMap<String, String>,
-    /// Tenant of everybody else; refused with 403 when absent.
+    /// Tenant of all other requests. Without it they are refused with 403.
     fallback: Option<String>,
 }
 
@@ -65,8 +64,9 @@ impl HeaderFilter for TenantRouter {
     }
 }
 
-/// The tenant of this request: the project's, else the wanted one when a group
-/// of the caller has it, else the caller's only one, else the fallback.
+/// The tenant of a request: `wanted` if the caller has it, else the caller's only tenant, else the
+/// fallback. The caller has the project's tenant if there is one, else those of their groups, and
+/// may also choose the fallback.
 fn choose<'a>(config: &'a Config, context: &Context, wanted: Option<&str>) -> Result<&'a str, Refusal> {
     let theirs: Vec<&str> = match context
         .project

@@ -1,10 +1,9 @@
-"""What a guest finds around itself, in the words of warnings.
+"""A provider that reports, in warnings, what a guest can access through WASI.
 
-Built with WASI, which a provider should not be: this one is here to look into
-every corner of it.
+Unlike other providers it is built with WASI. For tests only.
 """
 
-import encodings.idna  # names cannot be looked up without, and nothing is there to import later
+import encodings.idna  # name lookups need it, and it cannot be imported at run time
 import json
 import os
 import socket
@@ -20,7 +19,7 @@ from wit_world.imports import provider_types, secrets
 
 class Credentials(exports.Credentials):
     def check(self, config: str) -> list[str]:
-        corners: dict[str, Callable[[], Any]] = {
+        probes: dict[str, Callable[[], Any]] = {
             "environment": lambda: [sorted(os.environ), sys.argv[1:]],
             "root": lambda: os.listdir("/"),
             "file": lambda: open("/etc/passwd").read(),
@@ -30,7 +29,7 @@ class Credentials(exports.Credentials):
             "clock": lambda: [time.time(), time.monotonic()],
             "randomness": lambda: os.urandom(8).hex(),
         }
-        return [f"{name}: {look(corner)}" for name, corner in corners.items()]
+        return [f"{name}: {result(probe)}" for name, probe in probes.items()]
 
     def mint(self, input: provider_types.MintInput) -> Credential:
         print("standard output leads nowhere")
@@ -43,8 +42,8 @@ class Credentials(exports.Credentials):
         raise Err(provider_types.MintError_Permanent(info))
 
 
-def look(corner: Callable[[], Any]) -> str:
+def result(probe: Callable[[], Any]) -> str:
     try:
-        return repr(corner())
-    except BaseException as refused:
-        return f"refused, {type(refused).__name__}"
+        return repr(probe())
+    except BaseException as error:
+        return f"refused, {type(error).__name__}"

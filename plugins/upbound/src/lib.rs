@@ -1,7 +1,5 @@
-//! Tokens of an Upbound organization, for Spaces and control planes.
-//!
-//! In: a robot token (secret value `token`), an organization. Out: the
-//! organization's token. Never: another host than Upbound's.
+//! The provider `upbound`: exchanges a robot token (the value `token`) for a token of an Upbound
+//! organization, for Spaces and control planes.
 //!
 //! Source: `service/auth` of up-sdk-go.
 
@@ -9,10 +7,10 @@ use serde::Deserialize;
 use tollgate_provider::oauth::{self, InvalidRequest};
 use tollgate_provider::{Credential, Error, MintInput, Provider, Request, bearer, credential_provider, trimmed};
 
-/// Where tokens are exchanged.
+/// Endpoint that exchanges tokens.
 const ENDPOINT: &str = "https://auth.upbound.io/apis/tokenexchange.upbound.io/v1alpha1/orgscopedtokens";
 
-/// Whose token.
+/// The organization that the token is for.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
@@ -37,8 +35,8 @@ impl Provider for Upbound {
             ("subject_token", (&token).into()),
             ("scope", scope.into()),
         ]);
-        let granted = oauth::token(request, InvalidRequest::TokenRefused)?;
-        Ok(bearer(granted.token, granted.expiry))
+        let issued = oauth::token(request, InvalidRequest::TokenRefused)?;
+        Ok(bearer(issued.token, issued.expiry))
     }
 }
 

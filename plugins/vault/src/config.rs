@@ -1,19 +1,18 @@
-//! What the operator says.
+//! The provider's configuration, from which it derives URLs and bodies of requests.
 //!
-//! In: JSON that fits the schema. Out: paths and bodies of requests. Never: a
-//! path that leaves its mount.
+//! Security: the manifest's schema restricts mounts and roles, so that no path leaves its mount.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_provider::Error;
 
-/// Audience of the pod's token unless configured otherwise.
+/// Default audience of the pod's token.
 const LOGIN_AUDIENCE: &str = "vault";
 
-/// Where both mounts are unless configured otherwise.
+/// Default path of both mounts.
 const MOUNT: &str = "kubernetes";
 
-/// One text or several.
+/// One string or a list of strings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Texts {
@@ -21,14 +20,14 @@ enum Texts {
     Many(Vec<String>),
 }
 
-/// A Vault, a way in, and what to ask for.
+/// A Vault server, how to log in, and the requested token.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     address: String,
     pub namespace: Option<String>,
     auth_mount: Option<String>,
-    /// Role to log in with; without it the value `token` of the cluster's Secret.
+    /// Role to log in with. Without it the provider uses the value `token` of the cluster's Secret.
     pub auth_role: Option<String>,
     login_audience: Option<String>,
     mount: Option<String>,
@@ -40,12 +39,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// URL of `path` below `/v1/`.
+    /// The URL of `path` below `/v1/`.
     pub fn url(&self, path: &str) -> String {
         format!("{}/v1/{path}", self.address.trim_end_matches('/'))
     }
 
-    /// Where the login method is mounted.
+    /// Mount of the login method.
     pub fn auth_mount(&self) -> &str {
         self.auth_mount.as_deref().unwrap_or(MOUNT)
     }
@@ -55,12 +54,12 @@ impl Config {
         self.login_audience.as_deref().unwrap_or(LOGIN_AUDIENCE)
     }
 
-    /// Where the secrets engine is mounted.
+    /// Mount of the secrets engine.
     pub fn mount(&self) -> &str {
         self.mount.as_deref().unwrap_or(MOUNT)
     }
 
-    /// What the engine is asked for.
+    /// The body of a request to the secrets engine.
     pub fn body(&self) -> Value {
         let mut body = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
@@ -82,13 +81,13 @@ impl Config {
         Value::Object(body)
     }
 
-    /// What a schema does not say.
+    /// Checks what a schema cannot express.
     ///
     /// # Errors
-    /// `config`: members of a login without its role.
+    /// `config`: settings of a login without its role.
     pub fn validate(&self) -> Result<(), Error> {
-        let loose = self.auth_mount.is_some() || self.login_audience.is_some();
-        if self.auth_role.is_none() && loose {
+        let login_settings = self.auth_mount.is_some() || self.login_audience.is_some();
+        if self.auth_role.is_none() && login_settings {
             let text = "`authMount` and `loginAudience` need `authRole`";
             return Err(Error::config("vault.config", text));
         }
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engine_is_asked_for_what_is_configured() {
+    fn the_request_contains_what_is_configured() {
         let plain = config(json!({"address": "https://v:8200/", "role": "r"}));
         assert_eq!(plain.url("kubernetes/creds/r"), "https://v:8200/v1/kubernetes/creds/r");
         assert_eq!(plain.body(), json!({}));

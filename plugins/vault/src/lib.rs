@@ -1,8 +1,7 @@
-//! Tokens of Vault's kubernetes secrets engine.
+//! The provider `vault`: ServiceAccount tokens from the Kubernetes secrets engine of Vault. It
+//! revokes the lease when the credential is released.
 //!
-//! In: a login (of the pod, or a token of Vault's), a role. Out: a token of a
-//! ServiceAccount and its lease, which is revoked when nobody needs it. Never: a
-//! longer life than the lease, or than the login the lease hangs on.
+//! Invariant: a credential outlives neither its lease nor the login that the lease depends on.
 //!
 //! Sources: vault-plugin-secrets-kubernetes; the HTTP API reference of Vault.
 
@@ -32,7 +31,7 @@ impl Provider for Vault {
         let login = Login::new(config)?;
         let answer = creds(config, &login)?;
         if answer.status == 403 && login.remembered {
-            // Vault says 403 also to a login that was revoked meanwhile.
+            // Vault also answers 403 to a login that was revoked in the meantime.
             login::forget();
             let login = Login::new(config)?;
             let answer = creds(config, &login)?;
@@ -57,7 +56,7 @@ impl Provider for Vault {
     }
 }
 
-/// With the namespace of Vault, if there is one.
+/// Adds Vault's namespace to the request, if one is configured.
 fn namespaced<'a>(request: Request<'a>, config: &Config) -> Request<'a> {
     match &config.namespace {
         Some(namespace) => request.header("x-vault-namespace", namespace),
@@ -88,39 +87,39 @@ fn credential(mut answer: Answer, login: &Login) -> Result<Credential, Error> {
     let warnings = json.get("warnings").and_then(Value::as_array);
     let warnings = warnings.into_iter().flatten().filter_map(Value::as_str);
     let mut credential = bearer(token, expiry);
-    let said = warnings
+    let warnings = warnings
         .filter(|text| !text.is_empty())
         .map(|text| format!("Vault: {text}"));
-    credential.warnings.extend(said);
+    credential.warnings.extend(warnings);
     credential.revocation = answer.captured(1);
     Ok(credential)
 }
 
-/// The error of an answer of Vault's: `{"errors": […]}`.
+/// The error for an answer of Vault with `{"errors": […]}`.
 fn refusal(answer: &Answer) -> Error {
     let json = answer.json_or_null();
-    let said = said(&json);
-    let said = match (answer.status, said.as_str()) {
+    let messages = messages(&json);
+    let reason = match (answer.status, messages.as_str()) {
         (_, "") => "Vault does not say why".to_owned(),
-        // The engine passes errors of the Kubernetes API on as 500.
-        (500, said) if said.contains("not found") => {
-            format!("{said} (Vault says 500 also when a Kubernetes namespace or role is missing)")
+        // The engine returns errors of the Kubernetes API as 500.
+        (500, messages) if messages.contains("not found") => {
+            format!("{messages} (Vault says 500 also when a Kubernetes namespace or role is missing)")
         }
-        (_, said) => said.to_owned(),
+        (_, messages) => messages.to_owned(),
     };
-    answer.error(class(answer.status), &format!("vault.{}", answer.status), &said)
+    answer.error(class(answer.status), &format!("vault.{}", answer.status), &reason)
 }
 
-/// The messages, each on one line.
-fn said(json: &Value) -> String {
+/// The messages in `errors`, without line breaks and joined by `; `.
+fn messages(json: &Value) -> String {
     let errors = json.get("errors").and_then(Value::as_array);
     let errors = errors.into_iter().flatten().filter_map(Value::as_str);
     let lines = errors.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// 412: a replica lacks the state it needs; 472, 473: a standby of a kind that
-/// does not answer.
+/// The class of a status. 412: a replica does not have the required state yet. 472 and 473: a
+/// standby that does not serve requests.
 fn class(status: u16) -> Class {
     match status {
         412 | 472 | 473 => Class::Retryable,
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn messages_are_one_line() {
         let errors = json!({"errors": ["1 error occurred:\n\t* permission denied\n\n", "x"]});
-        assert_eq!(said(&errors), "1 error occurred: * permission denied; x");
-        assert_eq!(said(&json!(null)), "");
+        assert_eq!(messages(&errors), "1 error occurred: * permission denied; x");
+        assert_eq!(messages(&json!(null)), "");
     }
 }

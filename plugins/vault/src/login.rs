@@ -1,7 +1,5 @@
-//! Logins at Vault.
-//!
-//! In: a token of the pod's, or one of Vault's. Out: a token that may ask. Never:
-//! a login for each credential, which fills Vault with tokens.
+//! Logs in to Vault with a token of the pod, or uses a configured token of Vault. The login is kept
+//! in the host's memo, because a login for each credential would fill Vault with tokens.
 //!
 //! Source: "Kubernetes auth method (API)" of Vault.
 
@@ -11,16 +9,16 @@ use tollgate_provider::{Error, Expiry, Instant, Json, Request, Secret, ambient_t
 use crate::config::Config;
 use crate::{namespaced, refusal};
 
-/// Key of the one thing that is remembered.
+/// Key of the memo entry.
 const MEMO: &str = "login";
 
-/// A token of Vault's.
+/// A token for requests to Vault.
 #[derive(Debug)]
 pub struct Login {
     pub token: Secret,
-    /// Leases end with the login they were made by.
+    /// When the login expires. Its leases expire with it.
     pub expiry: Expiry,
-    /// Whether it is of an earlier call.
+    /// Whether the login is from an earlier call.
     pub remembered: bool,
 }
 
@@ -51,7 +49,7 @@ impl Login {
         }
         let json = answer.json()?;
         let token = answer.expect(0, "auth.client_token")?;
-        // 0 is a token without an end.
+        // 0 means that the token does not expire.
         let duration = json
             .pointer("/auth/lease_duration")
             .filter(|value| value.as_f64() != Some(0.0));
@@ -64,8 +62,7 @@ impl Login {
         Ok(login)
     }
 
-    /// Remembers the login for half its life, so that leases of it live at least
-    /// as long as the other half.
+    /// Stores the login for half its lifetime, so that its leases can last at least the other half.
     fn store(&self, now: Instant) {
         let (Some(end), Ok(token)) = (self.expiry.at, copy(&self.token)) else {
             return;
@@ -93,7 +90,7 @@ fn load() -> Option<Login> {
     })
 }
 
-/// Lets the remembered login go.
+/// Drops the stored login.
 pub fn forget() {
     memo::forget(MEMO);
 }
@@ -107,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_is_remembered_for_half_its_life() {
+    fn a_login_is_remembered_for_half_its_lifetime() {
         assert_eq!(remembered_until(1000, 3000), 2000);
         assert_eq!(remembered_until(1000, 1000), 1000);
     }

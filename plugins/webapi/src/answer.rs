@@ -1,26 +1,23 @@
-//! What an answer means when it brings no token.
-//!
-//! In: an answer. Out: an [`Error`] with the class that says when to try again.
-//! Never: a body.
+//! Turns an answer without a token into an [`Error`].
 
 use serde_json::Value;
 use tollgate_provider::oauth::{self, InvalidRequest};
 use tollgate_provider::{Answer, Class, Error};
 
-/// Why there is no token in `answer`. An issuer that names an `error` is taken
-/// at its word, also where the status is one of success.
+/// Why there is no token in `answer`. If the answer has an OAuth `error`, it decides, even with a
+/// status of 2xx.
 ///
-/// `invalid_request` counts as a refused token: what the configuration asks for
-/// is not known, and in a token exchange (RFC 8693, section 2.2.2) it is one.
+/// `invalid_request` counts as a refused token: the grant is not known here, and in a token
+/// exchange the error can mean a refused token (RFC 8693, section 2.2.2).
 pub(crate) fn refusal(answer: &Answer, token_path: &str) -> Error {
-    match useless(&answer.json_or_null(), token_path) {
+    match unusable(&answer.json_or_null(), token_path) {
         Some((code, message)) if answer.is_success() => answer.error(Class::Permanent, code, &message),
         _ => oauth::refusal(answer, InvalidRequest::TokenRefused),
     }
 }
 
-/// What to say of a success without a token; nothing when the issuer says it.
-fn useless(document: &Value, token_path: &str) -> Option<(&'static str, String)> {
+/// Code and message for a 2xx answer without a token. `None` if the answer has an OAuth `error`.
+fn unusable(document: &Value, token_path: &str) -> Option<(&'static str, String)> {
     match document.get("error") {
         Some(Value::String(error)) if !error.is_empty() => None,
         _ if document.is_null() => Some(("webapi.not-json", "the answer is not JSON".to_owned())),
@@ -35,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_success_without_a_token_says_what_is_missing() {
+    fn a_2xx_answer_without_a_token_is_explained() {
         for (document, code) in [
             (json!({"error": "invalid_grant"}), None),
             (json!({"error": ""}), Some("webapi.no-token")),
@@ -44,9 +41,9 @@ mod tests {
             (json!([]), Some("webapi.no-token")),
             (json!(null), Some("webapi.not-json")),
         ] {
-            assert_eq!(useless(&document, "$.token").map(|(code, _)| code), code, "{document}");
+            assert_eq!(unusable(&document, "$.token").map(|(code, _)| code), code, "{document}");
         }
-        let said = useless(&json!({}), "$.token").map(|(_, message)| message);
-        assert!(said.is_some_and(|message| message.contains("`$.token`")));
+        let message = unusable(&json!({}), "$.token").map(|(_, message)| message);
+        assert!(message.is_some_and(|message| message.contains("`$.token`")));
     }
 }

@@ -1,19 +1,17 @@
-//! `webAPIProviderConfig`: what to ask for and how.
-//!
-//! In: JSON. Out: a [`Plan`] whose templates are parsed. Refuses: what could not
-//! be sent, with the words to write instead. Never: a value of the Secret.
+//! Reads `webAPIProviderConfig` into a [`Plan`] with parsed templates. Errors say what to write
+//! instead.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_provider::Error;
-use tollgate_template::{Code, Context, Place, Template, corrected};
+use tollgate_template::{Code, Context, TargetFormat, Template, corrected};
 
 use crate::expiry::{Format, Lifetime, duration};
 use crate::field;
 
-/// The configuration as it is written.
+/// The configuration as the operator writes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RawConfig {
@@ -60,7 +58,7 @@ enum RawDuration {
     Text(String),
 }
 
-/// The methods token endpoints have.
+/// The HTTP methods of token requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -68,15 +66,15 @@ pub(crate) enum Method {
     Put,
 }
 
-/// What the body of the request is.
+/// The body of the request.
 #[derive(Debug)]
 pub(crate) enum Content {
     None,
-    /// `body`: as it is rendered; nothing is sent when it is empty.
+    /// `body`: sent as it is rendered. An empty one is not sent.
     Text(Template),
-    /// `form`: names and values, encoded after they are rendered.
+    /// `form`: names and values, encoded after rendering.
     Form(Vec<(String, Template)>),
-    /// `jsonBody`: JSON text with the strings that are templates in between.
+    /// `jsonBody`: JSON text with templates in place of its strings.
     Json(Vec<JsonPiece>),
 }
 
@@ -84,12 +82,12 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) enum JsonPiece {
     Text(String),
-    /// A string, quoted after it is rendered.
+    /// A string, quoted after rendering.
     Template(Template),
 }
 
 impl Content {
-    /// The `Content-Type` that goes without saying.
+    /// The default `Content-Type`.
     pub(crate) fn media_type(&self) -> Option<&'static str> {
         match self {
             Self::None | Self::Text(_) => None,
@@ -117,27 +115,27 @@ impl JsonPiece {
     }
 }
 
-/// A configuration that can be used.
+/// A checked configuration.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) method: Method,
     pub(crate) url: Template,
-    /// RFC 9535 singular query.
+    /// An RFC 9535 singular query.
     pub(crate) token_path: String,
-    /// Names in the case they are written in.
+    /// Names keep their case.
     pub(crate) headers: Vec<(String, Template)>,
     pub(crate) content: Content,
     pub(crate) lifetime: Lifetime,
-    /// For the operator.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Checks a configuration; `check_path` judges a JSON path.
+    /// Checks a configuration. `check_path` checks a JSON path.
     ///
     /// # Errors
-    /// All of class `config`: shape, method, scheme, header names, templates,
-    /// paths, more than one kind of body, a body for GET.
+    /// Class `config`: an invalid method, scheme, header name, template, path or duration, more
+    /// than one kind of body, or a GET with a body.
     pub(crate) fn new(raw: &RawConfig, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<Self, Error> {
         let method = method(&raw.method)?;
         let url = url(&raw.url)?;
@@ -147,15 +145,15 @@ impl Plan {
             let message = "a GET has no body (RFC 9110, section 9.3.1); use POST, or put the values into the query";
             return Err(Error::config("webapi.body", message));
         }
-        field::agree(&raw.headers, content.media_type())?;
+        field::check_content_type(&raw.headers, content.media_type())?;
         path("tokenPath", &raw.token_path, check_path)?;
         let lifetime = lifetime(raw, check_path)?;
-        let mut warnings = warned("url", &url);
+        let mut warnings = template_warnings("url", &url);
         for (name, template) in &headers {
-            warnings.extend(warned(&format!("headers.{name}"), template));
+            warnings.extend(template_warnings(&format!("headers.{name}"), template));
         }
         for template in content.templates() {
-            warnings.extend(warned("body", template));
+            warnings.extend(template_warnings("body", template));
         }
         Ok(Self {
             method,
@@ -168,7 +166,7 @@ impl Plan {
         })
     }
 
-    /// The names whose values decide something; all others stay handles.
+    /// The names of the values that must be public. All others stay handles.
     pub(crate) fn public_names(&self) -> std::collections::BTreeSet<String> {
         let mut names = self.url.public_names(Context::Url);
         for (_, template) in &self.headers {
@@ -199,17 +197,17 @@ fn method(word: &str) -> Result<Method, Error> {
 }
 
 fn url(source: &str) -> Result<Template, Error> {
-    let template = template("url", source, Context::Url, Place::Other)?;
-    // As far as the text before the first value tells.
+    let template = template("url", source, Context::Url, TargetFormat::Other)?;
+    // Checks the scheme if it is in the text before the first value.
     let known = source.split("{{").next().unwrap_or_default();
     if known.contains("://") {
-        https(known)?;
+        check_https(known)?;
     }
     Ok(template)
 }
 
-/// Refuses any other scheme than `https`.
-pub(crate) fn https(url: &str) -> Result<(), Error> {
+/// Refuses schemes other than `https`.
+pub(crate) fn check_https(url: &str) -> Result<(), Error> {
     let scheme = url.split("://").next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case("https") {
         return Ok(());
@@ -228,7 +226,10 @@ fn headers(raw: &BTreeMap<String, String>) -> Result<Vec<(String, Template)>, Er
             return Err(Error::config("webapi.header", message));
         }
         let field = format!("headers.{name}");
-        headers.push((name.clone(), template(&field, source, Context::Header, Place::Other)?));
+        headers.push((
+            name.clone(),
+            template(&field, source, Context::Header, TargetFormat::Other)?,
+        ));
     }
     Ok(headers)
 }
@@ -238,12 +239,12 @@ fn content(raw: &RawConfig) -> Result<Content, Error> {
         (None, None, None) => Ok(Content::None),
         (Some(body), None, None) if body.is_empty() => Ok(Content::None),
         (Some(body), None, None) => {
-            let place = if field::is_form(&raw.headers) {
-                Place::Form
+            let format = if field::is_form(&raw.headers) {
+                TargetFormat::Form
             } else {
-                Place::Other
+                TargetFormat::Other
             };
-            template("body", body, Context::Body, place).map(Content::Text)
+            template("body", body, Context::Body, format).map(Content::Text)
         }
         (None, Some(pairs), None) => pairs.iter().map(form_pair).collect::<Result<_, _>>().map(Content::Form),
         (None, None, Some(value)) => {
@@ -264,11 +265,11 @@ fn form_pair(pair: &RawPair) -> Result<(String, Template), Error> {
         let message = format!("`form`: the name `{name}` is no template; only values are");
         return Err(Error::config("webapi.form", message));
     }
-    let value = template(&format!("form.{name}"), value, Context::Body, Place::Other)?;
+    let value = template(&format!("form.{name}"), value, Context::Body, TargetFormat::Other)?;
     Ok((name.clone(), value))
 }
 
-/// Writes `value` as JSON, its strings as templates.
+/// Writes `value` as JSON, with its strings as templates.
 fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), Error> {
     let text = |pieces: &mut Vec<JsonPiece>, text: &str| match pieces.last_mut() {
         Some(JsonPiece::Text(last)) => last.push_str(text),
@@ -281,7 +282,7 @@ fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), E
                 field,
                 source,
                 Context::Body,
-                Place::Other,
+                TargetFormat::Other,
             )?));
         }
         Value::Array(items) => {
@@ -307,11 +308,11 @@ fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), E
     Ok(())
 }
 
-/// Parses a template, and renders it right away when it needs no value.
-fn template(field: &str, source: &str, context: Context, place: Place) -> Result<Template, Error> {
+/// Parses a template. If it uses no value, also renders it to find errors now.
+fn template(field: &str, source: &str, context: Context, format: TargetFormat) -> Result<Template, Error> {
     let failed = |error: &tollgate_template::Error| {
         let in_full = match error.code() {
-            Code::SingleBrace => format!("; in full: {}", corrected(source, place)),
+            Code::SingleBrace => format!("; in full: {}", corrected(source, format)),
             _ => String::new(),
         };
         Error::config(error.code().as_str(), format!("`{field}`: {error}{in_full}"))
@@ -364,7 +365,7 @@ fn milliseconds(raw: &RawDuration) -> Result<u64, Error> {
     })
 }
 
-fn warned(field: &str, template: &Template) -> Vec<String> {
+fn template_warnings(field: &str, template: &Template) -> Vec<String> {
     let warnings = template.warnings().iter();
     warnings.map(|warning| format!("`{field}`: {warning}")).collect()
 }

@@ -1,19 +1,18 @@
-//! When a token ends.
+//! Determines when a token expires, from the answer and the configuration.
 //!
-//! In: an answer without its secrets, the configuration, the time the request
-//! was sent. Out: an [`Expiry`]. Never: a longer life than a configured `ttl`.
+//! Invariant: a token never outlives the configured `ttl`.
 
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_provider::Expiry;
 
-/// How `expiry.path` is read.
+/// The format of the value at `expiry.path`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Format {
-    /// Seconds from now, a number or a string.
+    /// Seconds from now, as a number or a string.
     Seconds,
-    /// A date.
+    /// A date of RFC 3339.
     Rfc3339,
     /// Seconds since 1970.
     Unix,
@@ -21,20 +20,20 @@ pub(crate) enum Format {
     UnixMs,
 }
 
-/// What the configuration says.
+/// The settings for a token's lifetime.
 #[derive(Debug)]
 pub(crate) struct Lifetime {
-    /// RFC 9535 singular query and how to read what it finds.
+    /// An RFC 9535 singular query, and the format of the value it finds.
     pub(crate) path: Option<(String, Format)>,
-    /// The most, in milliseconds above 0.
+    /// The maximum lifetime in milliseconds, above 0.
     pub(crate) ttl_ms: Option<u64>,
 }
 
 impl Lifetime {
-    /// The end of a token asked for at `now` (milliseconds since 1970). `select`
-    /// looks a path up in the answer.
+    /// The expiry of a token that was requested at `now` (milliseconds since 1970). `select` looks
+    /// up a path in the answer.
     pub(crate) fn expiry(&self, now: u64, token_path: &str, select: &dyn Fn(&str) -> Option<Value>) -> Expiry {
-        let said = match &self.path {
+        let expiry = match &self.path {
             Some((path, format)) => match select(path) {
                 Some(value) => read(&value, *format, path, now),
                 None => Expiry {
@@ -45,13 +44,13 @@ impl Lifetime {
                 },
             },
             None => {
-                let beside = sibling(token_path).and_then(|path| select(&path));
-                Expiry::after(beside.as_ref(), "expires_in", now)
+                let expires_in = sibling(token_path).and_then(|path| select(&path));
+                Expiry::after(expires_in.as_ref(), "expires_in", now)
             }
         };
         match self.ttl_ms {
-            Some(ttl) => said.and(Expiry::at(now.saturating_add(ttl), now)),
-            None => said,
+            Some(ttl) => expiry.and(Expiry::at(now.saturating_add(ttl), now)),
+            None => expiry,
         }
     }
 }
@@ -72,7 +71,7 @@ fn read(value: &Value, format: Format, path: &str, now: u64) -> Expiry {
     }
 }
 
-/// The path of `expires_in` beside the node of `path`, which is a singular query.
+/// The path of the member `expires_in` next to the node at `path`, a singular query.
 fn sibling(path: &str) -> Option<String> {
     let mut last = None;
     let mut quote = None;
@@ -93,7 +92,7 @@ fn sibling(path: &str) -> Option<String> {
     Some(format!("{}.expires_in", path.get(..last?)?.trim_end()))
 }
 
-/// Milliseconds of a Go duration: numbers with `h`, `m`, `s` or `ms`.
+/// Milliseconds of a Go duration: integers with `h`, `m`, `s` or `ms`.
 pub(crate) fn duration(text: &str) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text;

@@ -1,7 +1,5 @@
-//! The host's functions: secrets, network, clock.
-//!
-//! In: a [`Plan`]. Out: a credential. Never: a decision that could be made
-//! without the host, for those are tested natively.
+//! Mints a credential for a [`Plan`] with the host's functions: secrets, network, clock. Code that
+//! does not need the host is in other modules, where native tests can run it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,19 +11,19 @@ use tollgate_provider::{
 use tollgate_template::{Value, Values};
 
 use crate::answer;
-use crate::ask::{Ask, ask};
 use crate::config::{Method, Plan};
-use crate::lower::{Piece, Vault};
+use crate::lower::{Piece, SecretStore};
+use crate::render::{RenderedRequest, render};
 
-/// Asks for a token.
+/// Requests a token.
 ///
 /// # Errors
-/// Why there is none; class `config` for what is found before anything is sent.
+/// Why there is no token. Errors that are found before the request is sent have the class `config`.
 pub(crate) fn mint(plan: Plan) -> Result<Credential, Error> {
-    let names = Names::new(plan.public_names());
-    let mut handles = Handles::new(&names);
-    let rendered = ask(&plan, &names, &mut handles);
-    names.refused.take().map_or(Ok(()), Err)?;
+    let values = SecretValues::new(plan.public_names());
+    let mut handles = Handles::new(&values);
+    let rendered = render(&plan, &values, &mut handles);
+    values.refused.take().map_or(Ok(()), Err)?;
     let mut answer = send(&rendered?, &handles, &plan.token_path)?;
     let Some(token) = answer.captured(0).filter(|_| answer.is_success()) else {
         return Err(answer::refusal(&answer, &plan.token_path));
@@ -42,55 +40,55 @@ pub(crate) fn mint(plan: Plan) -> Result<Credential, Error> {
     Ok(credential)
 }
 
-fn send(wanted: &Ask, handles: &Handles<'_>, token_path: &str) -> Result<Answer, Error> {
-    let mut request = match wanted.method {
-        Method::Get => Request::get(&wanted.url),
-        Method::Post => Request::post(&wanted.url),
-        Method::Put => Request::put(&wanted.url),
+fn send(rendered: &RenderedRequest, handles: &Handles<'_>, token_path: &str) -> Result<Answer, Error> {
+    let mut request = match rendered.method {
+        Method::Get => Request::get(&rendered.url),
+        Method::Post => Request::post(&rendered.url),
+        Method::Put => Request::put(&rendered.url),
     };
-    for (name, value) in &wanted.query {
+    for (name, value) in &rendered.query {
         request = request.query_parts(name, handles.parts(value)?);
     }
-    for (name, value) in &wanted.headers {
+    for (name, value) in &rendered.headers {
         request = request.header_parts(name, handles.parts(value)?);
     }
-    request.body(handles.parts(&wanted.body)?).capture(token_path).send()
+    request.body(handles.parts(&rendered.body)?).capture(token_path).send()
 }
 
 /// The values of the cluster's Secret, by name.
-struct Names {
-    /// Those that are read as text.
+struct SecretValues {
+    /// Names of the values to read as text.
     public: BTreeSet<String>,
-    /// Handles that were got and are not used yet.
-    got: RefCell<BTreeMap<String, Secret>>,
-    /// Why the first one that is there cannot be used.
+    /// Handles that were fetched and are not used yet.
+    fetched: RefCell<BTreeMap<String, Secret>>,
+    /// Why the first value that cannot be used was refused. A missing value is not refused here.
     refused: RefCell<Option<Error>>,
 }
 
-impl Names {
+impl SecretValues {
     fn new(public: BTreeSet<String>) -> Self {
         Self {
             public,
-            got: RefCell::default(),
+            fetched: RefCell::default(),
             refused: RefCell::default(),
         }
     }
 }
 
-impl Values for Names {
+impl Values for SecretValues {
     fn value(&self, name: &str) -> Option<Value> {
         if self.public.contains(name) {
             match secrets::public(name) {
                 Ok(text) => return Some(Value::Public(text)),
                 Err(SecretError::NotFound) => return None,
-                // The host does not call it public: as a secret it is refused,
-                // with a message that says where it decides something.
+                // The host does not allow it as text. As a secret the template refuses it, with a
+                // message that says where it has to be public.
                 Err(_) => {}
             }
         }
         match optional(name) {
             Ok(secret) => {
-                self.got.borrow_mut().insert(name.to_owned(), secret?);
+                self.fetched.borrow_mut().insert(name.to_owned(), secret?);
                 Some(Value::Secret)
             }
             Err(error) => {
@@ -103,13 +101,13 @@ impl Values for Names {
 
 /// All handles of this call.
 struct Handles<'a> {
-    source: &'a Names,
+    source: &'a SecretValues,
     secrets: Vec<Secret>,
     names: BTreeMap<String, usize>,
 }
 
 impl<'a> Handles<'a> {
-    fn new(source: &'a Names) -> Self {
+    fn new(source: &'a SecretValues) -> Self {
         Self {
             source,
             secrets: Vec::new(),
@@ -138,13 +136,13 @@ impl<'a> Handles<'a> {
     }
 }
 
-impl Vault for Handles<'_> {
+impl SecretStore for Handles<'_> {
     fn named(&mut self, name: &str) -> Result<usize, Error> {
         if let Some(secret) = self.names.get(name) {
             return Ok(*secret);
         }
-        let got = self.source.got.borrow_mut().remove(name);
-        let secret = self.keep(got.map_or_else(|| secrets::get(name), Ok))?;
+        let fetched = self.source.fetched.borrow_mut().remove(name);
+        let secret = self.keep(fetched.map_or_else(|| secrets::get(name), Ok))?;
         self.names.insert(name.to_owned(), secret);
         Ok(secret)
     }

@@ -1,21 +1,18 @@
-//! Asks a web API for a token, as `webAPIProviderConfig` says.
+//! The provider `webapi`: requests a token from any web API, as `webAPIProviderConfig` configures.
+//! URL, headers and body are Go templates over the cluster's Secret.
 //!
-//! In: method, URL, headers and body as Go templates over the cluster's Secret,
-//! and where the token stands in the answer. Out: the token, as a handle. Never:
-//! a secret's bytes, a redirect, a second try.
-//!
-//! The modules run in this order: `config` reads the configuration, `ask`
-//! renders it, `lower` puts handles into it, `host` sends it, `answer` and
-//! `expiry` read what comes back.
+//! The modules run in this order: `config` reads the configuration, `render` renders it, `lower`
+//! replaces names of secrets by handles, `host` sends the request, `answer` and `expiry` read the
+//! answer.
 
 mod answer;
-mod ask;
 mod config;
 mod expiry;
 mod field;
 mod host;
 mod lower;
 mod query;
+mod render;
 
 use tollgate_provider::{Credential, Error, MintInput, Provider, credential_provider, json_path};
 

@@ -1,58 +1,56 @@
-//! Rendered parts to parts over handles.
-//!
-//! In: part trees with secrets by name. Out: a flat list of texts and handles.
-//! Never: bytes of a secret; the host does what the tree says.
+//! Lowers the part trees of a rendered template, in which secrets are names, to flat lists of texts
+//! and handles. The host applies the operations on secrets.
 
 use tollgate_provider::{Encoding, Error};
 use tollgate_template::{Operation, Part};
 
-/// A piece of a header, query or body. Secrets are numbers of the [`Vault`].
+/// A piece of a header, query or body. Secrets are indices into the [`SecretStore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Text(String),
     Secret(usize, Encoding),
 }
 
-/// Who keeps the handles.
-pub(crate) trait Vault {
+/// Holds the handles of secrets. Methods return the index of a secret.
+pub(crate) trait SecretStore {
     /// The secret called `name`.
     fn named(&mut self, name: &str) -> Result<usize, Error>;
 
-    /// The pieces joined.
+    /// The joined pieces, encoded as a whole.
     fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Error>;
 
     /// The secret without white space at both ends.
     fn trim(&mut self, secret: usize) -> Result<usize, Error>;
 }
 
-/// Flattens `parts`, with as few compositions as the tree needs.
-pub(crate) fn lower(parts: Vec<Part>, vault: &mut dyn Vault) -> Result<Vec<Piece>, Error> {
-    parts.into_iter().map(|part| lower_one(part, vault)).collect()
+/// Flattens `parts`, and composes secrets only where the tree requires it.
+pub(crate) fn lower(parts: Vec<Part>, store: &mut dyn SecretStore) -> Result<Vec<Piece>, Error> {
+    parts.into_iter().map(|part| lower_one(part, store)).collect()
 }
 
-fn lower_one(part: Part, vault: &mut dyn Vault) -> Result<Piece, Error> {
+fn lower_one(part: Part, store: &mut dyn SecretStore) -> Result<Piece, Error> {
     match part {
         Part::Text(text) => Ok(Piece::Text(text)),
-        Part::Secret(name) => Ok(Piece::Secret(vault.named(&name)?, Encoding::Raw)),
+        Part::Secret(name) => Ok(Piece::Secret(store.named(&name)?, Encoding::Raw)),
         Part::Applied { operation, parts } => {
-            let whole = whole(lower(parts, vault)?, vault)?;
+            let joined = join(lower(parts, store)?, store)?;
             match encoding(operation) {
-                Some(encoding) => Ok(Piece::Secret(whole, encoding)),
-                None => Ok(Piece::Secret(vault.trim(whole)?, Encoding::Raw)),
+                Some(encoding) => Ok(Piece::Secret(joined, encoding)),
+                None => Ok(Piece::Secret(store.trim(joined)?, Encoding::Raw)),
             }
         }
     }
 }
 
-/// The pieces as one secret that is not encoded any more.
-fn whole(pieces: Vec<Piece>, vault: &mut dyn Vault) -> Result<usize, Error> {
+/// Joins the pieces to one secret, with their encodings applied.
+fn join(pieces: Vec<Piece>, store: &mut dyn SecretStore) -> Result<usize, Error> {
     match pieces.as_slice() {
         [Piece::Secret(secret, Encoding::Raw)] => Ok(*secret),
-        pieces => vault.compose(pieces, Encoding::Raw),
+        pieces => store.compose(pieces, Encoding::Raw),
     }
 }
 
-/// The host's encoding; none for `trim`, which is a call of its own.
+/// The host's encoding. `None` for `trim`, which is a separate call.
 fn encoding(operation: Operation) -> Option<Encoding> {
     match operation {
         Operation::Form => Some(Encoding::Form),
@@ -67,28 +65,28 @@ fn encoding(operation: Operation) -> Option<Encoding> {
 mod tests {
     use super::*;
 
-    /// Writes down what it is asked to do.
+    /// Records the calls it gets.
     #[derive(Default)]
-    struct Notes(Vec<String>);
+    struct Recorder(Vec<String>);
 
-    impl Notes {
-        fn note(&mut self, text: String) -> Result<usize, Error> {
+    impl Recorder {
+        fn record(&mut self, text: String) -> Result<usize, Error> {
             self.0.push(text);
             Ok(self.0.len() - 1)
         }
     }
 
-    impl Vault for Notes {
+    impl SecretStore for Recorder {
         fn named(&mut self, name: &str) -> Result<usize, Error> {
-            self.note(format!("get {name}"))
+            self.record(format!("get {name}"))
         }
 
         fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Error> {
-            self.note(format!("compose {pieces:?} {encoding:?}"))
+            self.record(format!("compose {pieces:?} {encoding:?}"))
         }
 
         fn trim(&mut self, secret: usize) -> Result<usize, Error> {
-            self.note(format!("trim {secret}"))
+            self.record(format!("trim {secret}"))
         }
     }
 
@@ -97,9 +95,9 @@ mod tests {
     }
 
     fn check(part: Part, calls: &[&str], expected: Piece) {
-        let mut notes = Notes::default();
-        assert_eq!(lower(vec![part], &mut notes), Ok(vec![expected]));
-        assert_eq!(notes.0, calls);
+        let mut recorder = Recorder::default();
+        assert_eq!(lower(vec![part], &mut recorder), Ok(vec![expected]));
+        assert_eq!(recorder.0, calls);
     }
 
     #[test]
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_and_nested_ones_are_composed() {
+    fn joined_and_nested_parts_are_composed() {
         let pair = vec![Part::Text("id:".into()), Part::Secret("s".into())];
         check(
             applied(Operation::Form, vec![applied(Operation::Base64, pair)]),

@@ -1,14 +1,14 @@
-//! The query of a URL, as names and values.
+//! Splits the query of a rendered URL into names and values. Names are decoded, because the host
+//! encodes them. Values stay encoded.
 //!
-//! In: rendered parts. Out: names decoded, values as they are, for the host
-//! encodes names and takes values. Never: a secret as a name.
+//! Security: a secret is never part of a name.
 
 use tollgate_provider::Error;
 use tollgate_provider::encoding::unform;
 use tollgate_template::Part;
 
-/// Names and values of a query, in order. `a` alone is `a` with no value, which
-/// is sent as `a=`.
+/// Names and values of a query, in order. A name without `=` has an empty value and is sent as
+/// `a=`.
 pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Error> {
     let mut pairs = Pairs::default();
     for part in query {
@@ -32,12 +32,12 @@ pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Error>
 struct Pairs {
     done: Vec<(String, Vec<Part>)>,
     name: String,
-    /// None up to the `=`.
+    /// `None` before the `=`.
     value: Option<Vec<Part>>,
 }
 
 impl Pairs {
-    /// Text without `&`.
+    /// Adds text without `&`.
     fn text(&mut self, text: &str) {
         if let Some(value) = &mut self.value {
             value.extend(plain(text));
@@ -76,7 +76,7 @@ impl Pairs {
     }
 }
 
-/// The text with what no query may have encoded, as the URL standard does.
+/// Percent-encodes the bytes that a query may not contain, as the URL standard does.
 fn plain(text: &str) -> Option<Part> {
     if text.is_empty() {
         return None;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_comes_apart_at_ampersands() {
+    fn a_query_is_split_at_ampersands() {
         let found = pairs(vec![
             text("a=1&&b%20c+d=x%20y z=&"),
             text("e"),

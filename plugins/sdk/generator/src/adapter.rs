@@ -1,4 +1,4 @@
-//! From the bindings' free functions to [`Generator`].
+//! Connects the functions that the bindings export with a [`Generator`].
 
 use core::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use crate::bindings::exports::tollgate::plugin::generators::Guest;
 use crate::bindings::tollgate::plugin::provider_types::MintError;
 use crate::{Error, GenerateInput, Generator, Parameters};
 
-/// Exports `G`.
+/// Implements the exports of the world with `G`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Adapter<G>(PhantomData<G>);
@@ -21,13 +21,14 @@ impl<G: Generator> Guest for Adapter<G> {
         let config = read(&input.config)?;
         let settings = serde_json::from_str(&input.settings)
             .map_err(|error| Error::config("settings.invalid", format!("settings: {error}")))?;
-        let made = G::generate(&config, &input, &settings)?;
+        let generated = G::generate(&config, &input, &settings)?;
         let text = |parameters: Parameters| serde_json::Value::Object(parameters).to_string();
-        Ok(made.into_iter().map(text).collect())
+        Ok(generated.into_iter().map(text).collect())
     }
 }
 
-/// The manifest's schema was checked before; what fails here it cannot say.
+/// Reads the configuration. The host has already checked it with the manifest's schema, so only
+/// what the schema cannot express fails here.
 fn read<C: serde::de::DeserializeOwned>(config: &str) -> Result<C, Error> {
     let config = if config.is_empty() { "null" } else { config };
     serde_json::from_str(config).map_err(|error| Error::config("config.invalid", format!("configuration: {error}")))

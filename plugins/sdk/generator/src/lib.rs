@@ -1,13 +1,14 @@
-//! What a generator of ApplicationSets written in Rust needs.
+//! The SDK for ApplicationSet generators written in Rust.
 //!
-//! Implement [`Generator`] and name the type once:
+//! Implement [`Generator`] and export the type, once per crate:
 //!
 //! ```ignore
 //! tollgate_generator::generator!(MyGenerator);
 //! ```
 //!
-//! In: the gateway's calls. Out: sets of parameters. Never: a secret's bytes, and
-//! no state that outlives a call.
+//! Each call runs in a fresh instance, so no state outlives a call.
+//!
+//! Security: secrets are handles. The guest does not see their bytes.
 
 pub use serde;
 pub use serde_json;
@@ -29,7 +30,7 @@ mod request;
 #[path = "../../provider/src/secret.rs"]
 mod secret;
 
-/// What `wit-bindgen` makes of the world `generator`.
+/// The bindings that `wit-bindgen` generates from the world `generator`.
 #[doc(hidden)]
 pub mod bindings {
     wit_bindgen::generate!({
@@ -64,8 +65,8 @@ pub trait Generator {
     /// describes it.
     type Config: serde::de::DeserializeOwned;
 
-    /// Looks at the configuration when the plugin is loaded. Gives warnings for the
-    /// operator. No requests, no secrets.
+    /// Checks the configuration when the plugin is loaded, and returns warnings for the operator.
+    /// It can neither send requests nor use secrets.
     ///
     /// # Errors
     /// What the operator must change.
@@ -74,13 +75,13 @@ pub trait Generator {
         Ok(Vec::new())
     }
 
-    /// Makes sets of parameters for a generator of an ApplicationSet.
+    /// Returns sets of parameters for a generator of an ApplicationSet.
     ///
-    /// - `settings`: what stands below the generator's key. Whoever may preview a
-    ///   set wrote them: trust nothing in them.
+    /// `settings` is what the ApplicationSet has below the generator's key. Do not trust it:
+    /// everyone who may preview a set can write it.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why there are no parameters.
     fn generate(
         config: &Self::Config,
         input: &GenerateInput,
@@ -88,7 +89,7 @@ pub trait Generator {
     ) -> Result<Vec<Parameters>, Error>;
 }
 
-/// Makes the type the component's generator. Once a crate.
+/// Exports the type as the component's generator. Call it once per crate.
 #[macro_export]
 macro_rules! generator {
     ($generator:ty) => {

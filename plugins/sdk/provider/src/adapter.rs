@@ -1,4 +1,4 @@
-//! From the bindings' free functions to [`Provider`].
+//! Connects the functions that the bindings export with a [`Provider`].
 
 use core::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use crate::bindings::exports::tollgate::plugin::credentials::Guest;
 use crate::bindings::tollgate::plugin::provider_types::MintError;
 use crate::{Credential, Error, MintInput, Provider, Secret};
 
-/// Exports `P`.
+/// Implements the exports of the world with `P`.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Adapter<P>(PhantomData<P>);
@@ -28,7 +28,8 @@ impl<P: Provider> Guest for Adapter<P> {
     }
 }
 
-/// The manifest's schema was checked before; what fails here it cannot say.
+/// Reads the configuration. The host has already checked it with the manifest's schema, so only
+/// what the schema cannot express fails here.
 fn read<C: serde::de::DeserializeOwned>(config: &str) -> Result<C, Error> {
     let config = if config.is_empty() { "null" } else { config };
     serde_json::from_str(config).map_err(|error| Error::config("config.invalid", format!("configuration: {error}")))

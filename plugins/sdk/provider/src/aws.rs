@@ -1,7 +1,5 @@
-//! Errors of AWS, whose HTTP status says too little.
-//!
-//! In: an answer that is no success, in JSON or XML. Out: its error. Never: a
-//! throttled call that counts as refused.
+//! Classifies errors of AWS by their code, because the HTTP status alone does not tell throttling
+//! from refusal. Reads error answers in JSON and XML.
 //!
 //! Source: the error lists of botocore and of the STS API reference.
 
@@ -9,19 +7,19 @@ use serde_json::Value;
 
 use crate::{Answer, Class, Error, classify};
 
-/// What an answer says about itself.
+/// What an error answer of AWS contains. Texts are empty where the answer has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ErrorDetails {
     /// Code such as `AccessDenied`, without a namespace.
     pub code: String,
-    /// Sentence.
+    /// Message for people.
     pub message: String,
-    /// Id of the request.
+    /// Id that AWS gave the request.
     pub request_id: Option<String>,
 }
 
 /// Reads `{"Error": {"Code", "Message"}}`, `{"__type", "message"}` and the XML form.
-pub fn said(body: &str) -> Said {
+pub fn error_details(body: &str) -> ErrorDetails {
     let json: Value = serde_json::from_str(body).unwrap_or_default();
     let text = |paths: &[&str]| {
         let found = paths.iter().find_map(|path| json.pointer(path)?.as_str());
@@ -31,38 +29,38 @@ pub fn said(body: &str) -> Said {
     let message = text(&["/Error/Message", "/message", "/Message"]).or_else(|| element(body, "Message"));
     let code = code.unwrap_or_default();
     let code = code.rsplit('#').next().unwrap_or_default();
-    Said {
+    ErrorDetails {
         code: code.split(':').next().unwrap_or_default().to_owned(),
         message: message.unwrap_or_default(),
         request_id: text(&["/RequestId", "/ResponseMetadata/RequestId"]).or_else(|| element(body, "RequestId")),
     }
 }
 
-/// Text of the first element `name`; enough for error answers, which nest no two.
+/// The text of the first element `name`. In error answers, elements of one name are not nested.
 fn element(xml: &str, name: &str) -> Option<String> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.trim().to_owned())
 }
 
-/// The error of an answer that is no success.
+/// The error for an answer whose status is not 2xx.
 pub fn refusal(answer: &Answer) -> Error {
-    let said = said(&answer.text());
-    let class = class(answer.status, &said.code);
-    let code = match said.code.as_str() {
+    let details = error_details(&answer.text());
+    let class = class(answer.status, &details.code);
+    let code = match details.code.as_str() {
         "" => format!("http.{}", answer.status),
         code => format!("aws.{code}"),
     };
-    let message = match (said.code.as_str(), said.message.as_str()) {
+    let message = match (details.code.as_str(), details.message.as_str()) {
         ("", "") => "AWS does not say why".to_owned(),
         (code, message) => format!("{code}: {message}"),
     };
     answer
         .error(class, &code, &message)
-        .with_correlation(answer.request_id().or(said.request_id))
+        .with_correlation(answer.request_id().or(details.request_id))
 }
 
-/// The class of the error `code` in an answer with `status`.
+/// The class of an answer with `status` and the error `code`.
 pub fn class(status: u16, code: &str) -> Class {
     match code.strip_suffix("Exception").unwrap_or(code) {
         "Throttling"
@@ -119,7 +117,7 @@ pub fn class(status: u16, code: &str) -> Class {
     }
 }
 
-/// Whether `code` says that the token itself has ended.
+/// Whether `code` says that the token has expired.
 pub fn is_expired_token(code: &str) -> bool {
     matches!(code.strip_suffix("Exception").unwrap_or(code), "ExpiredToken")
 }
@@ -129,21 +127,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_read_of_every_form() {
+    fn codes_are_read_from_every_form() {
         for body in [
             r#"{"Error":{"Code":"ExpiredTokenException","Message":"m","Type":"Sender"},"RequestId":"r"}"#,
             r#"{"__type":"com.amazon.sts#ExpiredTokenException","message":"m","RequestId":"r"}"#,
             "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredTokenException</Code>\n<Message>m</Message></Error>\
              <RequestId>r</RequestId></ErrorResponse>",
         ] {
-            let expected = Said {
+            let expected = ErrorDetails {
                 code: "ExpiredTokenException".to_owned(),
                 message: "m".to_owned(),
                 request_id: Some("r".to_owned()),
             };
-            assert_eq!(said(body), expected, "{body}");
+            assert_eq!(error_details(body), expected, "{body}");
         }
-        assert_eq!(said("gateway timeout"), Said::default());
+        assert_eq!(error_details("gateway timeout"), ErrorDetails::default());
     }
 
     #[test]

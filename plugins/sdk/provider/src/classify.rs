@@ -1,6 +1,4 @@
-//! What a status says, where the answer says no more.
-//!
-//! In: a status, `Retry-After`. Out: a class, a wait. Never: more than 600 s.
+//! Derives the error class from an HTTP status, and the wait from `Retry-After`.
 
 use core::time::Duration;
 
@@ -9,10 +7,10 @@ use jiff::fmt::rfc2822::DateTimeParser;
 
 use crate::Class;
 
-/// The longest wait an issuer can ask for.
-pub const RETRY_AFTER_MOST: Duration = Duration::from_secs(600);
+/// The longest wait an issuer can ask for. Longer ones are cut to it.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// The class of a status that is no success.
+/// The class of a status that is not 2xx.
 pub fn status(status: u16) -> Class {
     match status {
         408 | 425 | 429 => Class::Retryable,
@@ -24,16 +22,16 @@ pub fn status(status: u16) -> Class {
     }
 }
 
-/// `Retry-After` in either form (RFC 9110, section 10.2.3), counted from `now`
+/// The wait of a `Retry-After` field in either form (RFC 9110, section 10.2.3), from `now`
 /// (milliseconds since 1970).
 pub fn retry_after(value: &str, now: u64) -> Option<Duration> {
     let value = value.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        value.parse().map_or(RETRY_AFTER_MOST, Duration::from_secs)
+        value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs)
     } else {
         Duration::from_millis(http_date(value)?.saturating_sub(now))
     };
-    Some(wait.min(RETRY_AFTER_MOST))
+    Some(wait.min(MAX_RETRY_AFTER))
 }
 
 /// An HTTP date (RFC 9110, section 5.6.7, preferred form) in milliseconds since 1970.

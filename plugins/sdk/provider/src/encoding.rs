@@ -1,7 +1,4 @@
-//! How the guest's own words are written into requests.
-//!
-//! In: plain text. Out: the encodings the host uses for secrets, so that text and
-//! secrets look alike. Never: a secret.
+//! Encodes the guest's own text for requests, exactly as the host encodes secrets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +8,7 @@ pub fn form(text: &str) -> String {
     escape(text, "+")
 }
 
-/// RFC 3986: as [`form`], but a space becomes `%20`. Fit for path segments.
+/// RFC 3986: as [`form`], but a space becomes `%20`. Suitable for path segments.
 pub fn percent(text: &str) -> String {
     escape(text, "%20")
 }
@@ -28,7 +25,7 @@ fn escape(text: &str, space: &str) -> String {
     out
 }
 
-/// Undoes [`form`]; an escape that is none stays as it is.
+/// Decodes [`form`]. Invalid escapes stay as they are, and invalid UTF-8 is replaced.
 pub fn unform(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -50,7 +47,7 @@ pub fn unform(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// RFC 4648, section 5, without padding.
+/// base64url (RFC 4648, section 5), without padding.
 pub fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -1,7 +1,4 @@
-//! Why there is no credential.
-//!
-//! In: what hosts, secrets and issuers say. Out: one of four classes with a code.
-//! Never: a secret, for what is text here was text before.
+//! The error of a provider: a class, a code for machines and a message for people.
 
 use core::time::Duration;
 
@@ -10,41 +7,42 @@ use crate::bindings::tollgate::plugin::egress::EgressError;
 use crate::bindings::tollgate::plugin::provider_types::{ErrorInfo, MintError};
 use crate::bindings::tollgate::plugin::secrets::SecretError;
 
-/// Bytes of a code.
-const CODE_MOST_BYTES: usize = 64;
+/// Maximum length of a code.
+const MAX_CODE_BYTES: usize = 64;
 
-/// When the host tries again.
+/// The class of an error. It decides when the host tries again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Passing: soon.
+    /// A temporary failure. The host tries again soon.
     Retryable,
-    /// The issuer refused: a person or a new secret has to help.
+    /// The issuer refused the secret.
     Denied,
     /// The operator must change something.
     Config,
-    /// The answer is of no use.
+    /// The answer is unusable.
     Permanent,
 }
 
 /// Why there is no credential, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// When the host tries again.
+    /// Decides when the host tries again.
     pub class: Class,
     /// Stable slug such as `oauth.invalid_grant`.
     pub code: String,
-    /// A sentence; the host redacts it and keeps 512 bytes.
+    /// Message for people. The host redacts it and keeps 512 bytes.
     pub message: String,
-    /// Status of the answer that decided.
+    /// Status of the answer that caused the error.
     pub status: Option<u16>,
-    /// What the issuer asked to wait, at most 600 s.
+    /// How long the issuer asks to wait, at most 600 s.
     pub retry_after: Option<Duration>,
     /// The issuer's own id of the request.
     pub correlation: Option<String>,
 }
 
 impl Error {
-    /// An error of `class`. Of `code` 64 bytes of `a-z A-Z 0-9 . _ -` are kept.
+    /// An error of `class`. `code` is cut to 64 characters, and those outside `a-z A-Z 0-9 . _ -`
+    /// become `_`.
     pub fn new(class: Class, code: &str, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -56,12 +54,12 @@ impl Error {
         }
     }
 
-    /// A passing error.
+    /// A temporary failure.
     pub fn retryable(code: &str, message: impl Into<String>) -> Self {
         Self::new(Class::Retryable, code, message)
     }
 
-    /// A refusal of the issuer's.
+    /// A refusal by the issuer.
     pub fn denied(code: &str, message: impl Into<String>) -> Self {
         Self::new(Class::Denied, code, message)
     }
@@ -71,26 +69,26 @@ impl Error {
         Self::new(Class::Config, code, message)
     }
 
-    /// An answer of no use.
+    /// An unusable answer.
     pub fn permanent(code: &str, message: impl Into<String>) -> Self {
         Self::new(Class::Permanent, code, message)
     }
 
-    /// With the status of the answer that decided.
+    /// Adds the status of the answer that caused the error.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// With what the issuer asked to wait; kept for passing errors only.
+    /// Adds how long the issuer asks to wait. Ignored unless the class is [`Class::Retryable`].
     #[must_use]
     pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
         self.retry_after = wait.filter(|_| self.class == Class::Retryable);
         self
     }
 
-    /// With the issuer's own id of the request.
+    /// Adds the issuer's own id of the request.
     #[must_use]
     pub fn with_correlation(mut self, correlation: Option<String>) -> Self {
         self.correlation = correlation;
@@ -98,12 +96,12 @@ impl Error {
     }
 }
 
-/// `code` as the host wants it: what it may not contain becomes `_`.
+/// `code` as the host accepts it. An empty code becomes `unknown`.
 fn slug(code: &str) -> String {
     let good = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
     let slug: String = code
         .chars()
-        .take(CODE_MOST_BYTES)
+        .take(MAX_CODE_BYTES)
         .map(|letter| if good(letter) { letter } else { '_' })
         .collect();
     if slug.is_empty() { "unknown".to_owned() } else { slug }
@@ -130,12 +128,12 @@ impl From<Error> for MintError {
 
 impl From<SecretError> for Error {
     fn from(error: SecretError) -> Self {
-        secret(error, "a secret of the request")
+        secret_error(error, "a secret of the request")
     }
 }
 
-/// The error for `what` (a value's name, in words).
-pub(crate) fn secret(error: SecretError, what: &str) -> Error {
+/// The error for the value that `what` describes.
+pub(crate) fn secret_error(error: SecretError, what: &str) -> Error {
     match error {
         SecretError::NotFound => Error::config("secret.not-found", format!("{what} is missing")),
         SecretError::NotGranted => Error::config("secret.not-granted", format!("{what} is not granted to the plugin")),
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_slugs_and_only_passing_errors_wait() {
+    fn codes_are_slugs_and_only_retryable_errors_wait() {
         let wait = Some(Duration::from_secs(7));
         let error = Error::denied("oauth.bad code\n", "x").with_retry_after(wait);
         assert_eq!((error.code.as_str(), error.retry_after), ("oauth.bad_code_", None));

@@ -1,29 +1,28 @@
-//! When a credential ends.
+//! Reads from issuers' answers when a credential expires.
 //!
-//! In: what issuers say about it. Out: an instant, or that nobody knows. Never:
-//! a longer life than anybody promised.
+//! Invariant: of several expiries the earliest counts.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{Instant, Secret};
 
-/// 9999-12-31T23:59:59Z: what is later is this.
+/// 9999-12-31T23:59:59Z. Later instants are cut to it.
 const LATEST: u64 = 253_402_300_799_000;
 
-/// When a credential ends and whether it may be used more than once.
+/// When a credential expires, and whether it may be used more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The end; none when nobody says.
+    /// When the credential expires. `None` if the issuer does not say.
     pub at: Option<Instant>,
-    /// Whether it may be kept.
+    /// Whether the credential may be used more than once.
     pub cacheable: bool,
-    /// A sentence for the operator.
+    /// A warning for the operator.
     pub warning: Option<String>,
 }
 
 impl Expiry {
-    /// Nobody says.
+    /// The expiry is unknown; the credential may be cached.
     pub fn unknown() -> Self {
         Self {
             at: None,
@@ -32,7 +31,7 @@ impl Expiry {
         }
     }
 
-    /// At `instant`. What has ended by `now` is used once.
+    /// Expires at `instant`. A credential that has expired by `now` is not cacheable.
     pub fn at(instant: Instant, now: Instant) -> Self {
         let end = instant.clamp(now, LATEST);
         Self {
@@ -42,32 +41,32 @@ impl Expiry {
         }
     }
 
-    /// A member such as `expires_in`, called `name`: seconds from `now`, as a
-    /// number or a numeric string. 0 and less: used once. What is neither:
-    /// unknown, with a warning.
+    /// Reads a member such as `expires_in`: seconds from `now`, as a number or a numeric string.
+    /// With 0 or less the credential is not cacheable. Any other value is unknown, with a warning
+    /// that names the member `name`.
     pub fn after(value: Option<&Value>, name: &str, now: Instant) -> Self {
         match value {
             None | Some(Value::Null) => Self::unknown(),
             Some(value) => match seconds(value) {
                 Some(seconds) => Self::at(now.saturating_add(millis(seconds)), now),
-                None => Self::garbage(name),
+                None => Self::unparseable(name),
             },
         }
     }
 
-    /// A member called `name` in RFC 3339.
+    /// Reads a member called `name` that is a date of RFC 3339.
     pub fn rfc3339(value: Option<&Value>, name: &str, now: Instant) -> Self {
         match value {
             None | Some(Value::Null) => Self::unknown(),
             Some(value) => match value.as_str().and_then(rfc3339) {
                 Some(instant) => Self::at(instant, now),
-                None => Self::garbage(name),
+                None => Self::unparseable(name),
             },
         }
     }
 
-    /// A member called `name`: seconds since 1970 as a number or a numeric
-    /// string, or RFC 3339, as AWS writes either.
+    /// Reads a member called `name` in either format of AWS: seconds since 1970, as a number or a
+    /// numeric string, or a date of RFC 3339.
     pub fn epoch_or_rfc3339(value: Option<&Value>, name: &str, now: Instant) -> Self {
         match value.and_then(seconds) {
             Some(seconds) => Self::at(millis(seconds), now),
@@ -75,14 +74,14 @@ impl Expiry {
         }
     }
 
-    fn garbage(name: &str) -> Self {
+    fn unparseable(name: &str) -> Self {
         Self {
             warning: Some(format!("{name} unparseable: the lifetime is unknown")),
             ..Self::unknown()
         }
     }
 
-    /// The earlier end of both.
+    /// The earlier of both expiries. Cacheable only if both are.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let at = match (self.at, other.at) {
@@ -96,7 +95,7 @@ impl Expiry {
         }
     }
 
-    /// Not later than `exp` of `token`, should it be a JWT.
+    /// Not later than `exp` of `token`, if it is a JWT.
     #[must_use]
     pub fn shortened_by(self, token: &Secret, now: Instant) -> Self {
         match token.jwt_times().and_then(|times| times.expires_at) {
@@ -106,7 +105,7 @@ impl Expiry {
     }
 }
 
-/// A finite number, or a string that is one.
+/// A finite number, or a string that contains one.
 fn seconds(value: &Value) -> Option<f64> {
     let number = match value {
         Value::Number(number) => number.as_f64(),
@@ -116,18 +115,18 @@ fn seconds(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// Like `str::parse`, without its `inf` and `nan`.
+/// Like `str::parse`, but refuses `inf` and `nan`.
 fn decimal(text: &str) -> Option<f64> {
     let good = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     text.parse().ok().filter(|_| text.bytes().all(good))
 }
 
-/// Casts saturate: what is negative is 0.
+/// Rounded to milliseconds. The cast saturates, so negative numbers become 0.
 fn millis(seconds: f64) -> u64 {
     (seconds * 1000.0).round() as u64
 }
 
-/// A date of RFC 3339 in milliseconds since 1970; none before that.
+/// A date of RFC 3339 in milliseconds since 1970. `None` for earlier dates.
 pub fn rfc3339(text: &str) -> Option<Instant> {
     let date: Timestamp = text.trim().parse().ok()?;
     u64::try_from(date.as_millisecond()).ok()

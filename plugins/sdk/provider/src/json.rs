@@ -1,7 +1,6 @@
-//! JSON with secrets inside.
+//! JSON that contains secrets, as parts for the host to join.
 //!
-//! In: values and handles. Out: parts, for the host writes the secrets. Never: a
-//! secret that leaves its string.
+//! Security: the host encodes each secret as a JSON string, so that it cannot change the structure.
 
 use crate::{Encoding, Part, Secret, SecretRef};
 
@@ -19,7 +18,7 @@ pub enum Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// The text in parts; neighboring text is one part.
+    /// The JSON text in parts. Adjacent text is one part.
     pub fn parts(&self) -> Vec<Part<'a>> {
         let mut writer = Writer::default();
         writer.json(self);
@@ -45,7 +44,7 @@ impl<'a> From<&'a Secret> for Json<'a> {
     }
 }
 
-/// Text and secrets, put together as they come.
+/// Collects text and secrets in order.
 #[derive(Default)]
 struct Writer<'a> {
     parts: Vec<Part<'a>>,

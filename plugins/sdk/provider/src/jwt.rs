@@ -1,7 +1,4 @@
-//! JWTs signed by a key the guest never sees.
-//!
-//! In: header and claims in order. Out: a handle of the compact form. Never: the
-//! same assertion twice, if callers take a fresh [`unique_id`].
+//! Signs JWTs in the host, with a key that the guest never sees.
 //!
 //! Source: RFC 7515, section 7.1.
 
@@ -10,13 +7,14 @@ use serde_json::Value;
 use crate::encoding::base64url;
 use crate::{Algorithm, Error, Secret, SecretError, crypto, random, secrets};
 
-/// Members of a JSON object, in the order they are written.
+/// Members of a JSON object, in order.
 pub type Members<'a> = [(&'a str, Value)];
 
-/// Signs `claims` with `key` (PEM). `header` is written behind `alg` and `typ`.
+/// Signs `claims` with `key` (PEM), and returns a handle of the compact form. The members of
+/// `header` follow `alg` and `typ`.
 ///
 /// # Errors
-/// `config`: `key` is no key of the kind `algorithm` needs.
+/// `config`: `key` is not a key for `algorithm`.
 pub fn sign(algorithm: Algorithm, key: &Secret, header: &Members<'_>, claims: &Members<'_>) -> Result<Secret, Error> {
     let input = signing_input(name(algorithm), header, claims);
     let signature = crypto::sign(algorithm, key, input.as_bytes()).map_err(|error| match error {
@@ -33,7 +31,7 @@ pub fn sign(algorithm: Algorithm, key: &Secret, header: &Members<'_>, claims: &M
     Ok(secrets::wrap(jwt.as_bytes())?)
 }
 
-/// Name of RFC 7518, section 3.1.
+/// The algorithm's name in RFC 7518, section 3.1.
 fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Rs256 => "RS256",
@@ -42,7 +40,7 @@ fn name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// What is signed: both parts in base64url.
+/// The signing input: header and claims in base64url.
 fn signing_input(algorithm: &str, header: &Members<'_>, claims: &Members<'_>) -> String {
     let mut first = vec![("alg", Value::from(algorithm)), ("typ", Value::from("JWT"))];
     first.extend_from_slice(header);
@@ -53,7 +51,7 @@ fn signing_input(algorithm: &str, header: &Members<'_>, claims: &Members<'_>) ->
     )
 }
 
-/// Compact JSON in the order given.
+/// Compact JSON with the members in order.
 fn object(members: &Members<'_>) -> String {
     let members: Vec<String> = members
         .iter()
@@ -62,7 +60,7 @@ fn object(members: &Members<'_>) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// 128 random bits, fit for `jti`.
+/// 128 random bits, suitable for `jti`.
 pub fn unique_id() -> String {
     base64url(&random::bytes(16))
 }

@@ -1,6 +1,4 @@
-//! `Status` objects of Kubernetes.
-//!
-//! In: an answer that is no success. Out: its error. Never: success.
+//! Reads the `Status` objects with which Kubernetes API servers report errors.
 //!
 //! Source: `metav1.Status` of k8s.io/apimachinery.
 
@@ -10,7 +8,7 @@ use serde_json::Value;
 
 use crate::{Answer, Error, classify};
 
-/// The error of an answer of an API server's.
+/// The error for an answer of an API server whose status is not 2xx.
 pub fn refusal(answer: &Answer) -> Error {
     let json = answer.json_or_null();
     let text = |name: &str| json.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -18,16 +16,16 @@ pub fn refusal(answer: &Answer) -> Error {
         Some(reason) => format!("kubernetes.{reason}"),
         None => format!("http.{}", answer.status),
     };
-    let said = text("message").unwrap_or("the API server does not say why");
+    let message = text("message").unwrap_or("the API server does not say why");
     let wait = answer.retry_after().or_else(|| retry_after(&json));
     answer
-        .error(classify::status(answer.status), &code, said)
+        .error(classify::status(answer.status), &code, message)
         .with_retry_after(wait)
 }
 
 fn retry_after(status: &Value) -> Option<Duration> {
     let seconds = status.pointer("/details/retryAfterSeconds")?.as_u64()?;
-    (seconds > 0).then(|| Duration::from_secs(seconds).min(classify::RETRY_AFTER_MOST))
+    (seconds > 0).then(|| Duration::from_secs(seconds).min(classify::MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! What a credential provider written in Rust needs.
+//! The SDK for credential providers written in Rust.
 //!
-//! Implement [`Provider`] and name the type once:
+//! Implement [`Provider`] and export the type, once per crate:
 //!
 //! ```ignore
 //! tollgate_provider::credential_provider!(MyProvider);
 //! ```
 //!
-//! In: the gateway's calls. Out: credentials, as handles. Never: a secret's bytes,
-//! and no state that outlives a call.
+//! Each call runs in a fresh instance, so no state outlives a call.
+//!
+//! Security: secrets are handles. The guest sees their bytes only if it is granted [`reveal`].
 
 pub use serde;
 pub use serde_json;
@@ -29,7 +30,7 @@ mod request;
 mod secret;
 pub mod sigv4;
 
-/// What `wit-bindgen` makes of the world `credential-provider`.
+/// The bindings that `wit-bindgen` generates from the world `credential-provider`.
 #[doc(hidden)]
 pub mod bindings {
     wit_bindgen::generate!({
@@ -56,14 +57,14 @@ pub use secret::{ambient_token, compose, copy, optional, public, required, trimm
 
 /// A provider of credentials for clusters.
 ///
-/// Each call runs in a fresh instance. Secrets are handles; what reaches the
-/// guest as text is in the manifest (`visible`, `public`, `publicFields`).
+/// Each call runs in a fresh instance. Secrets are handles. The manifest lists what the guest may
+/// read as text (`visible`, `public`, `publicFields`).
 pub trait Provider {
     /// The configuration, as the manifest's `configSchema` describes it.
     type Config: serde::de::DeserializeOwned;
 
-    /// Looks at a configuration when it is loaded. Gives warnings for the
-    /// operator. No requests, no secrets but public ones.
+    /// Checks a configuration when it is loaded, and returns warnings for the operator. It can send
+    /// no requests, and of the Secret it can read only public values.
     ///
     /// # Errors
     /// What the operator must change.
@@ -75,20 +76,21 @@ pub trait Provider {
     /// Makes a credential for the cluster of `input`.
     ///
     /// # Errors
-    /// Why there is none; the class decides when the host tries again.
+    /// Why there is no credential. The class decides when the host tries again.
     fn mint(config: &Self::Config, input: &MintInput) -> Result<Credential, Error>;
 
-    /// Ends what [`Provider::mint`] left behind. Called once, best effort.
+    /// Revokes the credential that [`Provider::mint`] returned with this `revocation`. Called once;
+    /// the host does not retry a failure.
     ///
     /// # Errors
-    /// Why it could not.
+    /// Why the revocation failed.
     fn revoke(config: &Self::Config, revocation: &Secret) -> Result<(), Error> {
         let _ = (config, revocation);
         Ok(())
     }
 }
 
-/// A credential that is a bearer token.
+/// A credential that consists of a bearer token.
 pub fn bearer(token: Secret, expiry: Expiry) -> Credential {
     Credential {
         token: Some(token),
@@ -101,7 +103,7 @@ pub fn bearer(token: Secret, expiry: Expiry) -> Credential {
     }
 }
 
-/// Makes the type the component's provider. Once a crate.
+/// Exports the type as the component's provider. Call it once per crate.
 #[macro_export]
 macro_rules! credential_provider {
     ($provider:ty) => {

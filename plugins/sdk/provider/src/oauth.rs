@@ -1,7 +1,5 @@
-//! Token endpoints of OAuth 2.0 and what they answer.
-//!
-//! In: a request to a token endpoint. Out: a token and when it ends. Never: a
-//! second try in another style, which would double failed logins.
+//! Sends requests to OAuth 2.0 token endpoints and reads their answers. A refused request is not
+//! repeated with another client authentication, because that would double the failed logins.
 //!
 //! Sources: RFC 6749, section 5; RFC 8693, section 2.2.
 
@@ -15,31 +13,30 @@ pub const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchang
 /// `client_assertion_type` of RFC 7523.
 pub const CLIENT_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// What `invalid_request` means at an endpoint.
+/// What the error `invalid_request` of an endpoint means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidRequest {
-    /// RFC 6749: the request is malformed, which the operator must change.
+    /// RFC 6749: the request is malformed. The operator must change the configuration.
     Malformed,
-    /// RFC 8693, section 2.2.2: also a subject token that is not accepted.
+    /// RFC 8693, section 2.2.2: possibly also a subject token that is not accepted.
     TokenRefused,
 }
 
-/// A token an endpoint gave.
+/// A token that an endpoint issued.
 #[derive(Debug)]
-pub struct Granted {
+pub struct IssuedToken {
     /// The token.
     pub token: Secret,
-    /// When it ends.
+    /// When the token expires.
     pub expiry: Expiry,
 }
 
-/// Sends `request` to a token endpoint and reads the answer. The manifest must
-/// list `$.token_type`, `$.expires_in`, `$.error` and `$.error_description` under
-/// `visible`.
+/// Sends `request` to a token endpoint and reads the answer. The manifest must list
+/// `$.token_type`, `$.expires_in`, `$.error` and `$.error_description` under `visible`.
 ///
 /// # Errors
-/// What the endpoint refused, or that its answer is of no use.
-pub fn token(request: Request<'_>, meaning: InvalidRequest) -> Result<Granted, Error> {
+/// The endpoint refused the request, or its answer is unusable.
+pub fn token(request: Request<'_>, meaning: InvalidRequest) -> Result<IssuedToken, Error> {
     let mut answer = request.capture("$.access_token").send()?;
     if !answer.is_success() {
         return Err(refusal(&answer, meaning));
@@ -56,11 +53,11 @@ pub fn token(request: Request<'_>, meaning: InvalidRequest) -> Result<Granted, E
     token_type(&json).map_err(|error| error.with_status(answer.status))?;
     let now = answer.sent_at;
     let expiry = Expiry::after(json.get("expires_in"), "expires_in", now).shortened_by(&token, now);
-    Ok(Granted { token, expiry })
+    Ok(IssuedToken { token, expiry })
 }
 
-/// Refuses tokens that are no bearer tokens (RFC 6749, section 7.1; `N_A`: RFC
-/// 8693, section 2.2.1).
+/// Refuses tokens that are not bearer tokens (RFC 6749, section 7.1) or `N_A` (RFC 8693,
+/// section 2.2.1).
 fn token_type(json: &Value) -> Result<(), Error> {
     let known = |text: &str| text.eq_ignore_ascii_case("bearer") || text.eq_ignore_ascii_case("n_a");
     match json.get("token_type") {
@@ -73,7 +70,7 @@ fn token_type(json: &Value) -> Result<(), Error> {
     }
 }
 
-/// The error of an answer without a token.
+/// The error for an answer without a token.
 pub fn refusal(answer: &Answer, meaning: InvalidRequest) -> Error {
     refusal_of(answer, &answer.json_or_null(), meaning)
 }
@@ -84,14 +81,14 @@ fn refusal_of(answer: &Answer, json: &Value, meaning: InvalidRequest) -> Error {
         Some(code) => (format!("oauth.{code}"), class(answer.status, code, meaning)),
         None => (format!("http.{}", answer.status), status_class(answer.status)),
     };
-    let said = text("error_description")
+    let reason = text("error_description")
         .or_else(|| text("detail"))
         .or_else(|| text("title"))
         .or_else(|| text("message"))
         .unwrap_or("the token endpoint does not say why");
-    let said = match text("error") {
-        Some(code) => format!("{code}: {said}"),
-        None => said.to_owned(),
+    let reason = match text("error") {
+        Some(code) => format!("{code}: {reason}"),
+        None => reason.to_owned(),
     };
     let ids: Vec<String> = ["trace_id", "correlation_id"]
         .iter()
@@ -102,10 +99,11 @@ fn refusal_of(answer: &Answer, json: &Value, meaning: InvalidRequest) -> Error {
     } else {
         Some(ids.join(" "))
     };
-    answer.error(class, &code, &said).with_correlation(correlation)
+    answer.error(class, &code, &reason).with_correlation(correlation)
 }
 
-/// A 2xx answer with an error no code explains is of no use.
+/// The class of a status, for an answer without a token whose error code does not decide. A 2xx
+/// answer is then unusable.
 fn status_class(status: u16) -> Class {
     match status {
         200..=299 => Class::Permanent,
@@ -113,7 +111,7 @@ fn status_class(status: u16) -> Class {
     }
 }
 
-/// The class of the error `code` in an answer with `status`.
+/// The class of an answer with `status` and the error `code`.
 fn class(status: u16, code: &str, meaning: InvalidRequest) -> Class {
     if status_class(status) == Class::Retryable {
         return Class::Retryable;
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_decide_before_statuses_but_for_passing_ones() {
+    fn codes_decide_before_statuses_except_retryable_ones() {
         use InvalidRequest::{Malformed, TokenRefused};
         for (status, code, meaning, expected) in [
             (400, "temporarily_unavailable", Malformed, Class::Retryable),
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bearer_tokens_are_taken() {
+    fn only_bearer_tokens_are_accepted() {
         for good in [json!({}), json!({"token_type": "bearer"}), json!({"token_type": "N_A"})] {
             assert_eq!(token_type(&good), Ok(()), "{good}");
         }

@@ -1,7 +1,5 @@
-//! Requests and answers.
-//!
-//! In: text and secrets. Out: one answer, with what was captured. Never: a secret
-//! in a URL, a second try: the host decides about those.
+//! Builds requests from text and secrets, and reads their answers. The host sends each request
+//! once.
 
 use core::time::Duration;
 
@@ -12,9 +10,9 @@ use crate::{Encoding, Error, Json, Part, Secret, SecretRef, classify, clock, egr
 /// A text or a secret.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
-    /// Plain text, encoded by the guest.
+    /// Plain text, which the guest encodes.
     Text(String),
-    /// A secret, encoded by the host.
+    /// A secret, which the host encodes.
     Secret(&'a Secret),
 }
 
@@ -55,7 +53,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// One request, put together step by step.
+/// A builder of one request.
 #[derive(Debug)]
 #[must_use]
 pub struct Request<'a>(Raw<'a>);
@@ -76,7 +74,7 @@ impl<'a> Request<'a> {
         Self::new(Method::Put, url)
     }
 
-    /// `url` may have a query, as an endpoint of OAuth may (RFC 6749, section 3.2).
+    /// `url` may have a query, because OAuth endpoints may (RFC 6749, section 3.2).
     fn new(method: Method, url: &str) -> Self {
         let (url, query) = url.split_once('?').unwrap_or((url, ""));
         let pair = |pair: &str| {
@@ -94,26 +92,26 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// One more pair of the query.
+    /// Adds a query parameter.
     pub fn query(mut self, name: &str, value: impl Into<Value<'a>>) -> Self {
         let part = value.into().part(Encoding::Form, |text| form(&text));
         self.0.query.push((name.to_owned(), vec![part]));
         self
     }
 
-    /// One more pair of the query whose value has several parts, encoded already.
+    /// Adds a query parameter whose value has several parts, which are already encoded.
     pub fn query_parts(mut self, name: &str, value: Vec<Part<'a>>) -> Self {
         self.0.query.push((name.to_owned(), value));
         self
     }
 
-    /// One more field.
+    /// Adds a header field.
     pub fn header(self, name: &str, value: impl Into<Value<'a>>) -> Self {
         let part = value.into().raw();
         self.header_parts(name, vec![part])
     }
 
-    /// One more field whose value has several parts.
+    /// Adds a header field whose value has several parts.
     pub fn header_parts(mut self, name: &str, value: Vec<Part<'a>>) -> Self {
         self.0.headers.push(Header {
             name: name.to_owned(),
@@ -122,13 +120,13 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// `Authorization: Bearer …`.
+    /// Adds `Authorization: Bearer …`.
     pub fn bearer(self, token: &'a Secret) -> Self {
         let parts = vec![Part::Text("Bearer ".to_owned()), Value::Secret(token).raw()];
         self.header_parts("authorization", parts)
     }
 
-    /// A body in application/x-www-form-urlencoded, in order.
+    /// Sets a body in application/x-www-form-urlencoded, with the pairs in order.
     pub fn form(mut self, pairs: impl IntoIterator<Item = (&'a str, Value<'a>)>) -> Self {
         for (index, (name, value)) in pairs.into_iter().enumerate() {
             let separator = if index == 0 { "" } else { "&" };
@@ -138,40 +136,40 @@ impl<'a> Request<'a> {
         self.header("content-type", "application/x-www-form-urlencoded")
     }
 
-    /// A body in JSON.
+    /// Sets a body in JSON.
     pub fn json_body(mut self, body: &Json<'a>) -> Self {
         self.0.body = body.parts();
         self.header("content-type", "application/json")
     }
 
-    /// A body as it is.
+    /// Sets a body of parts, which are already encoded.
     pub fn body(mut self, body: Vec<Part<'a>>) -> Self {
         self.0.body = body;
         self
     }
 
-    /// A body of plain text.
+    /// Sets a body of plain text.
     pub fn body_text(self, body: String) -> Self {
         self.body(vec![Part::Text(body)])
     }
 
-    /// Cuts the string at `path` (RFC 9535, singular) out of the answer: the next
-    /// of [`Answer::captured`].
+    /// Captures the string at `path` (an RFC 9535 singular query) of the answer as a secret. The
+    /// first capture is number 0 of [`Answer::captured`].
     pub fn capture(mut self, path: &str) -> Self {
         self.0.capture.push(path.to_owned());
         self
     }
 
-    /// How long to wait; without it what is left of the call.
+    /// Sets how long to wait for the answer. The default is the time left for the call.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         self
     }
 
-    /// Sends it.
+    /// Sends the request.
     ///
     /// # Errors
-    /// Whatever left no answer, with its class.
+    /// Why there is no answer. An answer with an error status is not an error here.
     pub fn send(self) -> Result<Answer, Error> {
         let sent_at = clock::now();
         let response = egress::send(&self.0)?;
@@ -185,13 +183,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// Status, also of redirects and errors.
+    /// HTTP status. Redirects and errors are returned as well.
     pub status: u16,
-    /// When the request was sent, in milliseconds since 1970: lifetimes count
-    /// from here.
+    /// When the request was sent, in milliseconds since 1970. Lifetimes count from here.
     pub sent_at: u64,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
@@ -204,38 +201,38 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// The first field `name` (lower case).
+    /// The value of the first header field `name` (lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(key, _)| key == name)?;
         Some(value)
     }
 
-    /// The body as text; what is no UTF-8 is replaced.
+    /// The body as text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON. Of a 2xx answer the strings the manifest does not list
-    /// under `visible` are empty.
+    /// The body as JSON. In a 2xx answer, strings that the manifest does not list under `visible`
+    /// are empty.
     ///
     /// # Errors
-    /// `permanent`: it is not JSON.
+    /// `permanent`: the body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|_| Error::permanent("answer.not-json", "the answer is not JSON").with_status(self.status))
     }
 
-    /// The body as JSON; `null` where it is not.
+    /// The body as JSON, or `null` if it is not JSON.
     pub fn json_or_null(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Takes what `capture` number `index` found.
+    /// Takes the value of capture number `index`.
     pub fn captured(&mut self, index: usize) -> Option<Secret> {
         self.captured.get_mut(index)?.take()
     }
 
-    /// Takes what `capture` number `index` found; `what` names it in the error.
+    /// Takes the value of capture number `index`. `what` names it in the error.
     ///
     /// # Errors
     /// `permanent`: the answer has no such string.
@@ -246,28 +243,27 @@ impl Answer {
         })
     }
 
-    /// What the issuer asked to wait.
+    /// How long the issuer asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         classify::retry_after(self.header("retry-after")?, self.sent_at)
     }
 
-    /// The issuer's id of the request, from the fields clouds use.
+    /// The issuer's id of the request, from the header fields that cloud providers use.
     pub fn request_id(&self) -> Option<String> {
         const NAMES: [&str; 4] = ["x-amzn-requestid", "x-request-id", "x-ms-request-id", "audit-id"];
         NAMES.iter().find_map(|name| self.header(name)).map(str::to_owned)
     }
 
-    /// The error of an answer that says nothing but its status.
+    /// An error that is classified by the status alone.
     pub fn refused(&self, issuer: &str) -> Error {
         self.error(classify::status(self.status), &format!("http.{}", self.status), issuer)
     }
 
-    /// An error with this answer's status, wait and id; `said` becomes part of
-    /// the message.
-    pub fn error(&self, class: crate::Class, code: &str, said: &str) -> Error {
+    /// An error with this answer's status, wait and id. `reason` becomes part of the message.
+    pub fn error(&self, class: crate::Class, code: &str, reason: &str) -> Error {
         let message = match self.header("location") {
-            Some(_) => format!("status {}, redirects are not followed: {said}", self.status),
-            None => format!("status {}: {said}", self.status),
+            Some(_) => format!("status {}, redirects are not followed: {reason}", self.status),
+            None => format!("status {}: {reason}", self.status),
         };
         Error::new(class, code, message)
             .with_status(self.status)

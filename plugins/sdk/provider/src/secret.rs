@@ -1,60 +1,58 @@
-//! Getting and joining secrets.
-//!
-//! In: names. Out: handles, or errors that name what is missing. Never: bytes.
+//! Gets secrets by name and joins them. Errors name the missing value.
 
 use crate::bindings::tollgate::plugin::ambient::Bearer;
-use crate::error::secret as error_of;
+use crate::error::secret_error;
 use crate::{Encoding, Error, Part, Secret, SecretError, SecretRef, ambient, secrets};
 
 /// The value `name` of the cluster's Secret.
 ///
 /// # Errors
-/// `config`: it is missing or the manifest does not list it.
+/// `config`: the value is missing, or the manifest does not list it.
 pub fn required(name: &str) -> Result<Secret, Error> {
-    secrets::get(name).map_err(|error| error_of(error, &format!("value `{name}` of the cluster's Secret")))
+    secrets::get(name).map_err(|error| secret_error(error, &format!("value `{name}` of the cluster's Secret")))
 }
 
 /// The value `name` of the cluster's Secret, if there is one.
 ///
 /// # Errors
-/// `config`: the manifest does not list it.
+/// `config`: the manifest does not list the value.
 pub fn optional(name: &str) -> Result<Option<Secret>, Error> {
     match secrets::get(name) {
         Err(SecretError::NotFound) => Ok(None),
         Ok(secret) => Ok(Some(secret)),
-        Err(error) => Err(error_of(error, &format!("value `{name}` of the cluster's Secret"))),
+        Err(error) => Err(secret_error(error, &format!("value `{name}` of the cluster's Secret"))),
     }
 }
 
-/// The value `name` of the cluster's Secret without white space at both ends: a
-/// token or key has none, but files that end in a line break often become Secrets.
+/// The value `name` of the cluster's Secret, without white space at both ends. Secrets are often
+/// made from files that end with a line break, which is not part of the token or key.
 ///
 /// # Errors
-/// `config`: it is missing or the manifest does not list it.
+/// `config`: the value is missing, or the manifest does not list it.
 pub fn trimmed(name: &str) -> Result<Secret, Error> {
     Ok(secrets::trim(&required(name)?)?)
 }
 
-/// The public value `name` of the cluster's Secret, as text without white space
-/// at both ends.
+/// The public value `name` of the cluster's Secret, as text without white space at both ends.
 ///
 /// # Errors
-/// `config`: it is missing or not public.
+/// `config`: the value is missing or not public.
 pub fn public(name: &str) -> Result<String, Error> {
     let text = secrets::public(name);
-    let text = text.map_err(|error| error_of(error, &format!("value `{name}` of the cluster's Secret")))?;
+    let text = text.map_err(|error| secret_error(error, &format!("value `{name}` of the cluster's Secret")))?;
     Ok(text.trim().to_owned())
 }
 
-/// The parts put together, then encoded as a whole.
+/// Joins the parts, then encodes the result as a whole.
 ///
 /// # Errors
-/// `config`: too large, or of the wrong form.
+/// `config`: the result is too large, or a secret has the wrong form.
 pub fn compose(parts: &[Part<'_>], encoding: Encoding) -> Result<Secret, Error> {
     Ok(secrets::compose(parts, encoding)?)
 }
 
-/// A second handle of the same bytes, for what takes handles away, such as `memo`.
+/// A second handle for the same bytes, for calls that take ownership of a handle, such as
+/// `memo::store`.
 ///
 /// # Errors
 /// `config`: more than 256 secrets in one call.
@@ -66,10 +64,11 @@ pub fn copy(secret: &Secret) -> Result<Secret, Error> {
     compose(&[Part::Secret(value)], Encoding::Raw)
 }
 
-/// A token of the gateway's own pod for `audience`.
+/// A ServiceAccount token of the gateway's own pod, for `audience`.
 ///
 /// # Errors
-/// `config` without a grant, `retryable` when there is none now.
+/// `config`: the audience is not granted. `retryable`: there is no token now. `denied`: the token
+/// was refused.
 pub fn ambient_token(audience: &str) -> Result<Bearer, Error> {
     ambient::service_account_token(audience).map_err(|error| {
         let mut error = Error::from(error);

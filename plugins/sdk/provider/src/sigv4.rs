@@ -1,11 +1,12 @@
-//! Signature Version 4 of AWS, over handles.
+//! AWS Signature Version 4, with keys that are handles.
 //!
-//! In: what is to be signed, keys as handles. Out: signatures, which are no
-//! secrets. Never: the key or the session token as text.
+//! Building the signed text is pure and tested with AWS's test vectors. [`signature`] and
+//! [`sha256`] call the host.
 //!
-//! Building the text is pure and tested with the vectors of AWS; only
-//! [`signature`] asks the host. Source: "Create a signed AWS API request" of the
-//! IAM user guide.
+//! Source: "Create a signed AWS API request" of the IAM user guide.
+//!
+//! Security: the guest never has the secret access key or the session token as text. Signatures are
+//! not secret.
 
 mod text;
 
@@ -16,22 +17,22 @@ pub use text::{Header, Piece, Presigned, Scope, Signed, presigned, signed};
 use crate::encoding::hex;
 use crate::{Encoding, Error, Part, Secret, SecretRef, crypto, secrets};
 
-/// Keys that sign.
+/// Keys of an AWS identity.
 #[derive(Debug)]
 pub struct Keys {
     /// Not secret.
     pub access_key_id: String,
-    /// Goes nowhere.
+    /// Signs, and is never sent.
     pub secret_access_key: Secret,
-    /// Of temporary keys.
+    /// Belongs to temporary keys.
     pub session_token: Option<Secret>,
 }
 
 impl Scope {
-    /// The scope for `now`, milliseconds since 1970.
+    /// The scope at `now` (milliseconds since 1970).
     ///
     /// # Errors
-    /// `permanent`: no calendar has that instant.
+    /// `permanent`: `now` is out of the calendar's range.
     pub fn new(now: u64, region: &str, service: &str) -> Result<Self, Error> {
         let instant = i64::try_from(now)
             .ok()
@@ -45,7 +46,7 @@ impl Scope {
     }
 }
 
-/// The pieces as parts of a request or a secret.
+/// Converts pieces to parts of a request or a secret.
 pub fn parts<'a>(pieces: &[Piece], keys: &'a Keys) -> Vec<Part<'a>> {
     let secret = |encoding| {
         let value = keys.session_token.as_ref()?;
@@ -61,7 +62,7 @@ pub fn parts<'a>(pieces: &[Piece], keys: &'a Keys) -> Vec<Part<'a>> {
         .collect()
 }
 
-/// The signature of a canonical request, lower-case hex.
+/// The signature of a canonical request, in lower-case hex.
 ///
 /// # Errors
 /// `config`: the keys have the wrong form.
@@ -82,10 +83,10 @@ pub fn signature(keys: &Keys, scope: &Scope, canonical_request: &[Piece]) -> Res
     Ok(hex(&crypto::hmac_sha256(&key, text.as_bytes())?))
 }
 
-/// SHA-256 of plain text, lower-case hex.
+/// SHA-256 of plain text, in lower-case hex.
 ///
 /// # Errors
-/// `config`: too large.
+/// `config`: the text is too large.
 pub fn sha256(text: &str) -> Result<String, Error> {
     Ok(hex(&crypto::sha256(&[Part::Text(text.to_owned())])?))
 }

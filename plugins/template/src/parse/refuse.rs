@@ -1,6 +1,4 @@
-//! What the parser refuses beyond a wrong shape, and the words for it.
-//!
-//! In: names, calls. Out: errors. Never: a template changed.
+//! Errors for names and calls that are well formed but not supported.
 
 use alloc::format;
 use alloc::string::ToString as _;
@@ -9,20 +7,20 @@ use alloc::vec::Vec;
 use crate::error::{Code, Error, Position};
 use crate::syntax::{Call, Function, Operand};
 
-/// What an action may be, for messages.
+/// What an action may consist of, for messages.
 const ALLOWED: &str = "allowed are values, strings, variables, `if`, `else`, `with`, `end` and functions";
 
-pub(super) fn all_data(at: Position) -> Error {
+pub(super) fn whole_data(at: Position) -> Error {
     let text = "all values at once are no value; name one: `.name`";
     Error::new(Code::Unsupported, at, text)
 }
 
-pub(super) fn unended(opened: Position) -> Error {
+pub(super) fn missing_end(opened: Position) -> Error {
     Error::new(Code::Syntax, opened, "this `if` or `with` has no `end`")
 }
 
-/// Says why `word` is no function here.
-pub(super) fn unknown(word: &str, at: Position) -> Error {
+/// The error for `word`, which is not a supported function.
+pub(super) fn unknown_word(word: &str, at: Position) -> Error {
     let known: Vec<_> = Function::ALL.iter().map(|(name, _)| format!("`{name}`")).collect();
     let known = known.join(", ");
     match word {
@@ -49,8 +47,8 @@ pub(super) fn unknown(word: &str, at: Position) -> Error {
     }
 }
 
-/// Checks what can be seen of a call without values; `piped` counts the value
-/// that comes through `|`.
+/// Checks a call as far as possible without values. `piped` is 1 if it gets a value through `|`,
+/// else 0.
 pub(super) fn check_call(call: &Call, piped: usize) -> Result<(), Error> {
     let name = call.function.name();
     let given = call.arguments.len() + piped;
@@ -70,7 +68,7 @@ pub(super) fn check_call(call: &Call, piped: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The format is a string of its own and counts its arguments.
+/// Checks that the format is a literal, and that its verbs match the number of arguments.
 fn check_printf(call: &Call, given: usize) -> Result<(), Error> {
     let Some(Operand::Text(format)) = call.arguments.first() else {
         let text = "`printf` takes its format as a string: `printf \"%s:%s\" .user .password`";

@@ -1,4 +1,4 @@
-//! The templates of the provider cases, with public values and with secrets.
+//! Renders the templates of the provider cases, with public values and with secrets.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ enum Expect {
         output: Option<String>,
         error_class: Option<String>,
     },
-    /// Of other kinds of cases.
+    /// In other kinds of cases.
     Word(serde::de::IgnoredAny),
 }
 
@@ -35,7 +35,7 @@ enum Expect {
 fn agrees_with_the_cases() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases/providers.yaml");
     let text = std::fs::read_to_string(path).expect("tests/cases/providers.yaml");
-    // Else the untagged enum reads the output `y` as true.
+    // Without this, the untagged enum reads the output `y` as true.
     let options = serde_saphyr::options! { strict_booleans: true };
     let file: File = serde_saphyr::from_str_with_options(&text, options).expect("cases");
     let mut seen = 0;

@@ -1,10 +1,10 @@
-//! What headers and URLs may hold.
+//! What rendered headers and URLs may contain.
 
 use super::{data, render, usual};
 use crate::{Code, Context, Operation, Part, Template, Value};
 
 #[test]
-fn keeps_headers_to_one_line() {
+fn refuses_control_characters_in_headers() {
     for value in ["a\r\nX: y", "\0", "a\tb", "\u{7f}", "abc\n"] {
         let error = render("{{ .v }}", Context::Header, &data(&[("v", value)])).expect_err("a control character");
         assert_eq!(error.code(), Code::Header);
@@ -19,7 +19,7 @@ fn keeps_headers_to_one_line() {
 }
 
 #[test]
-fn keeps_a_url_where_it_points() {
+fn values_cannot_change_the_structure_of_a_url() {
     let base = "https://h/{{ .v }}/t";
     for (source, value, words) in [
         (base, "a/b", "`/`, which would change"),
@@ -63,7 +63,7 @@ fn keeps_a_url_where_it_points() {
 }
 
 #[test]
-fn cuts_a_url_and_keeps_secrets_out_of_its_base() {
+fn splits_a_url_and_keeps_secrets_out_of_its_base() {
     let template = Template::parse("https://{{ .h }}/t?a=?{{ .s | urlquery }}").expect("legal");
     let values = |name: &str| {
         Some(if name == "s" {
@@ -72,7 +72,7 @@ fn cuts_a_url_and_keeps_secrets_out_of_its_base() {
             Value::Public("x?y".into())
         })
     };
-    let error = template.render_url(&values).expect_err("a question mark of a value");
+    let error = template.render_url(&values).expect_err("a question mark in a value");
     assert_eq!(error.code(), Code::Url);
     let values = |name: &str| {
         Some(if name == "s" {

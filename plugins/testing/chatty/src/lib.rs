@@ -1,11 +1,11 @@
-//! A guest that uses every import. Test material only.
+//! A filter that uses every import. For tests only.
 
 use serde::Deserialize;
 use tollgate_plugin::{
     Edit, HeaderFilter, Plans, Refusal, Request, clock, empty_plans, field, header_filter, log, random,
 };
 
-/// How much of it.
+/// How much to log and to request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Config {

@@ -1,5 +1,5 @@
-//! Imports WASI, as guests of languages with a runtime do, and tells what it
-//! finds there. Test material only.
+//! A filter that imports WASI, as guests in languages with a runtime do, and reports in header
+//! fields what WASI returns. For tests only.
 
 use tollgate_plugin::{Edit, HeaderFilter, Plans, Refusal, Request, empty_plans, field, header_filter};
 

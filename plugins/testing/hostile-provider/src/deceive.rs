@@ -1,4 +1,4 @@
-//! Attempts to return, claim or name what is not so.
+//! Attacks that return forged or invalid data, or report false errors.
 
 use tollgate_provider::{
     Algorithm, Class, Credential, Error, Expiry, Request, Secret, bearer, crypto, log, required, secrets,
@@ -9,7 +9,7 @@ use crate::{Config, observed};
 pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
     let own = || -> Result<Secret, Error> { Ok(secrets::wrap(config.text.as_bytes())?) };
     match config.attack.as_str() {
-        // Its own bytes: allowed, for it could mint them elsewhere.
+        // Returning its own bytes is allowed.
         "wrap" => Ok(bearer(own()?, Expiry::unknown())),
         "bytes" => Ok(bearer(secrets::wrap(&[0xff, 0xfe])?, Expiry::unknown())),
         "nothing" => Ok(Credential {
@@ -75,19 +75,19 @@ pub(super) fn warnings() -> Vec<String> {
         .collect()
 }
 
-/// Any message, with a key that goes nowhere: allowed, and said in the papers.
+/// Signs any message with a key that is sent nowhere. This is allowed and documented.
 fn sign() -> Result<Credential, Error> {
     let key = required("key")?;
     let signature = crypto::sign(Algorithm::Rs256, &key, b"anything at all")?;
     Err(observed(format!("{} bytes", signature.len())))
 }
 
-/// Handles nobody gave out.
-#[expect(unsafe_code, reason = "a forged handle is what the test is about")]
+/// Uses a handle that the host did not issue.
+#[expect(unsafe_code, reason = "the attack forges a handle")]
 fn forge(config: &Config) -> Result<Credential, Error> {
     let real = required("bound")?;
     let number = u32::try_from(config.number).unwrap_or(u32::MAX);
-    // SAFETY: none is needed, for the host keeps the table.
+    // SAFETY: the host checks every handle against its own table.
     let forged = unsafe { Secret::from_handle(number) };
     let same = match config.place.as_str() {
         "token" => return Ok(bearer(forged, Expiry::unknown())),
@@ -101,27 +101,27 @@ fn forge(config: &Config) -> Result<Credential, Error> {
     Err(observed(format!("equals {same}")))
 }
 
-/// A handle after its end.
-#[expect(unsafe_code, reason = "as above")]
+/// Uses a handle after it was dropped.
+#[expect(unsafe_code, reason = "the attack forges a handle")]
 fn dropped() -> Result<Credential, Error> {
     let secret = required("bound")?;
     let number = secret.handle();
     drop(secret);
-    // SAFETY: as above.
+    // SAFETY: the host checks every handle against its own table.
     let again = unsafe { Secret::from_handle(number) };
     let times = again.jwt_times();
     core::mem::forget(again);
     Err(observed(format!("{:?}", times.is_some())))
 }
 
-/// A text that is none.
-#[expect(unsafe_code, reason = "a string must be UTF-8 in Rust, but not in a guest")]
+/// A string that is not UTF-8.
+#[expect(unsafe_code, reason = "safe Rust cannot make a string that is not UTF-8")]
 fn invalid() -> String {
-    // SAFETY: the host checks each string it is given.
+    // SAFETY: the host checks every string that it gets.
     unsafe { String::from_utf8_unchecked(vec![b'a', 0xff, 0xfe, 0xc0, 0xaf]) }
 }
 
-/// The most a guest can say of a secret.
+/// Logs and reports the debug text of a handle.
 fn log_secret() -> Result<Credential, Error> {
     let secret = required("bound")?;
     log::write(
@@ -131,7 +131,7 @@ fn log_secret() -> Result<Credential, Error> {
     Err(observed(format!("{secret:?}")))
 }
 
-/// Refused by the host, but told as something else.
+/// Reports another error than the host's refusal.
 fn lie(config: &Config) -> Result<Credential, Error> {
     let _ = Request::get(&config.url).send();
     if config.number > 0 {
@@ -141,7 +141,7 @@ fn lie(config: &Config) -> Result<Credential, Error> {
     Err(error.with_retry_after(Some(core::time::Duration::from_secs(1))))
 }
 
-/// Refused by the host, and made up for.
+/// Ignores the host's refusal, then mints normally.
 fn class(config: &Config) -> Result<Credential, Error> {
     let _ = Request::get(&config.url).send();
     crate::good(0)

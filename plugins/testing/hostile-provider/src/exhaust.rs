@@ -1,4 +1,4 @@
-//! Attempts to use up what others need.
+//! Attacks that exhaust shared resources.
 
 use core::hint::black_box;
 
@@ -51,7 +51,7 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
         "exhaust-memo" => memo_of(config),
         "exhaust-path" => return Err(observed(format!("{:?}", json_path::check(&"(".repeat(500)).is_err()))),
         "exhaust-paths" => {
-            // Parsers that go back and forth take a life for each of these.
+            // Backtracking parsers can need exponential time for these.
             for text in [
                 format!("$[?{}", "(".repeat(1000)),
                 format!("$[?{}@{}]", "!(".repeat(300), ")".repeat(300)),
@@ -70,14 +70,14 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
     Err(observed("done"))
 }
 
-/// Without end.
+/// Loops forever.
 pub(super) fn spin<T>() -> Result<T, Error> {
     loop {
         black_box(());
     }
 }
 
-/// As many as it gets.
+/// Sends up to 20 requests, until one fails.
 pub(super) fn requests() -> Result<usize, Error> {
     for count in 0..20 {
         let sent: Result<Answer, Error> = Request::get("https://issuer.example/").send();
@@ -88,7 +88,7 @@ pub(super) fn requests() -> Result<usize, Error> {
     Ok(20)
 }
 
-/// Handles, kept or dropped at once.
+/// Gets many handles, and keeps them or drops each at once.
 fn secrets_of(config: &Config) -> Result<Credential, Error> {
     let mut held: Vec<Secret> = Vec::new();
     for count in 0..config.number {
@@ -101,7 +101,7 @@ fn secrets_of(config: &Config) -> Result<Credential, Error> {
     Err(observed(format!("{} secrets", config.number)))
 }
 
-/// Large secrets, each of them dropped at once, for a host that keeps them.
+/// Composes large secrets and drops each at once, to exhaust a host that keeps their bytes.
 fn composed(config: &Config) -> Result<Credential, Error> {
     let secret = required("bound")?;
     let filler = "x".repeat(60_000);
@@ -110,11 +110,11 @@ fn composed(config: &Config) -> Result<Credential, Error> {
             value: &secret,
             encoding: Encoding::Raw,
         });
-        let made = compose(
+        let composed = compose(
             &[Part::Text(count.to_string()), raw, Part::Text(filler.clone())],
             Encoding::Raw,
         );
-        if let Err(error) = made {
+        if let Err(error) = composed {
             return Err(observed(format!("{count} composed, then {}", error.message)));
         }
         if config.place == "logged" {
@@ -137,7 +137,7 @@ fn memo_of(config: &Config) {
     }
 }
 
-#[expect(unconditional_recursion, reason = "that is the point")]
+#[expect(unconditional_recursion, reason = "the attack exhausts the stack")]
 fn recurse(depth: u64) -> u64 {
     black_box(recurse(black_box(depth + 1)) + depth)
 }

@@ -1,7 +1,7 @@
-//! A provider that means no good. Test material only.
+//! A malicious provider. For tests only.
 //!
-//! In: the name of an attack. Out: what came of it, as the message of an error,
-//! or a credential where there should be none. Never: of use to anybody.
+//! The configuration names an attack. The result is reported as the message of an error, or is a
+//! credential if the attack returns one.
 
 mod deceive;
 mod exhaust;
@@ -15,27 +15,27 @@ use tollgate_provider::{
     secrets,
 };
 
-/// What to try, and with what.
+/// The attacks to try, and their arguments.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct Config {
-    /// What `mint` tries.
+    /// Attack of `mint`.
     attack: String,
-    /// What `check` tries.
+    /// Attack of `check`.
     check: String,
-    /// What `revoke` tries.
+    /// Attack of `revoke`.
     revoke: String,
-    /// Where to.
+    /// URL of the request.
     url: String,
-    /// A value of the cluster's Secret, or a field.
+    /// Name of a value of the cluster's Secret, or of a header field.
     name: String,
-    /// Where a secret is put, or how it is changed before.
+    /// Where to put a secret, or how to change it first.
     place: String,
     /// Any text.
     text: String,
     /// Any number.
     number: u64,
-    /// Members the manifest's hosts are made of.
+    /// Members that the manifest's hosts refer to.
     endpoint: String,
     region: String,
 }
@@ -85,7 +85,8 @@ impl Provider for Hostile {
 
     fn revoke(config: &Config, revocation: &Secret) -> Result<(), Error> {
         match config.revoke.as_str() {
-            // A secret of one host, kept as what revokes, to be sent to another.
+            // Sends a secret that is bound to one host, and was returned as `revocation`, to
+            // another host.
             "launder" => {
                 let answer = Request::post(&config.url).header("x-stolen", revocation).send()?;
                 Err(observed(format!("sent, {}", answer.status)))
@@ -96,14 +97,13 @@ impl Provider for Hostile {
     }
 }
 
-/// What a decent provider does, with so many milliseconds for the answer; 0 for
-/// all there are.
+/// Mints as a well-behaved provider does, with a timeout in milliseconds. 0 sets no timeout.
 fn good(milliseconds: u64) -> Result<Credential, Error> {
     let secret = required("bound")?;
     let answer = Request::post("https://issuer.example/token").form([("secret", (&secret).into())]);
     let answer = match milliseconds {
         0 => answer,
-        given => answer.timeout(Duration::from_millis(given)),
+        milliseconds => answer.timeout(Duration::from_millis(milliseconds)),
     };
     let mut answer = answer.capture("$.access_token").send()?;
     if !answer.is_success() {
@@ -113,7 +113,7 @@ fn good(milliseconds: u64) -> Result<Credential, Error> {
     Ok(bearer(token, Expiry::unknown()))
 }
 
-/// An error that says what the guest saw, and claims that it will pass.
+/// An error that reports what the guest saw, and claims to be retryable.
 fn observed(what: impl Into<String>) -> Error {
     Error::retryable("hostile.observed", what)
 }

@@ -1,4 +1,4 @@
-//! Attempts to get a secret somewhere it must not be, or to read it.
+//! Attacks that send a secret where it must not go, or that read its bytes.
 
 use tollgate_provider::{
     Credential, Encoding, Error, Expiry, Instant, MintInput, Part, Request, Secret, SecretError, SecretRef, Value,
@@ -36,7 +36,7 @@ pub(super) fn attack(config: &Config, input: &MintInput) -> Result<Credential, E
     }
 }
 
-/// Another host, scheme, port, address.
+/// Sends a request to any URL: another host, scheme, port or address.
 fn host(config: &Config) -> Result<Credential, Error> {
     let error = match Request::get(&config.url).send() {
         Ok(answer) => format!("answered {}", answer.status),
@@ -45,7 +45,7 @@ fn host(config: &Config) -> Result<Credential, Error> {
     Err(observed(error))
 }
 
-/// The secret, as it is or changed, as the configuration says.
+/// The secret, changed as the configuration says.
 fn changed(config: &Config) -> Result<Secret, Error> {
     let secret = required(&config.name)?;
     let raw = |value| {
@@ -88,7 +88,7 @@ fn changed(config: &Config) -> Result<Secret, Error> {
     }
 }
 
-/// A secret to a host.
+/// Sends a secret to a host.
 fn secret(config: &Config) -> Result<Credential, Error> {
     let secret = changed(config)?;
     let request = Request::post(&config.url);
@@ -104,7 +104,7 @@ fn secret(config: &Config) -> Result<Credential, Error> {
     }))
 }
 
-/// What a redirect asks for, done by hand.
+/// Follows a redirect itself, with the secret.
 fn redirect() -> Result<Credential, Error> {
     let secret = required("bound")?;
     let answer = Request::get("https://issuer.example/start").bearer(&secret).send()?;
@@ -117,7 +117,7 @@ fn redirect() -> Result<Credential, Error> {
     }))
 }
 
-/// Every way from a handle to a text.
+/// Tries every way to read a handle as text, and sends the result in a path.
 fn url(config: &Config) -> Result<Credential, Error> {
     let secret = required(&config.name)?;
     let tries: [Result<String, String>; 6] = [
@@ -141,12 +141,12 @@ fn url(config: &Config) -> Result<Credential, Error> {
     Err(observed(format!("{errors:?}, sent {}", sent.is_ok())))
 }
 
-/// What may be read, and beside it what may not.
+/// Reads fields that are public and fields that are not.
 fn text(config: &Config) -> Result<Credential, Error> {
     let secret = required("document")?;
     let read = secrets::public_field(&secret, &config.text);
     let open = secrets::public("open");
-    // A document of the guest's own in which everything would be public.
+    // Embeds the secret in a document of the guest, as the value of a public field.
     let raw = Part::Secret(SecretRef {
         value: &secret,
         encoding: Encoding::Json,
@@ -160,7 +160,7 @@ fn text(config: &Config) -> Result<Credential, Error> {
     Err(observed(format!("{read:?} {open:?} {own:?}")))
 }
 
-/// A secret as the credential.
+/// Returns a secret as part of the credential.
 fn cluster(config: &Config) -> Result<Credential, Error> {
     let secret = changed(config)?;
     let mut credential = bearer(secrets::wrap(b"own")?, Expiry::unknown());
@@ -178,7 +178,7 @@ fn cluster(config: &Config) -> Result<Credential, Error> {
     Ok(credential)
 }
 
-/// Digits as the `exp` of a token made around them, which would be told.
+/// Tries to read a secret of digits as the `exp` of a composed token.
 fn number(config: &Config) -> Result<Credential, Error> {
     let secret = required(&config.name)?;
     let raw = |value| {
@@ -194,13 +194,14 @@ fn number(config: &Config) -> Result<Credential, Error> {
         Encoding::Raw,
     )?;
     let kept = copy(&token)?;
-    // {"exp":5}, its own words all of it.
+    // {"exp":5}, entirely the guest's own text.
     let own = secrets::wrap(b"e30.eyJleHAiOjV9.x")?;
-    let told = [token, kept, own].map(|token| token.jwt_times().is_some());
-    Err(observed(format!("{told:?}")))
+    let readable = [token, kept, own].map(|token| token.jwt_times().is_some());
+    Err(observed(format!("{readable:?}")))
 }
 
-/// Whether a secret begins with what JSON takes as an escape: a letter at a time.
+/// Tries to find out whether a secret begins with a JSON escape, which would reveal one letter at a
+/// time.
 fn oracle(config: &Config) -> Result<Credential, Error> {
     let secret = required(&config.name)?;
     let raw = |value| {
@@ -219,11 +220,11 @@ fn oracle(config: &Config) -> Result<Credential, Error> {
             Err(error) => word(error),
         })
     };
-    // Both say the same, whatever the secret is.
+    // Both results must be the same for every secret.
     Err(observed(format!("{} {}", ask("{\"a\":\"")?, ask("{\"a\":\"\\")?)))
 }
 
-/// What the guest sees of an answer.
+/// Reports what the guest can read of an answer.
 fn answer(config: &Config) -> Result<Credential, Error> {
     let answer = Request::get("https://issuer.example/")
         .capture("$.access_token")
@@ -239,7 +240,7 @@ fn answer(config: &Config) -> Result<Credential, Error> {
     Err(observed(format!("{} {fields:?} {body}", answer.status)))
 }
 
-/// Captures nobody may make.
+/// Makes captures that are not allowed, or sends a captured value to another host.
 fn capture(config: &Config) -> Result<Credential, Error> {
     let mut request = Request::get("https://issuer.example/");
     for _ in 0..config.number {
@@ -247,7 +248,7 @@ fn capture(config: &Config) -> Result<Credential, Error> {
     }
     let mut answer = request.send()?;
     match answer.captured(0) {
-        // Captured of one host, sent to another.
+        // Sends a value captured from one host to another host.
         Some(token) if !config.url.is_empty() => {
             let sent = Request::get(&config.url).bearer(&token).send();
             Err(observed(sent.map_or_else(
@@ -280,7 +281,7 @@ fn remember(config: &Config) -> Result<Credential, Error> {
     Err(observed("stored"))
 }
 
-/// An error in one word.
+/// The name of an error.
 fn word(error: SecretError) -> String {
     let word = match error {
         SecretError::NotFound => "not-found",

@@ -1,19 +1,19 @@
-//! A guest that misbehaves as its configuration says. Test material only.
+//! A filter that misbehaves as its configuration says. For tests only.
 
 use serde::Deserialize;
 use tollgate_plugin::{
     Edit, HeaderFilter, Plan, Plans, Refusal, Request, Response, empty_plan, empty_plans, field, header_filter, refuse,
 };
 
-/// What to do wrong, and when.
+/// The behavior of each function.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Config {
-    /// What `plan` does.
+    /// Behavior of `plan`.
     plan: Behavior,
-    /// What `filter-request` does.
+    /// Behavior of `filter-request`.
     request: Behavior,
-    /// What `filter-response` does.
+    /// Behavior of `filter-response`.
     response: Behavior,
 }
 
@@ -39,7 +39,8 @@ enum Behavior {
     Error,
 }
 
-/// Survives a call only if instances were shared, which the tests look for.
+/// Counts calls. It is above 0 at the start of a call only if calls share an instance, which the
+/// tests check.
 static CALLS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 #[derive(Debug)]
@@ -107,7 +108,7 @@ fn behave(behavior: Behavior) -> Result<Vec<Edit>, Refusal> {
     }
 }
 
-#[expect(unconditional_recursion, reason = "that is the point")]
+#[expect(unconditional_recursion, reason = "the test exhausts the stack")]
 fn recurse(depth: u64) -> u64 {
     std::hint::black_box(recurse(std::hint::black_box(depth + 1)) + depth)
 }

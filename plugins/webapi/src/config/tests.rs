@@ -2,7 +2,7 @@ use tollgate_provider::Class;
 
 use super::*;
 
-/// The example of Argo CD's proposal, as it is printed there.
+/// The example of Argo CD's proposal, unchanged.
 const SEED: &str = include_str!("tests/seed.json");
 
 fn paths(path: &str) -> Result<(), String> {
@@ -18,7 +18,7 @@ fn read(config: &str) -> Result<Plan, Error> {
     Plan::new(&raw, &paths)
 }
 
-/// A configuration with `more` members.
+/// A configuration with the additional members `more`.
 fn with(more: &str) -> String {
     let base = r#""method":"POST","url":"https://issuer.example.com/t","tokenPath":"$.token""#;
     format!("{{{base}{}{more}}}", if more.is_empty() { "" } else { "," })
@@ -35,7 +35,7 @@ fn refused(config: &str, code: &str, words: &str) {
 }
 
 #[test]
-fn the_printed_example_is_refused_with_the_corrected_text() {
+fn the_proposals_example_is_refused_with_the_corrected_text() {
     let failure = read(SEED).map(|_| ()).expect_err("the example sends `${.orgName}`");
     assert_eq!(
         (failure.class, failure.code.as_str()),
@@ -51,12 +51,12 @@ fn the_printed_example_is_refused_with_the_corrected_text() {
         "{}",
         failure.message
     );
-    // The host keeps no more.
+    // The host cuts longer messages.
     assert!(failure.message.len() <= 512, "{} bytes", failure.message.len());
 
     let mut config: Value = serde_json::from_str(SEED).expect("JSON");
     config["body"] = Value::from(corrected);
-    let plan = read(&config.to_string()).expect("what the message says works");
+    let plan = read(&config.to_string()).expect("the corrected text is valid");
     assert!(plan.public_names().is_empty());
     config["body"] = Value::from("{.token}");
     config["headers"] = serde_json::json!({"Content-Type": "text/plain"});
@@ -107,13 +107,13 @@ fn the_shape_is_checked() {
     ] {
         refused(&config, code, words);
     }
-    let plan = read(&with(r#""ttl":90,"expiry":{"path":"$.x"}"#)).expect("legal");
+    let plan = read(&with(r#""ttl":90,"expiry":{"path":"$.x"}"#)).expect("valid");
     assert_eq!(plan.lifetime.ttl_ms, Some(90_000));
     assert_eq!(plan.lifetime.path, Some(("$.x".to_owned(), Format::Seconds)));
 }
 
 #[test]
-fn methods_are_three_and_upper_case() {
+fn methods_are_get_post_and_put_in_upper_case() {
     for method in ["GET", "POST", "PUT"] {
         assert!(read(&with("").replace("POST", method)).is_ok(), "{method}");
     }
@@ -126,11 +126,11 @@ fn methods_are_three_and_upper_case() {
     let get = |more| with(more).replace("POST", "GET");
     refused(&get(r#""body":"x""#), "webapi.body", "a GET has no body");
     refused(&get(r#""form":[["a","b"]]"#), "webapi.body", "a GET has no body");
-    assert!(read(&get(r#""body":"""#)).is_ok(), "an empty body is none");
+    assert!(read(&get(r#""body":"""#)).is_ok(), "an empty body counts as none");
 }
 
 #[test]
-fn urls_are_tls_only() {
+fn urls_are_https_only() {
     for (url, code) in [
         ("http://issuer.example.com/token", "webapi.scheme"),
         ("ftp://{{ .host }}/token", "webapi.scheme"),
@@ -181,12 +181,12 @@ fn headers_of_the_gateway_cannot_be_set() {
         "are the same header",
     );
     refused(&with(r#""headers":{"X":"a\nb"}"#), "template.header", "`headers.X`");
-    let plan = read(&with(r#""headers":{"Authorization":"Bearer {{ .k }}","X-Key":"a"}"#)).expect("legal");
+    let plan = read(&with(r#""headers":{"Authorization":"Bearer {{ .k }}","X-Key":"a"}"#)).expect("valid");
     assert_eq!(plan.headers.len(), 2);
 }
 
 #[test]
-fn the_content_type_fits_the_body() {
+fn the_content_type_must_match_the_body() {
     refused(
         &with(r#""form":[["a","b"]],"headers":{"content-type":"text/plain"}"#),
         "webapi.header",
@@ -207,24 +207,24 @@ fn the_content_type_fits_the_body() {
 }
 
 #[test]
-fn what_decides_has_to_be_public() {
+fn values_in_conditions_and_before_the_query_must_be_public() {
     let plan = read(&with(
         r#""jsonBody":{"a":"{{ if .b }}{{ .c }}{{ end }}"},"headers":{"X":"{{ or .d .e }}"}"#,
     ));
-    let names: Vec<String> = plan.expect("legal").public_names().into_iter().collect();
+    let names: Vec<String> = plan.expect("valid").public_names().into_iter().collect();
     assert_eq!(names, ["b", "d"]);
     let plan = read(
         &with("")
             .replace("issuer", "{{ .host }}.x")
             .replace("/t\"", "/t?a={{ .key }}\""),
     );
-    let names: Vec<String> = plan.expect("legal").public_names().into_iter().collect();
+    let names: Vec<String> = plan.expect("valid").public_names().into_iter().collect();
     assert_eq!(names, ["host"]);
 }
 
 #[test]
-fn a_dollar_sign_before_a_value_is_warned_of() {
-    let plan = read(&with(r#""body":"x=${{ .org }}""#)).expect("legal");
+fn a_dollar_sign_before_a_value_causes_a_warning() {
+    let plan = read(&with(r#""body":"x=${{ .org }}""#)).expect("valid");
     assert_eq!(plan.warnings.len(), 1);
     assert!(
         plan.warnings[0].starts_with("`body`: line 1, column 3"),
@@ -234,11 +234,11 @@ fn a_dollar_sign_before_a_value_is_warned_of() {
 }
 
 #[test]
-fn the_example_of_the_manual_is_legal() {
+fn the_example_in_the_documentation_is_valid() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/webapi.md");
     let page = std::fs::read_to_string(path).expect("docs/webapi.md");
-    let (_, rest) = page.split_once("```yaml\n").expect("an example");
-    let (example, _) = rest.split_once("```").expect("its end");
+    let (_, rest) = page.split_once("```yaml\n").expect("start of the example");
+    let (example, _) = rest.split_once("```").expect("end of the example");
     let document: Value = serde_saphyr::from_str(example).expect("YAML");
     let plan = read(&document["webAPIProviderConfig"].to_string()).expect("a plan");
     assert_eq!(

@@ -5,7 +5,7 @@ use super::*;
 /// 2026-01-02T03:04:05Z.
 const NOW: u64 = 1_767_323_045_000;
 
-/// Finds members at the top, and those below `data`.
+/// Finds members of the document and of its member `data`.
 fn select<'a>(document: &'a Value) -> impl Fn(&str) -> Option<Value> + 'a {
     |path: &str| {
         let pointer = path
@@ -16,26 +16,26 @@ fn select<'a>(document: &'a Value) -> impl Fn(&str) -> Option<Value> + 'a {
     }
 }
 
-fn end(path: Option<(&str, Format)>, ttl_ms: Option<u64>, token_path: &str, document: &Value) -> Expiry {
+fn expiry(path: Option<(&str, Format)>, ttl_ms: Option<u64>, token_path: &str, document: &Value) -> Expiry {
     let path = path.map(|(path, format)| (path.to_owned(), format));
     Lifetime { path, ttl_ms }.expiry(NOW, token_path, &select(document))
 }
 
-/// So many milliseconds from now.
+/// The expiry `milliseconds` from now.
 fn at(milliseconds: u64) -> Expiry {
     Expiry::at(NOW + milliseconds, NOW)
 }
 
 #[test]
-fn what_stands_beside_the_token_counts() {
+fn expires_in_is_read_next_to_the_token() {
     let nested = json!({"expires_in": 1, "data": {"expires_in": "60"}});
-    assert_eq!(end(None, None, "$['data']['to.ken']", &nested), at(60_000));
-    assert_eq!(end(None, None, "$.data.token", &nested), at(60_000));
-    assert_eq!(end(None, None, "$.token", &nested), at(1_000));
-    assert_eq!(end(None, None, "$.token", &json!({})), Expiry::unknown());
-    let past = end(None, None, "$.token", &json!({"expires_in": -5}));
+    assert_eq!(expiry(None, None, "$['data']['to.ken']", &nested), at(60_000));
+    assert_eq!(expiry(None, None, "$.data.token", &nested), at(60_000));
+    assert_eq!(expiry(None, None, "$.token", &nested), at(1_000));
+    assert_eq!(expiry(None, None, "$.token", &json!({})), Expiry::unknown());
+    let past = expiry(None, None, "$.token", &json!({"expires_in": -5}));
     assert_eq!((past.at, past.cacheable), (Some(NOW), false));
-    let garbage = end(None, None, "$.token", &json!({"expires_in": "soon"}));
+    let garbage = expiry(None, None, "$.token", &json!({"expires_in": "soon"}));
     assert!(
         garbage.at.is_none()
             && garbage
@@ -45,7 +45,7 @@ fn what_stands_beside_the_token_counts() {
 }
 
 #[test]
-fn a_path_is_read_in_its_format_and_nowhere_else() {
+fn a_configured_path_is_read_in_its_format_only() {
     for (format, value, expected) in [
         (Format::Seconds, json!("60"), 60_000),
         (Format::Unix, json!(1_767_323_645), 600_000),
@@ -57,7 +57,7 @@ fn a_path_is_read_in_its_format_and_nowhere_else() {
     ] {
         let document = json!({"end": value, "expires_in": 5});
         assert_eq!(
-            end(Some(("$.end", format)), None, "$.token", &document),
+            expiry(Some(("$.end", format)), None, "$.token", &document),
             at(expected),
             "{value}"
         );
@@ -67,10 +67,10 @@ fn a_path_is_read_in_its_format_and_nowhere_else() {
         (Format::Rfc3339, json!("2026-01-02 04:04")),
         (Format::UnixMs, json!(true)),
     ] {
-        let found = end(Some(("$.end", format)), None, "$.token", &json!({"end": value}));
+        let found = expiry(Some(("$.end", format)), None, "$.token", &json!({"end": value}));
         assert!(found.at.is_none() && found.warning.is_some(), "{value}");
     }
-    let missing = end(
+    let missing = expiry(
         Some(("$.exp", Format::Unix)),
         None,
         "$.token",
@@ -87,15 +87,15 @@ fn a_path_is_read_in_its_format_and_nowhere_else() {
 #[test]
 fn a_ttl_only_shortens() {
     let document = json!({"expires_in": 3600});
-    assert_eq!(end(None, Some(120_000), "$.token", &document), at(120_000));
-    assert_eq!(end(None, Some(7_200_000), "$.token", &document), at(3_600_000));
-    assert_eq!(end(None, Some(120_000), "$.token", &json!({})), at(120_000));
-    let past = end(None, Some(120_000), "$.token", &json!({"expires_in": -5}));
+    assert_eq!(expiry(None, Some(120_000), "$.token", &document), at(120_000));
+    assert_eq!(expiry(None, Some(7_200_000), "$.token", &document), at(3_600_000));
+    assert_eq!(expiry(None, Some(120_000), "$.token", &json!({})), at(120_000));
+    let past = expiry(None, Some(120_000), "$.token", &json!({"expires_in": -5}));
     assert_eq!((past.at, past.cacheable), (Some(NOW), false));
 }
 
 #[test]
-fn the_place_beside_a_token() {
+fn the_sibling_of_a_path() {
     for (path, expected) in [
         ("$.a", Some("$.expires_in")),
         ("$.a.b", Some("$.a.expires_in")),

@@ -1,4 +1,4 @@
-//! The vectors of AWS, with a host's cryptography beside.
+//! AWS's test vectors, with hmac and sha2 in place of the host's cryptography.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
@@ -11,7 +11,7 @@ const SECRET_ACCESS_KEY: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 const SUITE_TOKEN: &str = "6e86291e8372ff2a2260956d9b8aae1d763fbf315fa00fa31553b73ebf194267";
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What the host would make of the pieces.
+/// The text that the host would make of the pieces.
 fn render(pieces: &[Piece], token: &str) -> String {
     let text = |piece: &Piece| match piece {
         Piece::Text(text) => text.clone(),
@@ -53,7 +53,7 @@ fn example() -> [Header<'static>; 1] {
 }
 
 #[test]
-fn signatures_in_the_query_are_those_of_the_suite() {
+fn signatures_in_the_query_match_the_suite() {
     for (method, query, token, expected) in [
         (
             "GET",
@@ -95,7 +95,7 @@ fn signatures_in_the_query_are_those_of_the_suite() {
 }
 
 #[test]
-fn signatures_in_fields_are_those_of_the_suite() {
+fn signatures_in_header_fields_match_the_suite() {
     for (method, query, token, expected) in [
         (
             "GET",
@@ -135,7 +135,7 @@ fn signatures_in_fields_are_those_of_the_suite() {
 }
 
 #[test]
-fn fields_beside_the_host_are_signed_in_order() {
+fn all_header_fields_are_signed_in_order() {
     let digest = hex(&Sha256::digest(b"Param1=value1"));
     let headers = [
         ("content-type", "application/x-www-form-urlencoded".to_owned()),
@@ -167,7 +167,7 @@ fn fields_beside_the_host_are_signed_in_order() {
 }
 
 #[test]
-fn the_call_eks_wants_has_its_known_signature() {
+fn the_presigned_call_for_eks_has_its_known_signature() {
     let scope = Scope::new(1_767_323_045_000, "us-west-2", "sts").unwrap();
     assert_eq!(scope.date_time, "20260102T030405Z");
     let request = Presigned {

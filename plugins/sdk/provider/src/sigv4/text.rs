@@ -1,21 +1,20 @@
-//! The text that is signed.
+//! Builds the text that is signed: the canonical form of a request, in pieces.
 //!
-//! In: a request. Out: its canonical form in pieces. Never: a session token, for
-//! pieces only say where it stands.
+//! Security: no piece contains the session token. Pieces only mark its position.
 
 use crate::encoding::percent;
 
 /// Name of the algorithm.
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// A piece of a text with a session token in it.
+/// A piece of a text that may contain the session token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Plain text.
     Text(String),
-    /// The session token, as it is.
+    /// The session token, not escaped.
     SessionToken,
-    /// The session token, escaped as RFC 3986 says.
+    /// The session token, percent-encoded (RFC 3986).
     SessionTokenEscaped,
 }
 
@@ -25,17 +24,17 @@ impl Piece {
     }
 }
 
-/// A field that is signed: lower-case name, value.
+/// A signed header field: its name in lower case, and its value.
 pub type Header<'a> = (&'a str, String);
 
-/// What a key is derived for.
+/// The credential scope that a signing key is derived for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// `20260102T030405Z`.
     pub date_time: String,
-    /// Such as `us-west-2`.
+    /// A region such as `us-west-2`.
     pub region: String,
-    /// Such as `sts`.
+    /// A service such as `sts`.
     pub service: String,
 }
 
@@ -45,22 +44,22 @@ impl Scope {
         self.date_time.split('T').next().unwrap_or_default()
     }
 
-    /// What the key is derived over, in order.
+    /// The values that the signing key is derived from, in order.
     pub fn steps(&self) -> [&str; 4] {
         [self.date(), &self.region, &self.service, "aws4_request"]
     }
 
-    /// Access key and scope, as the parameter and the header have it.
+    /// The access key id and the scope, as `X-Amz-Credential` and `authorization` contain them.
     pub fn credential(&self, access_key_id: &str) -> String {
         format!("{access_key_id}/{}", self.steps().join("/"))
     }
 
-    /// What is signed in the end; `digest` is the canonical request's in hex.
+    /// The string to sign. `digest` is SHA-256 of the canonical request, in hex.
     pub fn string_to_sign(&self, digest: &str) -> String {
         format!("{ALGORITHM}\n{}\n{}\n{digest}", self.date_time, self.steps().join("/"))
     }
 
-    /// The field `authorization`.
+    /// The value of the header field `authorization`.
     pub fn authorization(&self, access_key_id: &str, signed_headers: &str, signature: &str) -> String {
         format!(
             "{ALGORITHM} Credential={}, SignedHeaders={signed_headers}, Signature={signature}",
@@ -69,27 +68,27 @@ impl Scope {
     }
 }
 
-/// A request whose signature stands in its query.
+/// A request with its signature in the query.
 #[derive(Clone, Debug)]
 pub struct Presigned<'a> {
     /// Method.
     pub method: &'a str,
-    /// Pairs of the query besides those of the signature, not escaped.
+    /// Query parameters except those of the signature, not escaped.
     pub query: &'a [(&'a str, &'a str)],
-    /// Fields to sign; sorted by name.
+    /// Header fields to sign, sorted by name.
     pub headers: &'a [Header<'a>],
-    /// Lower-case hex of SHA-256 of the body.
+    /// SHA-256 of the body, in lower-case hex.
     pub payload_digest: &'a str,
-    /// Seconds the signature is good for.
+    /// Seconds for which the signature is valid.
     pub expires: u32,
-    /// Key that signs.
+    /// Id of the key that signs.
     pub access_key_id: &'a str,
-    /// Whether a session token belongs to the key.
+    /// Whether the key has a session token.
     pub session: bool,
 }
 
-/// Query and canonical request; the path is `/`. The query still lacks
-/// `&X-Amz-Signature=…`.
+/// The query and the canonical request, for the path `/`. The caller appends
+/// `&X-Amz-Signature=…` to the query.
 pub fn presigned(request: &Presigned<'_>, scope: &Scope) -> (Vec<Piece>, Vec<Piece>) {
     let plain = |(name, value): &(&str, &str)| (percent(name), Piece::Text(percent(value)));
     let own = |name: &str, value: String| (name.to_owned(), Piece::Text(percent(&value)));
@@ -102,7 +101,7 @@ pub fn presigned(request: &Presigned<'_>, scope: &Scope) -> (Vec<Piece>, Vec<Pie
         pairs.push(("X-Amz-Security-Token".to_owned(), Piece::SessionTokenEscaped));
     }
     pairs.push(own("X-Amz-SignedHeaders", names(request.headers)));
-    // The order of bytes; repeated names keep theirs, and nobody here has any.
+    // AWS requires byte order. The sort is stable, so repeated names keep their order.
     pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
 
     let mut query = Vec::new();
@@ -126,22 +125,22 @@ pub fn presigned(request: &Presigned<'_>, scope: &Scope) -> (Vec<Piece>, Vec<Pie
     (query, merged(canonical))
 }
 
-/// A request whose signature stands in its fields.
+/// A request with its signature in a header field.
 #[derive(Clone, Debug)]
 pub struct Signed<'a> {
     /// Method.
     pub method: &'a str,
-    /// Query, canonical already.
+    /// The query in canonical form.
     pub query: &'a str,
-    /// Fields to sign besides `x-amz-date` and `x-amz-security-token`.
+    /// Header fields to sign, except `x-amz-date` and `x-amz-security-token`.
     pub headers: &'a [Header<'a>],
-    /// Lower-case hex of SHA-256 of the body.
+    /// SHA-256 of the body, in lower-case hex.
     pub payload_digest: &'a str,
-    /// Whether a session token belongs to the key.
+    /// Whether the key has a session token.
     pub session: bool,
 }
 
-/// Canonical request and names of the signed fields; the path is `/`.
+/// The canonical request and the names of the signed header fields, for the path `/`.
 pub fn signed(request: &Signed<'_>, scope: &Scope) -> (Vec<Piece>, String) {
     let mut headers: Vec<(&str, Piece)> = request
         .headers
@@ -171,7 +170,7 @@ fn names(headers: &[Header<'_>]) -> String {
     names.join(";")
 }
 
-/// Neighboring texts as one.
+/// Joins adjacent texts.
 fn merged(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut merged: Vec<Piece> = Vec::new();
     for piece in pieces {

@@ -1,49 +1,46 @@
-//! A plan and values to the request.
-//!
-//! In: a [`Plan`], the values, the keeper of handles. Out: [`Ask`]. Refuses:
-//! what renders to nothing that can be sent. Never: a request.
+//! Renders a [`Plan`] with values to a [`RenderedRequest`], and refuses what cannot be sent.
 
 use std::fmt::Display;
 
 use tollgate_provider::Error;
 use tollgate_template::{self as template, Context, Operation, Part, Template, Values, apply};
 
-use crate::config::{Content, JsonPiece, Method, Plan, https};
-use crate::lower::{Piece, Vault, lower};
+use crate::config::{Content, JsonPiece, Method, Plan, check_https};
+use crate::lower::{Piece, SecretStore, lower};
 use crate::{field, query};
 
-/// A request, over the vault's secrets.
+/// A request whose secrets are in a [`SecretStore`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct RenderedRequest {
     pub(crate) method: Method,
     /// Scheme, host, port and path.
     pub(crate) url: String,
     pub(crate) query: Vec<(String, Vec<Piece>)>,
     pub(crate) headers: Vec<(String, Vec<Piece>)>,
-    /// Empty for none.
+    /// Empty if there is no body.
     pub(crate) body: Vec<Piece>,
 }
 
 /// Renders all templates of `plan`.
 ///
 /// # Errors
-/// A value that is missing, or not fit for where it stands; class `config`.
-pub(crate) fn ask(plan: &Plan, values: &dyn Values, vault: &mut dyn Vault) -> Result<Ask, Error> {
+/// Class `config`: a value is missing, or not allowed in its position.
+pub(crate) fn render(plan: &Plan, values: &dyn Values, store: &mut dyn SecretStore) -> Result<RenderedRequest, Error> {
     let url = plan.url.render_url(values).map_err(|error| failed(&"url", &error))?;
-    https(&url.base)?;
+    check_https(&url.base)?;
     let mut pairs = Vec::new();
     for (name, value) in query::pairs(url.query.unwrap_or_default())? {
-        pairs.push((name, lower(value, vault)?));
+        pairs.push((name, lower(value, store)?));
     }
     let mut headers = Vec::with_capacity(plan.headers.len() + 1);
     for (name, template) in &plan.headers {
         let field = format!("headers.{name}");
         headers.push((
             name.clone(),
-            lower(rendered(&field, template, Context::Header, values)?, vault)?,
+            lower(rendered(&field, template, Context::Header, values)?, store)?,
         ));
     }
-    let body = lower(body(&plan.content, values)?, vault)?;
+    let body = lower(body(&plan.content, values)?, store)?;
     if let Some(media_type) = plan
         .content
         .media_type()
@@ -51,7 +48,7 @@ pub(crate) fn ask(plan: &Plan, values: &dyn Values, vault: &mut dyn Vault) -> Re
     {
         headers.push(("Content-Type".to_owned(), vec![Piece::Text(media_type.to_owned())]));
     }
-    Ok(Ask {
+    Ok(RenderedRequest {
         method: plan.method,
         url: url.base,
         query: pairs,

@@ -5,11 +5,11 @@ use tollgate_template::Value;
 
 use super::*;
 
-/// Keeps secrets as text, so that what would be sent can be read.
+/// Keeps secrets as text, so that tests can read what would be sent.
 #[derive(Default)]
-struct Open(Vec<String>);
+struct TextStore(Vec<String>);
 
-impl Open {
+impl TextStore {
     fn keep(&mut self, text: String) -> Result<usize, Error> {
         self.0.push(text);
         Ok(self.0.len() - 1)
@@ -25,7 +25,7 @@ impl Open {
     }
 }
 
-impl Vault for Open {
+impl SecretStore for TextStore {
     fn named(&mut self, name: &str) -> Result<usize, Error> {
         self.keep(name.to_owned())
     }
@@ -41,38 +41,39 @@ impl Vault for Open {
     }
 }
 
-/// Names that begin with `pub` are public, with the text in the map.
-fn run(config: &serde_json::Value) -> Result<(Ask, Open), Error> {
-    let raw = serde_json::from_value(config.clone()).expect("the shape is right");
+/// Renders `config`. Names that begin with `pub` are public values, with the text in the map. All
+/// others are secrets.
+fn run(config: &serde_json::Value) -> Result<(RenderedRequest, TextStore), Error> {
+    let raw = serde_json::from_value(config.clone()).expect("a configuration of the right shape");
     let plan = Plan::new(&raw, &|_| Ok(()))?;
     let public = BTreeMap::from([("pubHost", "issuer.example.com"), ("pubOrg", "a&b c"), ("pubEmpty", "")]);
     let values = |name: &str| match public.get(name) {
         Some(text) => Some(Value::Public((*text).to_owned())),
         None => (!name.starts_with("pub")).then_some(Value::Secret),
     };
-    let mut vault = Open::default();
-    let ask = ask(&plan, &values, &mut vault)?;
-    Ok((ask, vault))
+    let mut store = TextStore::default();
+    let request = render(&plan, &values, &mut store)?;
+    Ok((request, store))
 }
 
 /// Method, URL with query, headers and body, as they would be sent.
 fn sent(config: &serde_json::Value) -> (String, Vec<String>, String) {
-    let (ask, vault) = run(config).expect("renders");
-    let query: Vec<_> = ask
+    let (request, store) = run(config).expect("renders");
+    let query: Vec<_> = request
         .query
         .iter()
-        .map(|(name, value)| format!("{name}={}", vault.text(value)))
+        .map(|(name, value)| format!("{name}={}", store.text(value)))
         .collect();
-    let headers = ask
+    let headers = request
         .headers
         .iter()
-        .map(|(name, value)| format!("{name}: {}", vault.text(value)));
-    let line = format!("{:?} {} {}", ask.method, ask.url, query.join("&"));
-    (line, headers.collect(), vault.text(&ask.body))
+        .map(|(name, value)| format!("{name}: {}", store.text(value)));
+    let line = format!("{:?} {} {}", request.method, request.url, query.join("&"));
+    (line, headers.collect(), store.text(&request.body))
 }
 
 #[test]
-fn a_form_is_encoded_after_it_is_rendered() {
+fn a_form_is_encoded_after_rendering() {
     let (line, headers, body) = sent(&serde_json::json!({
         "method": "POST", "url": "https://{{ .pubHost }}/t", "tokenPath": "$.t",
         "form": [["a b", "x:{{ .pubOrg }}"], ["k", "{{ .key }}"], ["k", "p-{{ .key | trim }}"], ["e", ""]],
@@ -83,7 +84,7 @@ fn a_form_is_encoded_after_it_is_rendered() {
 }
 
 #[test]
-fn json_is_quoted_after_it_is_rendered() {
+fn json_is_quoted_after_rendering() {
     let (_, headers, body) = sent(&serde_json::json!({
         "method": "PUT", "url": "https://h/t", "tokenPath": "$.t",
         "jsonBody": {"a\"": ["{{ .key }}", "x\"{{ .pubOrg }}", 1, 2.5, true, null, {}], "b": {"c": "{{ .key }}!"}},
@@ -110,7 +111,7 @@ fn url_query_and_headers_are_rendered() {
 }
 
 #[test]
-fn a_content_type_of_ones_own_stays_the_only_one() {
+fn a_configured_content_type_is_kept() {
     let (_, headers, _) = sent(&serde_json::json!({
         "method": "POST", "url": "https://h/t", "tokenPath": "$.t",
         "headers": {"content-type": "application/json; charset=utf-8"}, "jsonBody": [],
@@ -119,16 +120,16 @@ fn a_content_type_of_ones_own_stays_the_only_one() {
 }
 
 #[test]
-fn a_body_that_renders_to_nothing_is_none() {
-    let (ask, _) = run(&serde_json::json!({
+fn a_body_that_renders_empty_is_not_sent() {
+    let (request, _) = run(&serde_json::json!({
         "method": "POST", "url": "https://h/t", "tokenPath": "$.t", "body": "{{ .pubEmpty }}",
     }))
     .expect("renders");
-    assert!(ask.body.is_empty());
+    assert!(request.body.is_empty());
 }
 
 #[test]
-fn what_cannot_be_rendered_is_refused_before_it_is_sent() {
+fn templates_that_cannot_be_rendered_are_refused() {
     let base = |url: &str, header: &str, body: &str| {
         serde_json::json!({
             "method": "POST", "url": url, "tokenPath": "$.t", "headers": {"X": header}, "body": body,
