@@ -260,7 +260,7 @@ async fn application_set(world: &World) -> Result<()> {
     let refusals = refused["refusals"].as_array().map_or(0, Vec::len);
     ensure!(
         matches!(status, 400 | 403) && refusals == 2,
-        "not every refusal was told: {status} {refused}"
+        "not every refusal was reported: {status} {refused}"
     );
     let (status, made) = create(&world.alice, set).await?;
     ensure!(status == 200, "alice could not create the set: {status} {made}");
