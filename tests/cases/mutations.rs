@@ -1,5 +1,5 @@
-//! Tests the runner: a case with a wrong expectation must fail. Each mutation changes a field that a
-//! runner could read without comparing it.
+//! Tests the runner: a case with a wrong expectation must fail. Each mutation changes a field that
+//! a runner could read without comparing it.
 
 use std::io::Write;
 use std::path::Path;

@@ -31,7 +31,7 @@ pub struct Compare {
     /// Use the existing criterion results instead of running the benches.
     #[arg(long)]
     reuse_benches: bool,
-    /// Measure only the peers and write nothing; this checks the setup without building the gateway.
+    /// Measure only the peers and write nothing: checks the setup without building the gateway.
     #[arg(long)]
     peers_only: bool,
 }

@@ -93,7 +93,7 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
     }
     println!("building the libraries with coverage counters (minutes the first time)");
     let mut cargo = Command::new("cargo");
-    // With `--workspace`, dependencies have the same features as for the tests, and are not rebuilt.
+    // With `--workspace`, dependencies have the same features as for the tests: no rebuild.
     cargo
         .args([
             "build",

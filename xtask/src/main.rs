@@ -32,9 +32,9 @@ enum Task {
     Test(test::Test),
     /// Build the plugins (guests) into target/guests.
     Plugins,
-    /// Build etcd, kube-apiserver, kubectl and helm, unless cached, and print the control plane's folder.
+    /// Build etcd, kube-apiserver, kubectl and helm, unless cached, and print their folder.
     Kubernetes,
-    /// Build the Argo CD CLI and the judge, which runs Argo CD's code, unless cached, and print their paths.
+    /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
     Argocd,
     /// Compare decisions with those of Argo CD and Kubernetes, and print a table.
     Differential(differential::Differential),

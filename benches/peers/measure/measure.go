@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sampleTime is the least duration of a sample, so that the cost and resolution of
+// sampleTime is about the least duration of a sample, so that the cost and resolution of
 // the clock do not matter.
 const sampleTime = 2 * time.Millisecond
 

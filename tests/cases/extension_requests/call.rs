@@ -263,8 +263,8 @@ impl Question {
         let project = self.project.as_ref()?;
         let mut destinations = project.destinations.clone();
         if let (Some(cluster), Some(application)) = (&self.cluster_lookup.cluster, &self.application) {
-            // The fixed cluster is the result for any destination, so a rule that names it must also
-            // permit what the Application names.
+            // The fixed cluster is the result for any destination, so a rule that names it must
+            // also permit what the Application names.
             for (key, of_cluster, of_application) in [
                 ("name", &cluster.name, &application.destination.name),
                 ("server", &cluster.server, &application.destination.server),

@@ -74,7 +74,7 @@ pub(super) struct Scenario {
     pub(super) destinations: Vec<Destination>,
     /// Its `spec.destinations` after a change.
     pub(super) patched: Option<Vec<Destination>>,
-    /// Accounts that exist in the cluster, as `namespace/name`; all if it is none.
+    /// Accounts that exist in the cluster, as `namespace/name`. If none, all accounts exist.
     pub(super) existing: Option<BTreeSet<String>>,
 }
 

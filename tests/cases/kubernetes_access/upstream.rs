@@ -109,7 +109,7 @@ fn check_impersonation(seen: &Seen, expected: &Upstream) -> Result<(), String> {
     let mut found = impersonation(seen);
     match expected.identity {
         Some(IdentityKind::ServiceAccount) if !found.is_empty() => {
-            return Err(format!("expected nobody impersonated, observed {found:?}"));
+            return Err(format!("expected no impersonation, observed {found:?}"));
         }
         Some(IdentityKind::Impersonated) => match found.get("impersonate-user").map(Vec::as_slice) {
             Some([user]) if !user.is_empty() => {}

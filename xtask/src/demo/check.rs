@@ -200,7 +200,7 @@ async fn cluster(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// alice may write objects of the Application, bob may only read them; the project excludes Secrets.
+/// alice may write objects of the Application, bob may only read. The project excludes Secrets.
 async fn application(world: &World) -> Result<()> {
     let client = reqwest::Client::new();
     let write = async |token: &str, resource: &str| -> Result<(u16, Value)> {

@@ -26,7 +26,7 @@ e = some(where (p.eft == allow)) && !some(where (p.eft == deny))
 m = g(r.sub, p.sub) && keyMatch(r.res, p.res) && keyMatch(r.act, p.act) && keyMatch(r.obj, p.obj)
 "#;
 
-/// Least duration of a sample.
+/// About the least duration of a sample.
 const SAMPLE: Duration = Duration::from_millis(2);
 
 #[derive(Deserialize)]
