@@ -32,7 +32,7 @@ enum Task {
     Test(test::Test),
     /// Build the plugins (guests) into target/guests.
     Plugins,
-    /// Build etcd, kube-apiserver, kubectl and helm, unless cached, and print their folder.
+    /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
     Kubernetes,
     /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
     Argocd,
