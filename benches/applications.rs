@@ -1,12 +1,12 @@
-//! What 10,000 Applications in 500 projects cost: finding who acts for one, the next
-//! index after one of them changed, the first index, and memory.
+//! Costs of 10,000 Applications in 500 projects: looking up the account that acts for one,
+//! building the first index and the next one after a change, a reload, and memory.
 //!
-//! `cargo bench --bench applications`; docs/performance.md has the numbers.
+//! Run it with `cargo bench --bench applications`; docs/performance.md has the results.
 
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "a bench that cannot start says so; its second result is no time"
+    reason = "a bench that cannot start panics; it also prints memory, which is not a time"
 )]
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use tollgate_state::{Application, Cluster, Destination, DestinationServiceAccoun
 const PROJECTS: usize = 500;
 const APPLICATIONS: usize = 10_000;
 const CLUSTERS: usize = 20;
-/// Entries of each project; the one that matches is the last.
+/// Entries of each project. Only the last one matches.
 const ENTRIES: usize = 10;
 
 fn server(number: usize) -> String {
@@ -100,7 +100,7 @@ fn resources() -> Resources {
     }
 }
 
-/// Bytes of this process in memory.
+/// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -128,9 +128,11 @@ fn applications(criterion: &mut Criterion) {
     let mut names = names.iter().cycle();
     group.bench_function("identity of one of 10,000", |bench| {
         bench.iter(|| {
-            let name = names.next().expect("it never ends");
-            let governed = index.find(black_box("argocd"), black_box(name)).expect("it is there");
-            black_box(&governed.derived_account.as_ref().expect("it is found").impersonation);
+            let name = names.next().expect("the iterator cycles");
+            let governed = index
+                .find(black_box("argocd"), black_box(name))
+                .expect("the Application");
+            black_box(&governed.derived_account.as_ref().expect("an account").impersonation);
         });
     });
     group.sample_size(20);
@@ -155,7 +157,7 @@ fn applications(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The project of this number and its Applications, as a file of a state folder.
+/// A file of the state folder with project `number` and its Applications.
 fn file(number: usize, turn: usize) -> String {
     let object = |kind: &str, name: &str, spec: serde_json::Value| {
         serde_json::json!({"apiVersion": "argoproj.io/v1alpha1", "kind": kind,
@@ -181,7 +183,7 @@ fn file(number: usize, turn: usize) -> String {
     documents.join("\n---\n") + "\n"
 }
 
-/// Everything a gateway does when a file changed.
+/// Measures everything that a gateway does after a file changed.
 fn reload(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();

@@ -1,14 +1,13 @@
-//! What an ApplicationSet of 1,000 Applications costs: the check before anything is
-//! generated, generating and rendering, the check of every Application, the plan with
-//! the differences, and all of it together.
+//! Costs of an ApplicationSet of 1,000 Applications: authorizing the operation, generating and
+//! rendering, planning with differences, authorizing every Application, and all of it together.
 //!
-//! `cargo bench --bench applicationsets`; docs/performance.md has the numbers.
+//! Run it with `cargo bench --bench applicationsets`; docs/performance.md has the results.
 
 #![expect(
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a bench that cannot start says so"
+    reason = "a bench that cannot start panics"
 )]
 
 use std::hint::black_box;
@@ -40,23 +39,23 @@ const TEAMS: usize = 10;
 const KEY: &str = "a-key-only-benches-know-0123456789abcdef";
 const GROUP: &str = "argoproj.io/v1alpha1";
 
-/// Generators that read nothing.
+/// Inputs of generators that refuse every read.
 #[derive(Debug)]
-struct Nothing;
+struct NoInputs;
 
-impl Repositories for Nothing {
+impl Repositories for NoInputs {
     fn open(&self, url: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn GitTree>, InputError> {
-        Err(InputError(format!("`{url}` is not asked for here")))
+        Err(InputError(format!("unexpected read of `{url}`")))
     }
 }
 
-impl PluginGenerators for Nothing {
+impl PluginGenerators for NoInputs {
     fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
-        Err(InputError(format!("`{}` is not asked for here", kind.as_ref())))
+        Err(InputError(format!("unexpected call of `{}`", kind.as_str())))
     }
 }
 
-/// A set of 1,000 Applications over ten projects: a matrix of teams and services.
+/// A set of 1,000 Applications in ten projects, from a matrix of teams and services.
 fn set(go_template: bool, revision: &str) -> ApplicationSet {
     let list = |name: &str, count: usize| {
         let elements: Vec<Value> = (0..count).map(|at| json!({name: format!("{name}-{at}")})).collect();
@@ -96,7 +95,7 @@ fn set(go_template: bool, revision: &str) -> ApplicationSet {
     ApplicationSet::read(object).expect("a set")
 }
 
-/// A folder of state in which `alice` may do everything in the teams' projects.
+/// Writes a state folder in which `alice` may do everything in the teams' projects.
 fn state(root: &Path) {
     let object = |version: &str, kind: &str, name: &str, body: Value| {
         let mut object =
@@ -185,7 +184,7 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
     snapshot.policies.caller(&principal)
 }
 
-/// One request, step by step.
+/// The steps of one request.
 struct Scenario<'a> {
     authorizer: SetAuthorizer<'a>,
     clusters: Vec<ClusterInput>,
@@ -207,7 +206,7 @@ impl Scenario<'_> {
     fn authorize_operation(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
         self.authorizer
             .authorize_operation(&self.set_request(set, &[]), &mut Vec::new())
-            .expect("alice may")
+            .expect("alice is allowed")
     }
 
     fn generate(&self, set: &ApplicationSet) -> Vec<Value> {
@@ -215,8 +214,8 @@ impl Scenario<'_> {
         let inputs = Inputs {
             clusters: &self.clusters,
             authorizer: &self.authorizer.input_authorizer(&permit),
-            repositories: &Nothing,
-            plugin_generators: &Nothing,
+            repositories: &NoInputs,
+            plugin_generators: &NoInputs,
         };
         let applications =
             generate(set, &inputs, &GenerationBudget::new(GenerationLimits::default())).expect("Applications");
@@ -272,7 +271,7 @@ fn applicationsets(criterion: &mut Criterion) {
                     scenario
                         .authorizer
                         .authorize_plan(&permit, plan, &mut Vec::new())
-                        .expect("alice may")
+                        .expect("alice is allowed")
                 },
                 BatchSize::PerIteration,
             );
@@ -286,7 +285,7 @@ fn applicationsets(criterion: &mut Criterion) {
                     scenario
                         .authorizer
                         .authorize_plan(&permit, plan, &mut Vec::new())
-                        .expect("alice may"),
+                        .expect("alice is allowed"),
                     size,
                 )
             });

@@ -1,14 +1,7 @@
-//! Our side of `cargo xtask compare`: exactly the questions the peers get.
-//!
-//! In: `support/rows.rs`, `support/extensions-input.json`, the shipped bundle.
-//! Out: benches whose names are the peers' question names. Never: a wrong answer
-//! timed; each question is asked and checked once before.
+//! Tollgate's side of `cargo xtask compare`: the same questions as for the peers, under the same
+//! names. Each answer is checked once before it is timed.
 
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a bench that cannot run should say so and end"
-)]
+#![expect(clippy::expect_used, clippy::panic, reason = "a bench that cannot run panics")]
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -25,10 +18,10 @@ use tollgate_state::Text;
 mod rows;
 
 const SIZES: [usize; 4] = [10, 1_000, 10_000, 100_000];
-/// Rows of the policy, and applications, of the list.
+/// Rows of the policy and number of applications for the list.
 const LISTED: usize = 10_000;
 
-/// The policy without Argo CD's built-in rows, as the peers have it.
+/// Compiles the policy without Argo CD's built-in rows, as for the peers.
 fn compile(policy: &str) -> Rbac {
     let source = PolicySource {
         builtin: Builtin::None,
@@ -66,7 +59,7 @@ fn tuple([resource, action, object]: &[String; 3]) -> RbacRequest<'_> {
     }
 }
 
-/// One decision: for a known caller, and from the claims of a token on.
+/// Times one decision, for a caller already identified and starting from a token's claims.
 fn rbac(c: &mut Criterion) {
     for size in SIZES {
         let asked = rows::questions(size, 0);
@@ -89,7 +82,7 @@ fn rbac(c: &mut Criterion) {
     }
 }
 
-/// Which of 10,000 applications the caller may get.
+/// Times deciding which of 10,000 applications the caller may get.
 fn list(c: &mut Criterion) {
     let asked = rows::questions(LISTED, LISTED);
     let policy = compile(&asked.policy);
@@ -110,7 +103,7 @@ fn list(c: &mut Criterion) {
     });
 }
 
-/// The shipped bundle on an input made before, as OPA gets it.
+/// Times the shipped bundle on an input built before, as for OPA.
 fn rego(c: &mut Criterion) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
     let checker = Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")));

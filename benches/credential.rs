@@ -1,11 +1,11 @@
-//! What credentials cost: a cluster's that is cached, one mint of `aws-eks` (ten host
-//! calls, no network), 500 clusters that all start cold, and the assertion that an
-//! extension gets with each request.
+//! Costs of credentials: a cluster's cached credential, one mint of `aws-eks` (ten host calls, no
+//! network), a cold start of 500 clusters, and the assertion that an extension gets with each
+//! request.
 //!
-//! Needs the built guests: `cargo xtask plugins`. What an issuer's answer takes is
-//! not in here: the mint signs for itself.
+//! Needs the built guests: `cargo xtask plugins`. No issuer's response time is included, because
+//! `aws-eks` signs its tokens itself.
 
-#![expect(clippy::expect_used, reason = "a bench that cannot run should say so and end")]
+#![expect(clippy::expect_used, reason = "a bench that cannot run panics")]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -27,7 +27,7 @@ use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 use tollgate_proxy::assertion::{AssertionClaims, Signer};
 use tollgate_state::extensions::AssertionSpec;
 
-/// Clusters of the cold start.
+/// Number of clusters in the cold start.
 const CLUSTERS: usize = 500;
 
 fn guests() -> PathBuf {
@@ -43,7 +43,7 @@ fn guests() -> PathBuf {
     folder
 }
 
-/// The plugin `aws-eks` alone, granted what it asks for.
+/// Loads only the plugin `aws-eks`, with the grants it needs.
 fn load(root: &Path) -> PluginSet {
     let directory = root.join("plugins");
     std::fs::create_dir(&directory).expect("a folder");

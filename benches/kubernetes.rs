@@ -1,15 +1,14 @@
-//! What the Kubernetes front costs: a list of pods through the gateway beside the
-//! same list direct, and what 2,000 open watches take of memory and of others' time.
+//! Costs of the Kubernetes front: a list of pods through the gateway compared with a direct one,
+//! and the effect of 2,000 open watches on memory and on the time of other requests.
 //!
-//! In: a real kube-apiserver (`cargo xtask kubernetes`) and a gateway process. Out:
-//! times of one request, and bytes a watch, on standard output. Never: an answer
-//! that is not checked; a fake API server.
+//! It runs a gateway process and a real kube-apiserver (`cargo xtask kubernetes`). Every response
+//! is checked. Bytes per watch are printed to standard output.
 
 #![expect(
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a bench that cannot run should say so and end; its second result is no time"
+    reason = "a bench that cannot run panics; it also prints memory, which is not a time"
 )]
 
 use std::path::Path;
@@ -27,13 +26,13 @@ use tollgate_identity::store::{SecretHash, Store, Token};
 use test_support::kubernetes::cluster::Cluster;
 use test_support::kubernetes::gateway::{Gateway, Layout, base64};
 
-/// Pods of the list.
+/// Number of pods in the list.
 const PODS: usize = 100;
-/// Watches that are open at once; a round of tests opens fewer.
+/// Number of open watches; with `--test` there are fewer.
 const WATCHES: usize = 2_000;
-/// Watches of one HTTP/2 connection.
+/// Watches on one HTTP/2 connection.
 const STREAMS: usize = 100;
-/// The person's token.
+/// The user's token.
 const SECRET: &str = "glpat-of-the-bench";
 
 struct World {
@@ -42,9 +41,9 @@ struct World {
     gateway: Gateway,
 }
 
-/// One protocol of the clients.
+/// Protocol of a client.
 #[derive(Clone, Copy)]
-enum Speaks {
+enum Protocol {
     Http1,
     Http2,
 }
@@ -74,7 +73,7 @@ async fn world() -> World {
     }
 }
 
-/// What the gateway and the person may do in the cluster.
+/// RBAC of the gateway and the user in the cluster.
 fn grants(namespace: &str) -> String {
     let bind = |name: &str, subject: Value, role: &str| {
         json!({
@@ -85,13 +84,13 @@ fn grants(namespace: &str) -> String {
     };
     let gateway = json!({"kind": "ServiceAccount", "name": "gateway", "namespace": namespace});
     let people = json!({"kind": "Group", "name": "gitlab:user", "apiGroup": "rbac.authorization.k8s.io"});
-    // The role `view` is put together by a controller, which does not run here.
-    let look = json!({
+    // A controller aggregates the role `view`, and no controller runs here.
+    let view = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "bench-look"},
         "rules": [{"apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["get", "list", "watch"]}],
     });
     let items = [
-        look,
+        view,
         bind("bench-gateway", gateway, "cluster-admin"),
         bind("bench-people", people, "bench-look"),
     ];
@@ -109,7 +108,7 @@ fn pod(namespace: &str, at: usize) -> Value {
     })
 }
 
-/// A gateway with the cluster, an agent of it and one person.
+/// Starts a gateway with the cluster, an agent of it and one user.
 async fn serve(cluster: &Cluster, token: &str) -> Gateway {
     let mut layout = Layout::new(&[], "");
     layout.policies("kubernetes");
@@ -146,14 +145,14 @@ async fn serve(cluster: &Cluster, token: &str) -> Gateway {
     layout.settings(json!({
         "kubernetes": {}, "store": {"url": "sqlite:store.db"},
         "limits": {"requestsPerPerson": 100_000},
-        // Written only where an operator asks for it.
+        // No decision file, as by default.
         "decisions": {},
     }));
     import(&layout.root().join("store.db")).await;
     layout.start().await
 }
 
-/// The person's token, as one that came from another platform.
+/// Imports the user's token into the store, as from another platform.
 async fn import(file: &Path) {
     let url = SecretString::from(format!("sqlite:{}", file.display()));
     let store = Store::open(&url).await.expect("a store");
@@ -178,18 +177,18 @@ async fn import(file: &Path) {
 }
 
 impl World {
-    fn client(&self, authority: &str, speaks: Speaks) -> Client {
+    fn client(&self, authority: &str, protocol: Protocol) -> Client {
         let builder = Client::builder()
             .tls_certs_only([Certificate::from_pem(authority.as_bytes()).expect("a certificate")])
             .no_proxy();
-        let builder = match speaks {
-            Speaks::Http1 => builder.http1_only(),
-            Speaks::Http2 => builder,
+        let builder = match protocol {
+            Protocol::Http1 => builder.http1_only(),
+            Protocol::Http2 => builder,
         };
         builder.build().expect("a client")
     }
 
-    fn through(&self, path: &str) -> (String, String) {
+    fn via_gateway(&self, path: &str) -> (String, String) {
         (
             format!("{}/k8s-proxy{path}", self.gateway.url()),
             format!("pat:1:{SECRET}"),
@@ -204,7 +203,7 @@ impl World {
         self.gateway.authority().expect("a certificate")
     }
 
-    /// Bytes of the gateway that are in memory.
+    /// Resident memory of the gateway, in bytes.
     fn resident(&self) -> usize {
         let id = process(&self.gateway.path("tollgate.yaml"));
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
@@ -220,15 +219,15 @@ impl World {
             * 1024
     }
 
-    /// Opens watches, each of which has shown its first event.
-    async fn watch(&self, count: usize, speaks: Speaks) -> Vec<tokio::task::JoinHandle<()>> {
+    /// Opens watches and waits until the response of each has begun.
+    async fn watch(&self, count: usize, protocol: Protocol) -> Vec<tokio::task::JoinHandle<()>> {
         let mut open = Vec::with_capacity(count);
-        let (url, token) = self.through("/api/v1/namespaces?watch=true");
+        let (url, token) = self.via_gateway("/api/v1/namespaces?watch=true");
         let authority = self.authority();
-        let mut client = self.client(&authority, speaks);
+        let mut client = self.client(&authority, protocol);
         for at in 0..count {
-            if matches!(speaks, Speaks::Http2) && at % STREAMS == 0 {
-                client = self.client(&authority, speaks);
+            if matches!(protocol, Protocol::Http2) && at % STREAMS == 0 {
+                client = self.client(&authority, protocol);
             }
             let mut answer = client.get(&url).bearer_auth(&token).send().await.expect("a watch");
             assert_eq!(answer.status(), 200);
@@ -241,7 +240,7 @@ impl World {
     }
 }
 
-async fn ask(client: &Client, (url, token): &(String, String)) {
+async fn get(client: &Client, (url, token): &(String, String)) {
     let answer = client.get(url).bearer_auth(token).send().await.expect("an answer");
     assert_eq!(answer.status(), 200);
     let content = answer.bytes().await.expect("content");
@@ -249,25 +248,25 @@ async fn ask(client: &Client, (url, token): &(String, String)) {
 }
 
 fn kubernetes(criterion: &mut Criterion) {
-    rlimit::increase_nofile_limit(u64::MAX).expect("room for the clients' sockets");
+    rlimit::increase_nofile_limit(u64::MAX).expect("a higher limit of open files");
     let runtime = runtime();
     let world = runtime.block_on(world());
     let is_test = std::env::args().any(|argument| argument == "--test");
     let watches = if is_test { 50 } else { WATCHES };
     let mut measure = |name: &str, client: &Client, asked: &(String, String)| {
         criterion.bench_function(&format!("kubernetes/{name}"), |bencher| {
-            bencher.to_async(&runtime).iter(|| ask(client, asked));
+            bencher.to_async(&runtime).iter(|| get(client, asked));
         });
     };
     let pods = "/api/v1/pods";
-    let direct = world.client(world.cluster.authority(), Speaks::Http2);
+    let direct = world.client(world.cluster.authority(), Protocol::Http2);
     measure("GET pods, direct", &direct, &world.direct(pods));
-    let through = world.client(&world.authority(), Speaks::Http2);
-    measure("GET pods, gateway", &through, &world.through(pods));
-    for (name, speaks) in [("HTTP/2", Speaks::Http2), ("HTTP/1.1", Speaks::Http1)] {
+    let through = world.client(&world.authority(), Protocol::Http2);
+    measure("GET pods, gateway", &through, &world.via_gateway(pods));
+    for (name, protocol) in [("HTTP/2", Protocol::Http2), ("HTTP/1.1", Protocol::Http1)] {
         let before = world.resident();
-        let open = runtime.block_on(world.watch(watches, speaks));
-        // What handshakes left behind is given back before it is counted.
+        let open = runtime.block_on(world.watch(watches, protocol));
+        // Memory of the handshakes is freed before it is measured.
         runtime.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
         let taken = world.resident().saturating_sub(before);
         println!(
@@ -275,7 +274,7 @@ fn kubernetes(criterion: &mut Criterion) {
             taken / watches
         );
         assert!(open.iter().all(|watch| !watch.is_finished()), "a watch ended");
-        // The watches are the API server's as well, on the same two cores.
+        // Measured again because the API server serves the watches too, on the same two cores.
         measure(
             &format!("GET pods, direct, beside watches over {name}"),
             &direct,
@@ -284,14 +283,14 @@ fn kubernetes(criterion: &mut Criterion) {
         measure(
             &format!("GET pods, gateway, beside watches over {name}"),
             &through,
-            &world.through(pods),
+            &world.via_gateway(pods),
         );
         open.iter().for_each(tokio::task::JoinHandle::abort);
         runtime.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
     }
 }
 
-/// The process that serves by these settings.
+/// Id of the process that runs with this settings file.
 fn process(settings: &Path) -> u32 {
     let settings = settings.to_str().expect("a text");
     let processes = std::fs::read_dir("/proc").expect("/proc");
@@ -300,7 +299,7 @@ fn process(settings: &Path) -> u32 {
         let arguments = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
         arguments.split('\0').any(|argument| argument == settings)
     };
-    ids.find(serves).expect("the gateway runs")
+    ids.find(serves).expect("a running gateway")
 }
 
 criterion_group! {

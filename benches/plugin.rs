@@ -1,10 +1,10 @@
-//! What a plugin costs a request: a static plan, and a call of a guest in a
-//! fresh instance, with one and with two threads; and what loading costs.
+//! Costs of plugins for a request: a static plan, and a call of a guest in a fresh instance, with
+//! one and with two threads. Also the cost of loading plugins.
 //!
-//! Needs the built guests: `cargo xtask plugins`. Reusing an instance is not
-//! measured because it is not offered: guests would see each other's requests.
+//! Needs the built guests: `cargo xtask plugins`. Reuse of instances is not measured, because the
+//! gateway never reuses one: a guest would see other callers' requests.
 
-#![expect(clippy::expect_used, reason = "a bench that cannot run should say so and end")]
+#![expect(clippy::expect_used, reason = "a bench that cannot run panics")]
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tollgate_config::{PluginGrant, Plugins};
 use tollgate_plugin::{FilterContext, HeaderFilter, PluginSet};
 
-/// A browser's request with a dozen fields.
+/// Header fields of a browser's request.
 const FIELDS: [(&str, &str); 12] = [
     ("accept", "application/json, text/plain, */*"),
     ("accept-encoding", "gzip, deflate, br"),
@@ -53,7 +53,7 @@ fn guests() -> PathBuf {
     folder
 }
 
-/// A folder with only the measured plugins, and what they are granted.
+/// Settings with a folder of only the measured plugins, and their grants.
 fn settings(root: &Path) -> Plugins {
     let directory = root.join("plugins");
     std::fs::create_dir(&directory).expect("a folder");
@@ -85,7 +85,7 @@ fn load(settings: &Plugins) -> PluginSet {
     set
 }
 
-async fn one(filter: &HeaderFilter, groups: &[String], template: &HeaderMap) -> HeaderMap {
+async fn filter_request(filter: &HeaderFilter, groups: &[String], template: &HeaderMap) -> HeaderMap {
     let context = FilterContext {
         extension: "metrics",
         method: "GET",
@@ -120,12 +120,12 @@ fn plans(criterion: &mut Criterion, set: &PluginSet) {
     });
 }
 
-/// Words at the same place in a cache line wherever they stand.
+/// Aligned to a cache line, so that its position in memory does not affect the time.
 #[repr(align(64))]
 struct Words([u64; 512]);
 
-/// Some microseconds of arithmetic within 4 KiB that no other thread touches.
-fn alone(state: &mut Words) {
+/// Some microseconds of arithmetic on 4 KiB that no other thread uses.
+fn arithmetic(state: &mut Words) {
     for _ in 0..64 {
         for word in &mut state.0 {
             *word ^= *word << 13;
@@ -135,9 +135,8 @@ fn alone(state: &mut Words) {
     }
 }
 
-/// Time of one piece of work over all threads of a runtime, each doing its part
-/// of `iterations`.
-fn spread<F: Future<Output = ()> + Send + 'static>(
+/// Distributes `iterations` of `work` over all threads of a runtime; returns the total time.
+fn run_on_threads<F: Future<Output = ()> + Send + 'static>(
     (runtime, threads): (&Runtime, usize),
     iterations: u64,
     work: impl Fn(u64) -> F,
@@ -163,15 +162,15 @@ fn calls(criterion: &mut Criterion, set: &PluginSet) {
             .enable_time()
             .build();
         let runtime = runtime.expect("a runtime");
-        // Time per call over all threads: half of one thread's with two, if
-        // threads do not get in each other's way and the machine has two to give.
+        // Total time divided by the calls of all threads. Two threads take half the time of one
+        // if they do not block each other and the machine has two free cores.
         criterion.bench_function(&format!("call/fresh instance, {threads} threads"), |bencher| {
             bencher.iter_custom(|iterations| {
-                spread((&runtime, threads), iterations, |each| {
+                run_on_threads((&runtime, threads), iterations, |each| {
                     let (filter, groups, template) = (filter.clone(), groups.clone(), template.clone());
                     async move {
                         for _ in 0..each {
-                            black_box(one(&filter, &groups, &template).await);
+                            black_box(filter_request(&filter, &groups, &template).await);
                         }
                     }
                 })
@@ -179,10 +178,10 @@ fn calls(criterion: &mut Criterion, set: &PluginSet) {
         });
         criterion.bench_function(&format!("call/control, {threads} threads"), |bencher| {
             bencher.iter_custom(|iterations| {
-                spread((&runtime, threads), iterations, |each| async move {
+                run_on_threads((&runtime, threads), iterations, |each| async move {
                     let mut state = Words([1; 512]);
                     for _ in 0..each {
-                        alone(black_box(&mut state));
+                        arithmetic(black_box(&mut state));
                     }
                 })
             });

@@ -1,10 +1,7 @@
-//! What Argo CD's RBAC costs besides the hits, misses and lists by size, which
-//! `compare.rs` asks beside the peers.
-//!
-//! One question each: a decision by the kind of row that makes it, the making
-//! of an identity, the loading of a policy.
+//! Costs of RBAC that `compare.rs` does not measure: decisions by the kind of the row that
+//! decides, identifying a caller, and loading a policy.
 
-#![expect(clippy::panic, reason = "a bench that cannot run should say so and end")]
+#![expect(clippy::panic, reason = "a bench that cannot run panics")]
 
 use std::hint::black_box;
 
@@ -14,11 +11,11 @@ use tollgate_core::diagnostic::Location;
 use tollgate_policy::rbac::{PolicySource, Rbac, RbacRequest};
 use tollgate_state::Text;
 
-/// Rows where the number does not matter.
+/// Rows of the policy in benches that do not vary the number.
 const ROWS: usize = 10_000;
 
-/// A policy of `rows` rows: a fifth each of exact objects, whole projects and
-/// patterns with both ends in one team's role, rows of other roles, and denies.
+/// A policy of `rows` rows, a fifth of each kind: exact objects, whole projects and patterns with
+/// both ends in one team's role, rows of other roles, and denies.
 fn policy(rows: usize) -> PolicySource {
     let mut text = String::from("g, team, role:team\ng, other, role:other\n");
     for row in 0..rows {

@@ -1,7 +1,7 @@
-//! What a decision through a policy costs: the shipped bundle with and without
-//! building its input, CEL expressions, and the guards around both.
+//! Costs of decisions of policies: the shipped Rego bundle with and without building its input,
+//! CEL expressions, and loading and compiling with all guards.
 
-#![expect(clippy::panic, reason = "a benchmark without its bundle measures nothing")]
+#![expect(clippy::panic, reason = "a bench that cannot run panics")]
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,11 @@
-//! What a whole request costs: through the gateway, beside a direct call of the
-//! same backend by the same client.
+//! Costs of a whole request through the gateway, compared with a direct request of the same client
+//! to the same backend: time on one connection, and throughput over 32.
 //!
-//! In: a gateway as tests start it, with the shipped policies, and the built
-//! guests (`cargo xtask plugins`). Out: time of one request on one connection,
-//! and requests a second over 32. Never: an answer that is not checked.
-//!
-//! Client, gateway and backend share the machine, so that the difference to
-//! `direct` is what the gateway takes of it, a second hop over loopback
-//! included.
+//! The gateway runs in this process with the shipped policies. Needs the built guests: `cargo
+//! xtask plugins`. Client, gateway and backend share the machine, so the difference to `direct` is
+//! the gateway's work plus a second hop over loopback.
 
-#![expect(clippy::expect_used, reason = "a bench that cannot run should say so and end")]
+#![expect(clippy::expect_used, reason = "a bench that cannot run panics")]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -28,12 +24,12 @@ use tollgate_cli::serve::WORKER_STACK_BYTES;
 use test_support::token;
 use test_support::world::{self, Setup, World};
 
-/// Connections that are kept busy for the throughput.
+/// Number of busy connections when throughput is measured.
 const CONNECTIONS: usize = 32;
-/// What the backend answers with.
+/// Body of the backend's response.
 const CONTENT: &[u8] = &[b'x'; 1024];
 
-/// The kinds of gateway that are measured.
+/// The configurations of the gateway that are measured.
 const KINDS: [Kind; 3] = [
     Kind {
         name: "gateway",
@@ -54,9 +50,9 @@ struct Kind {
     plugins: &'static [&'static str],
 }
 
-/// A request that is sent again and again, and what must come of it.
+/// A request that is sent repeatedly, and its expected status.
 #[derive(Clone, Debug)]
-struct Question {
+struct RequestSpec {
     to: SocketAddr,
     path: String,
     authorization: Option<String>,
@@ -74,7 +70,8 @@ fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Answers everything with [`CONTENT`], and says which tenant it was told.
+/// Starts a backend that answers every request with [`CONTENT`], and repeats some of its header
+/// fields in the response.
 async fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -104,7 +101,7 @@ async fn start(kind: &Kind, backend: SocketAddr) -> World {
     setup.plugins = kind.plugins.to_vec();
     setup.settings = json!({
         "plugins": {"grants": {"tenant-router": {"config": {"projects": {"shop": "shop-tenant"}}}}},
-        // Written only where an operator asks for it.
+        // No decision file, as by default.
         "decisions": {"file": null},
     });
     setup.start().await
@@ -120,78 +117,79 @@ async fn connect(to: SocketAddr) -> Connection {
     sender
 }
 
-/// Sends the question and reads the whole answer.
-async fn ask(connection: &mut Connection, question: &Question) -> Response<Bytes> {
-    let mut request = Request::get(question.path.as_str())
+/// Sends the request and reads the whole response.
+async fn send(connection: &mut Connection, spec: &RequestSpec) -> Response<Bytes> {
+    let mut request = Request::get(spec.path.as_str())
         .header("host", "gateway.example.org")
         .header("accept", "application/json")
         .header("user-agent", "bench")
         .header("x-api-key", "0123456789abcdef")
         .header("argocd-application-name", "argocd:cart")
         .header("argocd-project-name", "shop");
-    if let Some(authorization) = &question.authorization {
+    if let Some(authorization) = &spec.authorization {
         request = request.header("authorization", authorization);
     }
     let request = request.body(Empty::new()).expect("a request");
     connection.ready().await.expect("a free connection");
-    let answer = connection.send_request(request).await.expect("an answer");
-    assert_eq!(answer.status(), question.status);
-    let (head, body) = answer.into_parts();
+    let response = connection.send_request(request).await.expect("a response");
+    assert_eq!(response.status(), spec.status);
+    let (head, body) = response.into_parts();
     Response::from_parts(head, body.collect().await.expect("content").to_bytes())
 }
 
-/// Time for `iterations` requests over `connections` that are kept busy.
-fn busy(runtime: &Runtime, question: &Question, connections: usize, iterations: u64) -> Duration {
+/// Time for `iterations` requests over `connections` busy connections.
+fn time_requests(runtime: &Runtime, spec: &RequestSpec, connections: usize, iterations: u64) -> Duration {
     let each = iterations.div_ceil(u64::try_from(connections).unwrap_or(1));
     runtime.block_on(async {
         let mut open = Vec::new();
         for _ in 0..connections {
-            open.push(connect(question.to).await);
+            open.push(connect(spec.to).await);
         }
         let started = Instant::now();
-        let asked = open.into_iter().map(|mut connection| {
-            let question = question.clone();
+        let tasks = open.into_iter().map(|mut connection| {
+            let spec = spec.clone();
             tokio::spawn(async move {
                 for _ in 0..each {
-                    ask(&mut connection, &question).await;
+                    send(&mut connection, &spec).await;
                 }
             })
         });
-        for task in asked.collect::<Vec<_>>() {
-            task.await.expect("answers");
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.expect("responses");
         }
         let total = each * u64::try_from(connections).unwrap_or(1);
         scaled(started.elapsed(), iterations, total)
     })
 }
 
-/// Criterion asked for `wanted` requests; `sent` is up to a round more.
+/// Scales the time of `sent` requests to the `wanted` ones of Criterion. Rounding up to a multiple
+/// of the connections makes `sent` larger.
 fn scaled(took: Duration, wanted: u64, sent: u64) -> Duration {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 requests")]
     took.mul_f64(wanted as f64 / sent as f64)
 }
 
-fn measure(criterion: &mut Criterion, runtime: &Runtime, name: &str, question: &Question) {
+fn measure(criterion: &mut Criterion, runtime: &Runtime, name: &str, spec: &RequestSpec) {
     let mut group = criterion.benchmark_group("request");
     group.sample_size(20);
     group.bench_function(format!("1 connection, {name}"), |bencher| {
-        bencher.iter_custom(|iterations| busy(runtime, question, 1, iterations));
+        bencher.iter_custom(|iterations| time_requests(runtime, spec, 1, iterations));
     });
     group.throughput(Throughput::Elements(1));
     group.bench_function(format!("{CONNECTIONS} connections, {name}"), |bencher| {
-        bencher.iter_custom(|iterations| busy(runtime, question, CONNECTIONS, iterations));
+        bencher.iter_custom(|iterations| time_requests(runtime, spec, CONNECTIONS, iterations));
     });
     group.finish();
 }
 
-/// Asks once and gives the fields the backend was told.
-fn once(runtime: &Runtime, question: &Question) -> [Option<String>; 3] {
-    let answer = runtime.block_on(async { ask(&mut connect(question.to).await, question).await });
-    if question.status == StatusCode::OK {
-        assert_eq!(answer.body(), CONTENT);
+/// Sends one request and returns header fields that the backend received.
+fn received_fields(runtime: &Runtime, spec: &RequestSpec) -> [Option<String>; 3] {
+    let response = runtime.block_on(async { send(&mut connect(spec.to).await, spec).await });
+    if spec.status == StatusCode::OK {
+        assert_eq!(response.body(), CONTENT);
     }
     ["argocd-username", "x-scope-orgid", "x-api-key"].map(|name| {
-        let value = answer.headers().get(name)?;
+        let value = response.headers().get(name)?;
         Some(value.to_str().expect("a text").to_owned())
     })
 }
@@ -199,38 +197,38 @@ fn once(runtime: &Runtime, question: &Question) -> [Option<String>; 3] {
 fn requests(criterion: &mut Criterion) {
     let runtime = runtime();
     let backend = runtime.block_on(backend());
-    let direct = Question {
+    let direct = RequestSpec {
         to: backend,
         path: "/api/series?range=1h".to_owned(),
         authorization: None,
         status: StatusCode::OK,
     };
     let key = Some("0123456789abcdef".to_owned());
-    assert_eq!(once(&runtime, &direct), [None, None, key.clone()]);
+    assert_eq!(received_fields(&runtime, &direct), [None, None, key.clone()]);
     measure(criterion, &runtime, "direct", &direct);
     for kind in &KINDS {
         let world = runtime.block_on(start(kind, backend));
-        let by = |user: &str, status| Question {
+        let by = |user: &str, status| RequestSpec {
             to: world.address(),
             path: "/api/v1/extensions/echo/api/series?range=1h".to_owned(),
             authorization: Some(format!("Bearer {}", token::session(world::SESSION_KEY, user))),
             status,
         };
         let (allowed, denied) = (by("alice", StatusCode::OK), by("bob", StatusCode::FORBIDDEN));
-        // What the backend was told shows which plugins really ran.
+        // The fields that the backend received show which plugins ran.
         let runs = |plugin| kind.plugins.contains(&plugin);
         let expected = [
             Some("alice".to_owned()),
             runs("tenant-router").then(|| "shop-tenant".to_owned()),
             key.clone().filter(|_| !runs("baseline")),
         ];
-        assert_eq!(once(&runtime, &allowed), expected, "{}", kind.name);
-        assert_eq!(once(&runtime, &denied), [None, None, None], "{}", kind.name);
+        assert_eq!(received_fields(&runtime, &allowed), expected, "{}", kind.name);
+        assert_eq!(received_fields(&runtime, &denied), [None, None, None], "{}", kind.name);
         measure(criterion, &runtime, kind.name, &allowed);
         if kind.plugins.is_empty() {
             measure(criterion, &runtime, "gateway, denied", &denied);
         }
-        runtime.block_on(world.running.stop()).expect("an orderly end");
+        runtime.block_on(world.running.stop()).expect("a clean shutdown");
     }
 }
 

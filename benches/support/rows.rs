@@ -1,20 +1,18 @@
-//! The RBAC policy and the questions that every side of a comparison gets.
+//! Generates the RBAC policy and the questions that Tollgate and all its peers are measured with.
 //!
-//! In: a number of rows. Out: the same policy, caller and tuples each time.
-//! Never: chance, a clock, a crate. The benches and `cargo xtask compare` both
-//! include this file, so that they cannot drift apart.
+//! Invariant: the output depends only on the arguments. The file uses no crate, because both the
+//! benches and `cargo xtask compare` include it.
 //!
-//! Row `10 i + j` belongs to role `role:r<i>` and is the j-th of [`GRANTS`] on
-//! the objects of project `proj<i>`. Each role `r<i>` has one group, `team-<i>`;
-//! the last role has a second one, `guild`. The caller is `alice` with the groups
-//! `everyone` (in no row), `guild` (the last role) and the team of the middle
-//! role. The hit is allowed by the middle role's first row only, after the
-//! caller herself and the other groups have been tried; the miss names a
-//! project that no role of hers covers, and so ends in the default, deny.
+//! Row `10 i + j` belongs to role `role:r<i>` and is the j-th of [`GRANTS`] on the objects of
+//! project `proj<i>`. Each role `r<i>` has one group, `team-<i>`; the last role also has `guild`.
+//! The caller is `alice` with the groups `everyone` (in no row), `guild` (the last role) and the
+//! team of the middle role. Only the first row of the middle role allows the hit, after the caller
+//! and the other groups have been tried. The miss names a project that none of her roles covers, so
+//! the default applies: deny.
 
 use std::fmt::Write;
 
-/// What each role may do: resource, action, object below its project, effect.
+/// Rows of each role: resource, action, object below its project, effect.
 const GRANTS: [(&str, &str, &str, &str); 10] = [
     ("applications", "get", "*", "allow"),
     ("applications", "sync", "*", "allow"),
@@ -28,7 +26,7 @@ const GRANTS: [(&str, &str, &str, &str); 10] = [
     ("exec", "create", "*", "allow"),
 ];
 
-/// A policy, a caller, and what the caller asks.
+/// A policy, a caller, and the caller's questions.
 #[derive(Clone, Debug)]
 pub(crate) struct Questions {
     /// Policy in Argo CD's CSV: `p` rows first, then `g` rows.
@@ -37,15 +35,15 @@ pub(crate) struct Questions {
     pub(crate) subject: String,
     /// The caller's `groups` claim, in token order.
     pub(crate) groups: Vec<String>,
-    /// Resource, action, object: allowed.
+    /// Resource, action and object of an allowed question.
     pub(crate) hit: [String; 3],
-    /// Resource, action, object: denied, as no row matches.
+    /// Resource, action and object of a denied question; no row matches it.
     pub(crate) miss: [String; 3],
-    /// Objects of the applications a list walks, spread evenly over the projects.
+    /// Objects of the applications to list, distributed evenly over the projects.
     pub(crate) applications: Vec<String>,
 }
 
-/// Makes the policy of `rows` rows and `applications` objects to list.
+/// Generates a policy of `rows` rows and `applications` objects to list.
 ///
 /// - `rows`: a multiple of 10, at least 10.
 pub(crate) fn questions(rows: usize, applications: usize) -> Questions {

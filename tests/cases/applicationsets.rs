@@ -1,5 +1,5 @@
-//! Kinds of `applicationsets.yaml` and of the derived table. Requests go through a
-//! whole gateway, templates and checks through the code that does them.
+//! Runs the cases of `applicationsets.yaml` and `applicationsets_derived.yaml`. Requests go through
+//! a whole gateway; templates and validation are called directly.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::suite::{Case, Suite, Table, same};
 mod behavior;
 mod cluster;
 mod request;
-mod scene;
+mod scenario;
 
 /// Kinds of the ApplicationSet tables.
 pub(crate) struct ApplicationSets;
@@ -56,10 +56,10 @@ fn whole_gateway(run: impl Future<Output = Result<(), String>>) -> Result<(), St
     runtime.block_on(run)
 }
 
-/// A set of this spec; what a spec needs besides is put in.
+/// A set with this spec, merged into a minimal valid one.
 fn set(name: &str, namespace: &str, spec: Value) -> Result<ApplicationSet, String> {
     let mut whole = json!({"generators": [], "template": {"metadata": {}, "spec": {}}});
-    scene::merge(&mut whole, spec);
+    scenario::merge(&mut whole, spec);
     let object = json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "ApplicationSet",
@@ -85,7 +85,7 @@ struct Decoded {
     last_applied_generators: Option<Vec<Value>>,
 }
 
-/// `unknown_generators`: what is said of an entry without a known key.
+/// `unknown_generators`: the error for an entry without a known key.
 fn unknown_generators(case: &Unknown) -> Result<(), String> {
     let Decoded {
         name,
@@ -105,7 +105,7 @@ fn unknown_generators(case: &Unknown) -> Result<(), String> {
     });
     match ApplicationSet::read(object) {
         Err(error) => same(&case.expected_error_equals, &error.to_string()),
-        Ok(_) => Err("it was read".to_owned()),
+        Ok(_) => Err("the set was accepted".to_owned()),
     }
 }
 
@@ -126,7 +126,7 @@ struct Generated {
     destination: Value,
 }
 
-/// `generated_application_validation`: what is wrong with what was generated.
+/// `generated_application_validation`: the error for a generated Application.
 fn validation(case: &Validation) -> Result<(), String> {
     let mut resources = Resources {
         control_plane_namespace: "argocd".to_owned(),
@@ -168,7 +168,7 @@ struct Merge {
     expected_merged: Value,
 }
 
-/// `generator_template_merge`: what an Application has of both templates.
+/// `generator_template_merge`: an Application rendered from both templates.
 fn template_merge(case: &Merge) -> Result<(), String> {
     let namespace = &case.applicationset_namespace;
     let set = set("set", namespace, json!({"template": case.spec_template}))?;
@@ -200,7 +200,7 @@ struct Wanted {
     ok: bool,
 }
 
-/// `template_patch_invalid`: whether a patch can be laid over an Application.
+/// `template_patch_invalid`: whether a patch can be applied to an Application.
 fn template_patch(case: &Patch) -> Result<(), String> {
     let name = json!({"metadata": {"name": "app"}, "spec": {"project": "default"}});
     let set = set(
@@ -229,7 +229,7 @@ struct Render {
     expected: String,
 }
 
-/// `render_fasttemplate`: what becomes of a text, wherever it stands.
+/// `render_fasttemplate`: the rendered text, in each of the fields.
 fn render(case: &Render) -> Result<(), String> {
     let mut spec = json!({});
     let path = |field: &str| format!("/{}", field.replace('.', "/"));
@@ -237,7 +237,7 @@ fn render(case: &Render) -> Result<(), String> {
         let leaf = field
             .rsplit('.')
             .fold(json!(case.value), |inner, part| json!({part: inner}));
-        scene::merge(&mut spec, leaf);
+        scenario::merge(&mut spec, leaf);
     }
     let compiled = CompiledTemplate::value(TemplateEngine::FastTemplate, &spec).map_err(|error| error.to_string())?;
     let made = compiled.render(&case.params, &GenerationBudget::new(GenerationLimits::default()));

@@ -1,4 +1,4 @@
-//! Kinds of `extension_config.yaml`.
+//! Runs the cases of `extension_config.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,8 +44,7 @@ struct Registered {
     valid: bool,
     registered: Option<BTreeSet<String>>,
     error_class: Option<ErrorClass>,
-    /// What the fixture's author meant; upstream stops at an earlier mistake,
-    /// Tollgate reports both.
+    /// The error that the case is about, if Argo CD stops at an earlier one. Tollgate reports both.
     intended_error_class: Option<ErrorClass>,
     #[serde(default)]
     effective_headers: BTreeMap<String, Vec<Header>>,
@@ -64,7 +63,7 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Lookup {
     destination: Target,
-    /// The extension, where the case has more than one that could be meant.
+    /// The extension, if several are possible.
     extension: Option<String>,
     url: String,
 }
@@ -76,13 +75,13 @@ struct Target {
     server: String,
 }
 
-/// `register`: the configuration is taken or refused as Argo CD does.
+/// `register`: the configuration is accepted or refused as by Argo CD.
 fn register(case: &Case) -> Result<(), String> {
     let case: Register = case.read()?;
     let resources = resources(case.argocd_cm, case.secrets);
     let parsed = extensions::parse_with(&resources, Compatibility::Argocd);
     let class = parsed.class();
-    let said = format!("{:?}", parsed.specs.diagnostics);
+    let findings = format!("{:?}", parsed.specs.diagnostics);
     let Registered {
         valid,
         registered,
@@ -92,7 +91,7 @@ fn register(case: &Case) -> Result<(), String> {
         lookup,
     } = case.expected;
     if class != error_class {
-        return Err(format!("class is {class:?}, expected {error_class:?}: {said}"));
+        return Err(format!("class is {class:?}, expected {error_class:?}: {findings}"));
     }
     if let Some(intended) = intended_error_class
         && !parsed.classes.contains(&intended)
@@ -101,14 +100,14 @@ fn register(case: &Case) -> Result<(), String> {
     }
     let Some(specs) = parsed.specs.value else {
         if valid {
-            return Err(format!("refused: {said}"));
+            return Err(format!("refused: {findings}"));
         }
-        // Tollgate's own rules are stricter, never looser.
+        // Tollgate's own rules must refuse it too, because they are only stricter.
         let own = extensions::parse(&resources).value;
         return if own.is_none() {
             Ok(())
         } else {
-            Err("the gateway's own rules take it".to_owned())
+            Err("the gateway's own rules accept it".to_owned())
         };
     };
     if !valid {
@@ -116,7 +115,7 @@ fn register(case: &Case) -> Result<(), String> {
     }
     let names: BTreeSet<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     if registered.is_some_and(|expected| expected != names) {
-        return Err(format!("registered are {names:?}"));
+        return Err(format!("the registered extensions are {names:?}"));
     }
     for (name, expected) in effective_headers {
         check_headers(&specs, &name, &expected)?;
@@ -151,20 +150,20 @@ fn check_lookup(specs: &[extensions::ExtensionSpec], expected: &Lookup) -> Resul
         server: server.clone(),
         project: String::new(),
     };
-    let meant = |spec: &&extensions::ExtensionSpec| match &expected.extension {
+    let is_expected = |spec: &&extensions::ExtensionSpec| match &expected.extension {
         Some(extension) => spec.name == *extension,
         None => spec.services.len() > 1,
     };
     let found = specs
         .iter()
-        .find(meant)
+        .find(is_expected)
         .and_then(|spec| spec.service_for(&cluster))
         .map(|service| service.url.clone());
     let url = expected.url.parse().ok();
     if found == url {
         Ok(())
     } else {
-        Err(format!("{name:?} {server:?} leads to {found:?}, expected {url:?}"))
+        Err(format!("{name:?} {server:?}: found {found:?}, expected {url:?}"))
     }
 }
 
@@ -175,7 +174,7 @@ struct Keys {
     expected_entries: BTreeMap<String, String>,
 }
 
-/// `configmap_keys`: which keys configure which extension.
+/// `configmap_keys`: the extension that each key configures.
 fn configmap_keys(case: &Case) -> Result<(), String> {
     let case: Keys = case.read()?;
     let resources = resources(case.argocd_cm, BTreeMap::new());
@@ -198,7 +197,7 @@ struct Substitution {
     expected: String,
 }
 
-/// `secret_substitution`: what a text becomes.
+/// `secret_substitution`: a text with references to Secrets replaced.
 fn secret_substitution(case: &Case) -> Result<(), String> {
     let case: Substitution = case.read()?;
     let resources = resources(BTreeMap::new(), case.secrets);

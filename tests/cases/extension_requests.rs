@@ -1,5 +1,5 @@
-//! Kinds of `extension_requests.yaml`. Calls and authentication go through a
-//! whole gateway in Argo CD's ways, with the state a case describes.
+//! Runs the cases of `extension_requests.yaml`. Calls and authentication go through a whole gateway
+//! with Argo CD's semantics and the state that a case describes.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ struct Validated {
     http_status_when_called: Option<u16>,
 }
 
-/// `header_validation`: what the two headers of a call mean.
+/// `header_validation`: how the two headers of a call are read.
 fn validate(case: Validation) -> Result<(), String> {
     let mut headers = HeaderMap::new();
     for (name, value) in &case.request_headers {
@@ -87,7 +87,7 @@ fn validate(case: Validation) -> Result<(), String> {
     }
 }
 
-/// The class of an error as tables may write it.
+/// The classes that tables use for an error.
 fn names(error: &Error) -> Vec<&'static str> {
     match error {
         Error::InvalidNamespace => vec![error.code(), "invalid_namespace"],

@@ -1,4 +1,4 @@
-//! Cases of `glob.yaml`.
+//! Runs the cases of `glob.yaml`.
 
 use serde::Deserialize;
 use tollgate_core::glob::{

@@ -1,6 +1,6 @@
-//! Kinds of `impersonation.yaml` and of the derived table. Lists are read by the
-//! index of Applications; operations also go through a whole gateway, to a cluster
-//! that notes what it is sent.
+//! Runs the cases of `impersonation.yaml` and `impersonation_derived.yaml`. Derivations use the
+//! index of Applications. Operations also go through a whole gateway to a fake cluster that records
+//! its requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::suite::{Case, Suite, Table, same};
 
 mod gateway;
 mod operation;
-mod scene;
+mod scenario;
 
 use operation::{Expected, Operation, Outcome};
-use scene::{App, Destination, Entry, Known, Scene};
+use scenario::{App, Destination, Entry, Known, Scenario};
 
-/// Stands for the namespace the upstream suite deploys to.
+/// Placeholder for the namespace to which Argo CD's test suite deploys.
 const PLACEHOLDER: &str = "$DEPLOY_NS";
 const DEPLOY_NAMESPACE: &str = "deploy-ns";
 
@@ -55,7 +55,7 @@ struct Derive {
     expected: Derived,
 }
 
-/// What a derivation gives.
+/// Expected result of a derivation.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Derived {
@@ -65,8 +65,8 @@ struct Derived {
 }
 
 impl Derived {
-    fn check(&self, scene: &Scene, semantics: ServiceAccountSemantics) -> Result<(), String> {
-        let found = scene.derived(semantics);
+    fn check(&self, scenario: &Scenario, semantics: ServiceAccountSemantics) -> Result<(), String> {
+        let found = scenario.derived(semantics);
         match (&self.user, &found) {
             (Some(user), Ok(found)) => {
                 same(
@@ -80,7 +80,7 @@ impl Derived {
                     return Err("nothing is expected".to_owned());
                 }
                 if let Some(class) = &self.error_class {
-                    same(class, &scene::class(error).to_owned())?;
+                    same(class, &scenario::class(error).to_owned())?;
                 }
                 let part = self.error_contains.as_deref().unwrap_or_default();
                 contains(&error.to_string(), part)
@@ -90,10 +90,10 @@ impl Derived {
     }
 }
 
-/// `derive`: who acts, by Argo CD's reading.
+/// `derive`: the account that acts, by Argo CD's semantics.
 fn derive(case: Derive) -> Result<(), String> {
-    let scene = Scene::new(case.destination_service_accounts, case.app, case.resolved_cluster);
-    case.expected.check(&scene, ServiceAccountSemantics::Argocd)
+    let scenario = Scenario::new(case.destination_service_accounts, case.app, case.resolved_cluster);
+    case.expected.check(&scenario, ServiceAccountSemantics::Argocd)
 }
 
 #[derive(Deserialize)]
@@ -110,14 +110,14 @@ struct Operate {
     expected: Expected,
 }
 
-/// `operation`: what a tool that acts for an Application meets.
+/// `operation`: the results of a tool that acts for an Application.
 fn operate(written: &Case, case: Operate) -> Result<(), String> {
-    let mut scene = Scene::new(case.destination_service_accounts, case.app, case.resolved_cluster);
-    scene.settings = case.settings;
-    scene.existing = case.existing_service_accounts;
-    scene.patched = case.project_destinations_after_patch;
-    // What the control plane does by itself has another outcome here, where a request is
-    // all there is.
+    let mut scenario = Scenario::new(case.destination_service_accounts, case.app, case.resolved_cluster);
+    scenario.settings = case.settings;
+    scenario.existing = case.existing_service_accounts;
+    scenario.patched = case.project_destinations_after_patch;
+    // What Argo CD's control plane does without the cluster has another outcome here, because the
+    // gateway only sees requests.
     let ours: Option<Expected> = if case.expected.is_control_planes() {
         written.ours_for_words("finalizers_removed")?
     } else {
@@ -125,7 +125,7 @@ fn operate(written: &Case, case: Operate) -> Result<(), String> {
     };
     operation::check(
         case.operation,
-        &scene,
+        &scenario,
         ours.as_ref().unwrap_or(&case.expected),
         ServiceAccountSemantics::Argocd,
     )
@@ -147,22 +147,22 @@ enum Verdict {
     Invalid,
 }
 
-/// The code of what the caller did wrong: each finding of a validation is one.
+/// The gRPC code of every finding of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 enum GrpcCode {
     InvalidArgument,
 }
 
-/// `project_validation`: whether the API takes a list.
+/// `project_validation`: whether the API accepts a list.
 fn project_validation(case: Validation) -> Result<(), String> {
     let entries: Vec<_> = case.destination_service_accounts.iter().map(Entry::written).collect();
     let found = validate(&entries, ServiceAccountSemantics::Argocd);
     match (case.expected, found.as_slice()) {
         (Verdict::Valid, []) => match (case.error_contains, case.grpc_code) {
             (None, None) => Ok(()),
-            told => Err(format!("a valid list has no error: {told:?}")),
+            expected => Err(format!("a valid list has no error: {expected:?}")),
         },
-        // Argo CD stops at the first.
+        // Argo CD stops at the first finding.
         (Verdict::Invalid, [first, ..]) => {
             same(&true, &first.is_error())?;
             contains(&first.message, case.error_contains.as_deref().unwrap_or_default())
@@ -179,10 +179,10 @@ struct Merge {
     expected_effective: Vec<Entry>,
 }
 
-/// `global_project_merge`: whose entries stand behind whose.
+/// `global_project_merge`: the order of entries of a project and a global project.
 fn global_project_merge(case: &Merge) -> Result<(), String> {
     for semantics in [ServiceAccountSemantics::Argocd, ServiceAccountSemantics::Strict] {
-        let found = scene::merged(&case.project, &case.global_project, semantics)?;
+        let found = scenario::merged(&case.project, &case.global_project, semantics)?;
         same(&case.expected_effective, &found)?;
     }
     Ok(())
@@ -211,7 +211,7 @@ fn cli_flag_parse(case: Flags) -> Result<(), String> {
 #[serde(deny_unknown_fields)]
 struct Behavior {
     given: Given,
-    argocd_actual: Told,
+    argocd_actual: Expectation,
     recommended: Option<Recommended>,
 }
 
@@ -227,10 +227,10 @@ struct Given {
     existing_service_accounts: Option<BTreeSet<String>>,
 }
 
-/// What a derived case says happens: of a derivation, or of an operation.
+/// What a derived case expects of a derivation or of an operation.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Told {
+enum Expectation {
     Derivation(Derived),
     Operation(Expected),
 }
@@ -238,39 +238,39 @@ enum Told {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Recommended {
-    Told(Told),
-    /// In words, which `outcomes.yaml` translates. Of somebody else's table: whatever it
-    /// is, it is not what Argo CD does.
+    Expectation(Expectation),
+    /// Prose, which `outcomes.yaml` translates. In tables of other folders it only means that the
+    /// gateway must differ from Argo CD.
     Words(String),
 }
 
-/// `impersonation`: Argo CD's behavior under its own reading, the recommended one
-/// under ours.
+/// `impersonation`: Argo CD's behavior under its semantics, the recommended one under strict
+/// semantics.
 fn derived(written: &Case, case: Behavior) -> Result<(), String> {
     let given = case.given;
-    let mut scene = Scene::new(given.destination_service_accounts, given.app, given.resolved_cluster);
-    scene.settings = given.settings;
-    scene.existing = given.existing_service_accounts;
+    let mut scenario = Scenario::new(given.destination_service_accounts, given.app, given.resolved_cluster);
+    scenario.settings = given.settings;
+    scenario.existing = given.existing_service_accounts;
     let actual = &case.argocd_actual;
-    // Who acts is asked of the list alone, everything else of an operation.
+    // A user is compared with the derivation alone, everything else with an operation.
     let operation = given.operation.unwrap_or(Operation::Sync);
-    let check = |told: &Told, semantics| match (told, given.operation) {
-        (Told::Derivation(derived), None) => derived.check(&scene, semantics),
-        (Told::Derivation(derived), Some(_)) if derived.user.is_some() => derived.check(&scene, semantics),
-        (Told::Derivation(derived), Some(operation)) => {
+    let check = |expectation: &Expectation, semantics| match (expectation, given.operation) {
+        (Expectation::Derivation(derived), None) => derived.check(&scenario, semantics),
+        (Expectation::Derivation(derived), Some(_)) if derived.user.is_some() => derived.check(&scenario, semantics),
+        (Expectation::Derivation(derived), Some(operation)) => {
             let refused = Expected::refused(derived.error_class.clone(), derived.error_contains.clone());
-            operation::check(operation, &scene, &refused, semantics)
+            operation::check(operation, &scenario, &refused, semantics)
         }
-        (Told::Operation(expected), _) => operation::check(operation, &scene, expected, semantics),
+        (Expectation::Operation(expected), _) => operation::check(operation, &scenario, expected, semantics),
     };
     check(actual, ServiceAccountSemantics::Argocd).map_err(|error| format!("argocd: {error}"))?;
     let Some(recommended) = &case.recommended else {
         return Ok(());
     };
     let strict = match recommended {
-        Recommended::Told(told) => check(told, ServiceAccountSemantics::Strict),
-        Recommended::Words(words) => match written.ours_for_words::<Told>(words)? {
-            Some(told) => check(&told, ServiceAccountSemantics::Strict),
+        Recommended::Expectation(expectation) => check(expectation, ServiceAccountSemantics::Strict),
+        Recommended::Words(words) => match written.ours_for_words::<Expectation>(words)? {
+            Some(expectation) => check(&expectation, ServiceAccountSemantics::Strict),
             None => match check(actual, ServiceAccountSemantics::Strict) {
                 Ok(()) => Err(format!("expected `{words}`, observed what Argo CD does")),
                 Err(_) => Ok(()),
@@ -288,10 +288,9 @@ fn contains(text: &str, part: &str) -> Result<(), String> {
     }
 }
 
-/// What Argo CD's controller says of an operation whose every request came to this. Of a
-/// success it has one sentence, which depends on nothing that a gateway says; that the
-/// cluster holds what was applied is looked at where the requests are sent.
-fn told(outcome: &Outcome) -> String {
+/// The message of Argo CD's controller for an operation whose requests all had this outcome. Its
+/// message for success is constant; `gateway` checks that the cluster has what was applied.
+fn controller_message(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Done { .. } => "successfully synced (no more tasks)".to_owned(),
         Outcome::ClusterRefused { message, .. } => {

@@ -1,12 +1,13 @@
-//! Cases of `kubernetes_access.yaml`: people in front of whole gateways, with
-//! API server, issuer and platform on loopback.
+//! Runs the cases of `kubernetes_access.yaml` against whole gateways, with API server, issuer and
+//! platform on loopback.
 //!
-//! Cases that need the same gateway share one; its clock moves on between them,
-//! so that nothing it remembered counts.
+//! Cases that need the same gateway share one. Its clock advances between cases, so that nothing
+//! cached affects the next case.
 
 mod case;
 mod cluster;
 mod credentials;
+mod environment;
 mod issuer;
 mod plan;
 mod platform;
@@ -14,7 +15,6 @@ mod response;
 mod rules;
 mod sequence;
 mod single;
-mod stage;
 mod table;
 mod upstream;
 mod wire;
@@ -27,26 +27,26 @@ use tokio::runtime::Runtime;
 
 use crate::suite::{Case, Suite, Table};
 use case::{Credential, Question};
+use environment::TestEnvironment;
 use plan::Plan;
 use response::Outcome;
-use single::Done;
-use stage::Stage;
+use single::CaseResult;
 use table::Head;
 
-/// Gateways that are kept for further cases.
-const KEPT: usize = 8;
+/// How many gateways are kept for further cases.
+const MAX_ENVIRONMENTS: usize = 8;
 
 /// The table of access to clusters.
 pub(crate) struct KubernetesAccess;
 
-/// What cases of one run share.
+/// State that the cases of one run share.
 #[derive(Default)]
 struct Shared {
     /// Heads of tables by file.
     heads: BTreeMap<PathBuf, Head>,
-    /// Gateways, the latest used one last.
-    stages: Vec<Stage>,
-    /// The first answer of each group, by file, and whose it is.
+    /// Gateways, the most recently used one last.
+    environments: Vec<TestEnvironment>,
+    /// Of each group, by file: the id and the fingerprint of its first case.
     groups: BTreeMap<(PathBuf, String), (String, String)>,
 }
 
@@ -59,12 +59,12 @@ fn runtime() -> &'static Runtime {
 
 impl Suite for KubernetesAccess {
     fn covers(&self, table: &Table, _kind: &str) -> bool {
-        table::is_ours(table)
+        table::is_access_table(table)
     }
 
     fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
         let question: Question = case.read()?;
-        // Taken away: what a panic leaves behind is not used again.
+        // Taken out, so that state from a case that panics is not used again.
         let mut shared = lock().take().unwrap_or_default();
         let done = runtime().block_on(shared.run(table, case, &question));
         *lock() = Some(shared);
@@ -95,9 +95,11 @@ impl Shared {
         };
         self.heads.insert(table.path.clone(), head);
         match (done?, &question.expect.indistinguishable_group) {
-            (Some(Done { answer, outcome }), Some(group)) if outcome != Outcome::Passed => {
-                self.compare((table.path.clone(), group.clone()), &case.id, &response::face(&answer))
-            }
+            (Some(CaseResult { answer, outcome }), Some(group)) if outcome != Outcome::Passed => self.compare(
+                (table.path.clone(), group.clone()),
+                &case.id,
+                &response::fingerprint(&answer),
+            ),
             (Some(_) | None, _) => Ok(()),
         }
     }
@@ -107,53 +109,53 @@ impl Shared {
         plan: &Plan,
         (question, ours): (&Question, Option<u16>),
         head: &Head,
-    ) -> Result<Option<Done>, String> {
+    ) -> Result<Option<CaseResult>, String> {
         if matches!(question.credential, Credential::Sequence {}) || !question.steps.is_empty() {
             if question.request.is_some() {
                 return Err("a sequence has its requests in its steps".to_owned());
             }
-            let mut stage = self.fresh(plan, head).await?;
-            return sequence::run(question, head, &mut stage).await.map(|()| None);
+            let mut environment = self.fresh(plan, head).await?;
+            return sequence::run(question, head, &mut environment).await.map(|()| None);
         }
         if single::needs_fresh(question, head) {
-            let mut stage = self.fresh(plan, head).await?;
-            return single::run(question, ours, (head, &mut stage)).await.map(Some);
+            let mut environment = self.fresh(plan, head).await?;
+            return single::run(question, ours, (head, &mut environment)).await.map(Some);
         }
-        let fits = |stage: &Stage| {
-            stage.plan == *plan
-                && stage.world == head.world
-                && !credentials::contradicts(&question.credential, stage, head)
+        let fits = |environment: &TestEnvironment| {
+            environment.plan == *plan
+                && environment.world == head.world
+                && !credentials::contradicts(&question.credential, environment, head)
         };
-        let mut stage = match self.stages.iter().position(fits) {
-            Some(at) => self.stages.remove(at),
+        let mut environment = match self.environments.iter().position(fits) {
+            Some(at) => self.environments.remove(at),
             None => self.fresh(plan, head).await?,
         };
-        let done = single::run(question, ours, (head, &mut stage)).await;
-        if self.stages.len() >= KEPT {
-            self.stages.remove(0);
+        let done = single::run(question, ours, (head, &mut environment)).await;
+        if self.environments.len() >= MAX_ENVIRONMENTS {
+            self.environments.remove(0);
         }
-        self.stages.push(stage);
+        self.environments.push(environment);
         done.map(Some)
     }
 
-    async fn fresh(&self, plan: &Plan, head: &Head) -> Result<Stage, String> {
-        let mut stage = Stage::start(plan, &head.world).await?;
-        credentials::sign_everybody_in(&mut stage, &head.world).await?;
-        Ok(stage)
+    async fn fresh(&self, plan: &Plan, head: &Head) -> Result<TestEnvironment, String> {
+        let mut environment = TestEnvironment::start(plan, &head.world).await?;
+        credentials::sign_everybody_in(&mut environment, &head.world).await?;
+        Ok(environment)
     }
 
-    /// Compares an answer with the first of its group.
-    fn compare(&mut self, group: (PathBuf, String), id: &str, face: &str) -> Result<(), String> {
+    /// Compares a fingerprint with the first one of its group.
+    fn compare(&mut self, group: (PathBuf, String), id: &str, fingerprint: &str) -> Result<(), String> {
         let name = group.1.clone();
         let (first, expected) = self
             .groups
             .entry(group)
-            .or_insert_with(|| (id.to_owned(), face.to_owned()));
-        if expected == face {
+            .or_insert_with(|| (id.to_owned(), fingerprint.to_owned()));
+        if expected == fingerprint {
             Ok(())
         } else {
             Err(format!(
-                "group `{name}`: expected as in `{first}` {expected}, observed {face}"
+                "group `{name}`: expected as in `{first}` {expected}, observed {fingerprint}"
             ))
         }
     }

@@ -1,20 +1,16 @@
-//! Runs the case tables: `tests/cases/*.yaml`, and those of the folder named by
-//! `TOLLGATE_CASES`.
+//! Runs the case tables `tests/cases/*.yaml` and those in the folder that `TOLLGATE_CASES` names.
+//! Prints a line per file and a total, and exits with 1 if a case fails.
 //!
-//! In: tables of inputs and expected outcomes. Out: a line per file and a
-//! total; exit 1 when a case fails. Never: a case skipped in silence; a kind
-//! or a field that nobody reads.
+//! `cargo test --test cases [-- ID]` runs only cases whose id contains ID.
 //!
-//! The last line but the total is of `mutations`: cases with one wrong expectation each,
-//! on which the runner has to fail.
-//!
-//! `cargo test --test cases [-- ID]`: only cases whose id contains ID.
+//! Invariant: no case is skipped silently, and kinds and fields that no suite reads are errors. The
+//! cases of `mutations`, each with a wrong expectation, test the runner itself.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a case that cannot be run fails loudly"
+    reason = "a panic fails the case"
 )]
 
 use std::io::Write;
@@ -35,7 +31,7 @@ mod suite;
 
 use suite::{Case, Exceptions, Outcomes, Suite, Table};
 
-/// Everyone who can run cases. A new table's kinds get a module and a line.
+/// All suites. For the kinds of a new table, add a module and a line here.
 const SUITES: &[&dyn Suite] = &[
     &applicationsets::ApplicationSets,
     &extension_config::ExtensionConfig,
@@ -48,7 +44,7 @@ const SUITES: &[&dyn Suite] = &[
     &rbac::Rbac,
 ];
 
-/// What came of one file.
+/// Counts of one file.
 #[derive(Default)]
 struct Tally {
     passed: usize,
@@ -78,7 +74,7 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     let known = known.flat_map(|table| table.cases).map(|case| case.id).collect();
     let unknown = outcomes.unknown(&known);
     if !unknown.is_empty() {
-        return Err(format!("outcomes.yaml names cases that are not there: {unknown:?}"));
+        return Err(format!("outcomes.yaml: there are no cases {unknown:?}"));
     }
     if let Some(folder) = std::env::var_os("TOLLGATE_CASES").filter(|folder| !folder.is_empty()) {
         let more = tables_in(Path::new(&folder))?;
@@ -114,8 +110,8 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     Ok(total)
 }
 
-/// The id that is asked for. Other binaries of one `cargo test` know options that
-/// have a value, which is none.
+/// The id in the arguments. `cargo test` passes the same arguments to every test binary, so the
+/// values of libtest's options are skipped.
 fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<String> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -127,7 +123,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<String> {
     None
 }
 
-/// Every table of a folder, by name.
+/// Every table of a folder, sorted by name.
 fn tables_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
     let mut files = Vec::new();
@@ -191,12 +187,11 @@ fn run_file(
     Ok(tally)
 }
 
-/// Runs one case with the suite that knows its kind. A panic is a failure of
-/// that case.
+/// Runs one case with the suite that covers its kind. A panic fails the case.
 fn run_case(table: &Table, case: &Case) -> Result<(), String> {
     let Some(suite) = SUITES.iter().find(|suite| suite.covers(table, &case.kind)) else {
         return Err(format!(
-            "no suite knows kind `{}` of subject `{}`",
+            "no suite covers kind `{}` of subject `{}`",
             case.kind, table.subject
         ));
     };

@@ -1,6 +1,5 @@
-//! The runner itself: a case with a wrong expectation has to fail.
-//!
-//! Each mutation is of a field that a runner could read and not compare.
+//! Tests the runner: a case with a wrong expectation must fail. Each mutation changes a field that
+//! a runner could read without comparing it.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use crate::suite::{Outcomes, Table};
 use crate::{Tally, run_case};
 
-/// One case with other values at some JSON pointers.
+/// Changes of one case, by JSON pointer.
 struct Mutation {
     table: &'static str,
     id: &'static str,
@@ -19,7 +18,7 @@ struct Mutation {
 }
 
 const MUTATIONS: &[Mutation] = &[
-    // Of several statuses one is ours.
+    // If several statuses are allowed, only one is the gateway's.
     Mutation {
         table: "kubernetes_access",
         id: "upstream-401-is-our-fault",
@@ -30,7 +29,7 @@ const MUTATIONS: &[Mutation] = &[
         id: "imp-user",
         changes: &[("/expect/status", "403"), ("/expect/status_alt", "[400, 502]")],
     },
-    // What only people used to read.
+    // Fields that could be mistaken for documentation.
     Mutation {
         table: "providers",
         id: "ex-webapi-034-expires-garbage",
@@ -51,7 +50,7 @@ const MUTATIONS: &[Mutation] = &[
         id: "ex-webapi-035-jwt-exp",
         changes: &[("/expect/expiry_source", "\"config ttl caps\"")],
     },
-    // A field that nobody knows.
+    // Unknown fields.
     Mutation {
         table: "providers",
         id: "ex-webapi-034-expires-garbage",
@@ -62,7 +61,7 @@ const MUTATIONS: &[Mutation] = &[
         id: "",
         changes: &[("/nobody_reads_this", "1")],
     },
-    // Words have an outcome.
+    // Prose has an outcome.
     Mutation {
         table: "rbac_derived",
         id: "drv-rbac-031",
@@ -89,7 +88,7 @@ const MUTATIONS: &[Mutation] = &[
             "[{\"server\": \"https://other/\", \"namespace\": \"*\", \"defaultServiceAccount\": \"sa\"}]",
         )],
     },
-    // A refusal has a reason; where the request could be done, it is.
+    // Without the reason for its refusal, the request succeeds.
     Mutation {
         table: "impersonation",
         id: "imp-op-021",
@@ -98,7 +97,7 @@ const MUTATIONS: &[Mutation] = &[
             ("/app/destination/name", "\"\""),
         ],
     },
-    // An operation is what its requests come to.
+    // The results of an operation's requests are compared.
     Mutation {
         table: "impersonation",
         id: "imp-op-003",
@@ -116,7 +115,7 @@ const MUTATIONS: &[Mutation] = &[
     },
 ];
 
-/// Runs every mutation; a case that passes all the same is a failure.
+/// Runs every mutation. A case that still passes is a failure.
 ///
 /// # Errors
 /// A table cannot be read, or has no such case.

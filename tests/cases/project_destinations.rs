@@ -1,4 +1,4 @@
-//! Kinds of `project_destinations.yaml`.
+//! Runs the cases of `project_destinations.yaml`.
 
 use serde::Deserialize;
 use tollgate_core::diagnostic::Location;
@@ -44,7 +44,7 @@ struct Known {
     server: String,
 }
 
-/// What both kinds have; each has one more field.
+/// The fields of both kinds. Each kind has one of the last two.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -60,7 +60,7 @@ struct Question {
     expected_error_contains: Option<String>,
 }
 
-/// `destination_permitted`: yes or no.
+/// `destination_permitted`: whether the project permits the destination.
 fn destination_permitted(case: &Case) -> Result<(), String> {
     let mut case: Question = case.read()?;
     let expected = case.expected.take().ok_or("`expected` is missing")?;
@@ -73,7 +73,7 @@ fn destination_permitted(case: &Case) -> Result<(), String> {
     }
 }
 
-/// `destination_permitted_error`: no decision, with a text that says why.
+/// `destination_permitted_error`: an error instead of a decision.
 fn destination_permitted_error(case: &Case) -> Result<(), String> {
     let mut case: Question = case.read()?;
     let expected = case

@@ -1,9 +1,9 @@
-//! Cases of `providers.yaml`: a module a kind.
+//! Runs the cases of `providers.yaml`.
 
 mod cache;
 mod compare;
 mod exchange;
-mod stage;
+mod plugin_host;
 mod webapi;
 
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Cases of `rbac.yaml`, `rbac_derived.yaml`, and object names of others.
+//! Runs the cases of `rbac.yaml` and `rbac_derived.yaml`, and cases about object names of other
+//! tables.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,7 @@ impl Suite for Rbac {
     }
 }
 
-/// `expected` of kinds that check a text.
+/// `expected` of kinds that validate a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Validity {
@@ -79,8 +80,8 @@ impl Validity {
     }
 }
 
-/// Compares a check with what is expected of it, words of its error included.
-fn judged(expected: Validity, words: Option<&str>, result: Result<(), String>) -> Result<(), String> {
+/// Compares the result of a validation with the expected one. `words` must be in its error.
+fn check_validity(expected: Validity, words: Option<&str>, result: Result<(), String>) -> Result<(), String> {
     same(&expected, &Validity::of(&result)).map_err(|error| format!("{error}: {result:?}"))?;
     match (words, result) {
         (Some(words), Err(error)) if !error.contains(words) => {
@@ -100,7 +101,7 @@ struct Line {
 }
 
 fn line(case: &Line) -> Result<(), String> {
-    judged(
+    check_validity(
         case.expected,
         case.error_contains.as_deref(),
         rbac::validate_line(&case.text),
@@ -126,7 +127,7 @@ fn text(case: &PolicyText) -> Result<(), String> {
         Some(finding) => Err(finding.to_string()),
         None => Ok(()),
     };
-    judged(case.expected, case.error_contains.as_deref(), result)?;
+    check_validity(case.expected, case.error_contains.as_deref(), result)?;
     match &case.expected_warning_undefined_roles {
         Some(roles) => same(roles, &rbac::undefined_roles(&case.text)),
         None => Ok(()),
@@ -159,7 +160,7 @@ struct ProjectPolicy {
 
 fn project_policy(case: &ProjectPolicy) -> Result<(), String> {
     let result = rbac::validate_policy(&case.project, &case.role, &case.policy_line);
-    judged(
+    check_validity(
         case.expected,
         case.error_contains.as_deref(),
         result.map_err(|error| error.to_string()),
@@ -205,7 +206,7 @@ struct GroupName {
 
 fn group_name(case: &GroupName) -> Result<(), String> {
     let result = rbac::validate_group_name(&case.group).map_err(|error| error.to_string());
-    judged(case.expected, case.error_contains.as_deref(), result)
+    check_validity(case.expected, case.error_contains.as_deref(), result)
 }
 
 #[derive(Deserialize)]
@@ -218,7 +219,7 @@ struct RoleName {
 
 fn role_name(case: &RoleName) -> Result<(), String> {
     let result = rbac::validate_role_name(&case.role).map_err(|error| error.to_string());
-    judged(case.expected, case.error_contains.as_deref(), result)
+    check_validity(case.expected, case.error_contains.as_deref(), result)
 }
 
 #[derive(Deserialize)]

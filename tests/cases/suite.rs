@@ -1,7 +1,6 @@
-//! What a table is, and what runs it.
+//! Tables of cases, and the trait of the suites that run them.
 //!
-//! In: a YAML file. Out: its cases, each field read by someone. Never: an
-//! unknown field passed over.
+//! Invariant: every field of a case is read by its suite, listed in [`DOCUMENTATION`], or an error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,30 +10,30 @@ use serde_json::{Map, Value};
 
 /// Runs the cases of some kinds.
 ///
-/// One module a table; a suite that needs a table's own head (fixtures,
-/// shared policies) finds it in [`Table::head`].
+/// Each table has a module with its suite. A table's own head, such as fixtures or shared policies,
+/// is in [`Table::head`].
 pub(crate) trait Suite: Sync {
-    /// Kinds this suite runs, of tables whose subject it looks at if a kind's
-    /// name alone could be another's.
+    /// Whether this suite runs a kind of a table. If several suites have kinds of that name, the
+    /// table decides.
     fn covers(&self, table: &Table, kind: &str) -> bool;
 
     /// Runs one case.
     ///
     /// # Errors
-    /// Why it fails: expected and observed.
+    /// The case fails; the text has expected and observed.
     fn run(&self, table: &Table, case: &Case) -> Result<(), String>;
 
-    /// Lets go of what cases of one file shared.
+    /// Frees what the cases of one file shared.
     fn end(&self) {}
 }
 
-/// One file.
+/// A file of cases.
 pub(crate) struct Table {
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// `subject`: what the table is about.
+    /// The field `subject`.
     pub(crate) subject: String,
-    /// Every other field beside the cases.
+    /// All other fields except the cases.
     pub(crate) head: Map<String, Value>,
     /// The cases, in file order.
     pub(crate) cases: Vec<Case>,
@@ -45,18 +44,16 @@ pub(crate) struct Table {
 pub(crate) struct Case {
     /// Its id, unique in its file.
     pub(crate) id: String,
-    /// Which suite runs it.
+    /// Its kind, which determines the suite.
     pub(crate) kind: String,
     fields: Map<String, Value>,
-    /// Which outcome is this gateway's, where the table allows several or tells it in
-    /// words.
+    /// The gateway's outcome, if the table allows several or describes it in prose.
     ours: Option<Value>,
-    /// Whether the table is one of ours, so that `outcomes.yaml` has to know its cases.
+    /// Whether the table is in this repository, so that `outcomes.yaml` must have its outcomes.
     pub(crate) is_own: bool,
 }
 
-/// Fields of a case that people read, each with why nothing is compared with it. Every
-/// other field is read by somebody, or an error.
+/// Fields of a case that document it, each with the reason why it is not compared.
 const DOCUMENTATION: &[(&str, &str)] = &[
     ("source", "where the case was taken from"),
     ("note", "an explanation of the input or of the outcome"),
@@ -67,16 +64,16 @@ const DOCUMENTATION: &[(&str, &str)] = &[
     ("tags", "topics, to search for"),
     (
         "kas_observed",
-        "what GitLab's program does; the seed's words win where both differ",
+        "what GitLab's program does; the specification wins if both differ",
     ),
     (
         "go",
-        "what Go's own engine makes of a template, of which `expect` is our reading",
+        "what Go's own engine renders; `expect` is what this gateway renders",
     ),
-    ("differs_from_go", "that `go` and `expect` are not the same, on purpose"),
+    ("differs_from_go", "that `go` and `expect` differ on purpose"),
     (
         "intermediate",
-        "steps of a signature, to find a mistake by; requests are compared with it whole",
+        "steps of a signature, for debugging; the final request is compared",
     ),
     ("cts", "the name of the case in the compliance test suite of RFC 9535"),
 ];
@@ -85,7 +82,7 @@ impl Table {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong with it as a table.
+    /// The file is not a table.
     pub(crate) fn read(path: &Path, outcomes: &Outcomes) -> Result<Self, String> {
         let is_own = path.parent() == Some(outcomes.folder.as_path());
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
@@ -140,34 +137,34 @@ impl Case {
         })
     }
 
-    /// The outcome of ours, as the suite writes it.
+    /// The gateway's outcome from `outcomes.yaml`, as the suite's type.
     ///
     /// # Errors
-    /// `outcomes.yaml` writes it in another way.
+    /// It cannot be read as that type.
     pub(crate) fn ours<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
         let read = |ours: &Value| serde_json::from_value(ours.clone());
         let ours = self.ours.as_ref().map(read).transpose();
         ours.map_err(|error| format!("outcomes.yaml: {error}"))
     }
 
-    /// The outcome of ours of a case whose table tells it in words. Our own tables have
-    /// one for each; of other folders nothing is known.
+    /// The gateway's outcome of a case whose table describes it in prose. Cases of this repository
+    /// must have one; for tables of other folders it is unknown.
     ///
     /// # Errors
-    /// `outcomes.yaml` has none, or writes it in another way.
+    /// `outcomes.yaml` has none, or it cannot be read as that type.
     pub(crate) fn ours_for_words<T: DeserializeOwned>(&self, words: &str) -> Result<Option<T>, String> {
         match self.ours()? {
             None if self.is_own => Err(format!(
-                "`{words}` is in words: outcomes.yaml has to say what it means here"
+                "`{words}` is prose: add the outcome of the case to outcomes.yaml"
             )),
             ours => Ok(ours),
         }
     }
 
-    /// The same case with another value at a JSON pointer, whose last member may be new.
+    /// The same case with another value at a JSON pointer. The last member may be new.
     ///
     /// # Errors
-    /// The case has nothing there.
+    /// The parent does not exist or is not a mapping.
     pub(crate) fn mutated(&self, pointer: &str, value: Value) -> Result<Self, String> {
         let mut fields = Value::Object(self.fields.clone());
         let (parent, key) = pointer.rsplit_once('/').ok_or("no pointer")?;
@@ -186,7 +183,7 @@ impl Case {
         })
     }
 
-    /// The same case with every text `from` another one, wherever it stands.
+    /// The same case with `from` replaced by `to` in all texts and keys.
     pub(crate) fn with(&self, from: &str, to: &str) -> Self {
         let mut fields = self.fields.clone();
         for value in fields.values_mut() {
@@ -201,15 +198,14 @@ impl Case {
         }
     }
 
-    /// The fields a run depends on, as a type that refuses unknown ones. What
-    /// only tells where a case comes from is left out.
+    /// Reads the fields except [`DOCUMENTATION`] as a type that refuses unknown ones.
     ///
     /// # Errors
-    /// Which field is unknown, missing or of another type.
+    /// A field is unknown, missing or of another type.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
         let mut fields = self.fields.clone();
-        for (told, _) in DOCUMENTATION {
-            fields.remove(*told);
+        for (name, _) in DOCUMENTATION {
+            fields.remove(*name);
         }
         serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
     }
@@ -230,7 +226,7 @@ fn replace(value: &mut Value, (from, to): (&str, &str)) {
     }
 }
 
-/// A field within a case that people read, such as a `note`.
+/// A nested field that documents a case, such as a `note`. Its value is ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Documentation;
 
@@ -240,9 +236,9 @@ impl<'de> serde::Deserialize<'de> for Documentation {
     }
 }
 
-/// Which of several outcomes is this gateway's.
+/// The gateway's outcomes from `outcomes.yaml`.
 pub(crate) struct Outcomes {
-    /// Where our own tables are.
+    /// Folder of this repository's tables.
     folder: PathBuf,
     ours: BTreeMap<String, Value>,
 }
@@ -251,7 +247,7 @@ impl Outcomes {
     /// Reads the file of outcomes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The file is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -286,7 +282,7 @@ impl Outcomes {
         self.ours.get(id).cloned()
     }
 
-    /// Cases it names that no table of ours has.
+    /// Ids in the file that are not `known`.
     pub(crate) fn unknown<'a>(&'a self, known: &std::collections::BTreeSet<String>) -> Vec<&'a str> {
         self.ours
             .keys()
@@ -296,14 +292,14 @@ impl Outcomes {
     }
 }
 
-/// Cases that do not apply, with reasons.
+/// Cases that do not apply, with reasons, from `not-applicable.yaml`.
 pub(crate) struct Exceptions(BTreeMap<String, String>);
 
 impl Exceptions {
     /// Reads the file of exceptions.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The file is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -328,16 +324,16 @@ impl Exceptions {
         Ok(Self(reasons))
     }
 
-    /// Why a case does not apply, if it does not.
+    /// The reason why a case does not apply; none if it applies.
     pub(crate) fn reason(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }
 }
 
-/// Says both sides when they differ.
+/// Checks that both values are equal.
 ///
 /// # Errors
-/// Expected and observed.
+/// They differ; the text has both.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(expected: &T, observed: &T) -> Result<(), String> {
     if expected == observed {
         Ok(())

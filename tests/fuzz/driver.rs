@@ -1,9 +1,9 @@
 //! Runs one fuzz target under libFuzzer; `cargo xtask fuzz` builds and starts it.
 //!
-//! The environment says what to do, since libFuzzer reads the arguments:
-//! - `TOLLGATE_FUZZ_LIST`: print the names of all targets, one a line, and exit.
+//! libFuzzer reads the arguments, so the driver is configured by environment variables:
+//! - `TOLLGATE_FUZZ_LIST`: print the names of all targets, one per line, and exit.
 //! - `TOLLGATE_FUZZ_TARGET`: the target to run.
-//! - `TOLLGATE_FUZZ_CORPUS`: the folder its seeds are written to before libFuzzer reads it.
+//! - `TOLLGATE_FUZZ_CORPUS`: the folder to write the target's seeds to, before libFuzzer reads it.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(not(fuzzing))]

@@ -1,13 +1,13 @@
-// A real OpenID provider on loopback, driven over standard input.
+// A real OpenID provider on loopback, controlled over standard input.
 //
-// In: one command a line. Out: one JSON value a line; first the issuer's URL.
-// Never: an address beyond loopback.
+// It first prints the issuer's URL. Then it reads one command per line and answers each with
+// one line of JSON.
 //
-//   id-token <account> [<agent>]   signs <account> in with the code flow, for the
-//                        cluster of an agent, whose number the token then has
-//   access-token         client credentials, a JWT access token for the gateway
-//   rotate               a new key signs, the old one stays published
-//   retire               only the newest key stays published
+//   id-token <account> [<agent>]   signs <account> in with the authorization code flow; the
+//                                  token names the agent <agent>, if one is given
+//   access-token                   issues a JWT access token with client credentials
+//   rotate                         signs with a new key; the old keys stay published
+//   retire                         publishes only the newest key
 
 import { createServer } from 'node:http';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
@@ -15,7 +15,7 @@ import { createInterface } from 'node:readline';
 
 import Provider from 'oidc-provider';
 
-// The provider's notices would mix with the answers on standard output.
+// Keeps the provider's notices out of the answers on standard output.
 console.info = console.error;
 
 const AUDIENCE = 'urn:tollgate';
@@ -26,7 +26,7 @@ const CALLBACK = 'https://gate.example/callback';
 const server = createServer((request, response) => handler(request, response));
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const issuer = `http://127.0.0.1:${server.address().port}`;
-// Which agent an account has chosen, as a page of the provider would ask.
+// The agent that each account chose, as on a page of a real provider.
 const agents = new Map();
 let keys = [newKey()];
 let handler = newProvider();
@@ -95,7 +95,7 @@ function newProvider() {
   };
 }
 
-// A browser as far as the code flow needs one: cookies and redirects.
+// Does what a browser does in the code flow: follows redirects and keeps cookies.
 async function signIn(account, scope) {
   const cookies = new Map();
   const query = new URLSearchParams({
@@ -123,7 +123,7 @@ async function signIn(account, scope) {
       return (await token({ grant_type: 'authorization_code', code, redirect_uri: CALLBACK })).id_token;
     }
   }
-  throw new Error('the code flow does not end');
+  throw new Error('the code flow did not end after 6 redirects');
 }
 
 async function token(parameters) {

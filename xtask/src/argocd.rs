@@ -1,8 +1,8 @@
-//! Argo CD itself for the tests: its command line, what judges ApplicationSets by
-//! its code, and the examples of its documentation.
+//! Puts into the cache what the tests use of Argo CD: its CLI, the judge (a program that runs
+//! Argo CD's own code), and the examples from its documentation. `tests/argocd`, a Go module,
+//! pins the release.
 //!
-//! In: `tests/argocd`, a Go module that pins the release. Out: two binaries and a
-//! folder in the cache, made once. Never: Argo CD's text or code in the checkout.
+//! Invariant: no text or code of Argo CD is in the checkout.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,26 @@ use crate::go;
 use crate::kubernetes::ARGO_CD;
 use xtask::cache::{ARGOCD_MODULE, Argocd};
 
-/// What of the module has examples of ApplicationSets.
+/// Folders of Argo CD's module with examples of ApplicationSets.
 const EXAMPLES: [&str; 2] = ["docs/operator-manual/applicationset", "applicationset/examples"];
 
-/// Makes what is missing, and says where all is.
+/// Builds or fetches what is missing, and returns the paths.
 ///
 /// # Errors
-/// Go is missing or too old, a download or a build fails.
+/// Go is missing or too old, or a download or build fails.
 pub fn build(root: &Path) -> Result<Argocd> {
     let argocd = Argocd::find(root)?;
     let module = root.join(ARGOCD_MODULE);
     let version = argocd.version.trim_start_matches('v');
     let flags = format!("-s -w -X {ARGO_CD}/common.version={version}");
-    // Both have most packages in common: the second is linked in seconds.
+    // They share most packages, so the second build takes seconds.
     go::program(&module, &argocd.cli, "./argocd", &flags)?;
     go::program(&module, &argocd.judge, "./judge", "-s -w")?;
     fetch_examples(&module, &argocd.examples)?;
     Ok(argocd)
 }
 
-/// Files of the release's Go module, which has a checksum.
+/// Copies the examples out of the release's Go module, which has a checksum.
 fn fetch_examples(module: &Path, folder: &Path) -> Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -46,7 +46,7 @@ fn fetch_examples(module: &Path, folder: &Path) -> Result<()> {
     std::fs::rename(&partial, folder).with_context(|| format!("writing {}", folder.display()))
 }
 
-/// Copies a folder; what Go's own is read-only, the copy can be deleted.
+/// Copies a folder without its permissions: Go's module cache is read-only, the copy is not.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
     let entries = std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))?;

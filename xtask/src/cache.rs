@@ -1,38 +1,35 @@
-//! Where things built from other people's sources are kept, outside `target/`,
-//! so that `cargo clean` does not cost an hour.
-//!
-//! In: the environment, the files that say what is built. Out: folders. Never:
-//! a build. The tests of a real Kubernetes are compiled with this file too, so
-//! task and tests cannot disagree about the folder.
+//! Paths of what is built from third-party sources. They are outside `target/`, because to build
+//! everything again after `cargo clean` takes up to an hour. A path contains a digest of the
+//! files that determine the build. Nothing is built here.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Where the Go module of the Kubernetes binaries is, in the checkout.
+/// Go module of the Kubernetes binaries, as a path in the checkout.
 pub const KUBERNETES_MODULE: &str = "tests/kubernetes/build";
 
-/// Where the Go module of the tests' kubelet is, in the checkout.
+/// Go module of the tests' kubelet, as a path in the checkout.
 pub const KUBELET_MODULE: &str = "tests/kubernetes/kubelet";
 
-/// Where the Go module of the tests' helm is, in the checkout.
+/// Go module of the tests' helm, as a path in the checkout.
 pub const HELM_MODULE: &str = "tests/kubernetes/helm";
 
-/// Where the Go module is that pins the release of Argo CD whose
-/// CustomResourceDefinitions the tests install, in the checkout.
+/// Go module that pins the Argo CD release whose CustomResourceDefinitions the tests install, as
+/// a path in the checkout.
 pub const CRDS_MODULE: &str = "tests/kubernetes/crds";
 
-/// Where the Go module of Argo CD's own command line and judge is, in the checkout.
+/// Go module of the Argo CD CLI and the judge, as a path in the checkout.
 pub const ARGOCD_MODULE: &str = "tests/argocd";
 
-/// Argo CD's CustomResourceDefinitions, as its release names the files.
+/// File names of Argo CD's CustomResourceDefinitions in its release.
 pub const CRDS: [&str; 3] = ["application-crd.yaml", "applicationset-crd.yaml", "appproject-crd.yaml"];
 
-/// Folder of all that is kept; made when it is not there.
+/// The cache folder, which is created if it does not exist.
 ///
 /// # Errors
-/// The user has no home, or the folder cannot be made.
+/// The user has no home, or the folder cannot be created.
 pub fn folder() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -46,19 +43,19 @@ pub fn folder() -> Result<PathBuf> {
 /// Binaries of a Kubernetes control plane.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Kubernetes {
-    /// Somebody else's, named by `KUBEBUILDER_ASSETS`: nothing is built there.
+    /// The folder that `KUBEBUILDER_ASSETS` names. Nothing is built there.
     Given(PathBuf),
-    /// Ours, of this release, e.g. `v1.36.1`.
+    /// Our own build.
     Built {
-        /// The folder; its name changes with every change of the module.
+        /// The folder. Its name changes with every change of the module.
         folder: PathBuf,
-        /// Release, with the `v`.
+        /// Release, such as `v1.36.1`.
         version: String,
     },
 }
 
 impl Kubernetes {
-    /// Programs that must be there.
+    /// Programs that the folder must contain.
     pub const PROGRAMS: [&'static str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
     /// Finds the folder for the checkout at `root`.
@@ -99,7 +96,7 @@ impl Kubernetes {
             .collect()
     }
 
-    /// What to do about missing programs.
+    /// Text that says what to do about missing programs.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Given(_) => {
@@ -110,10 +107,10 @@ impl Kubernetes {
     }
 }
 
-/// Where the tests' kubelet for the checkout at `root` is, or is to be built.
+/// Path of the tests' kubelet for the checkout at `root`, whether built yet or not.
 ///
-/// It is ours, so `KUBEBUILDER_ASSETS` says nothing of it; a module of its own, so
-/// that a changed line does not cost the hour of the others.
+/// `KUBEBUILDER_ASSETS` does not apply, because this kubelet is our own program. It has its own
+/// module, so that a changed line does not rebuild the control plane.
 ///
 /// # Errors
 /// The module's files cannot be read, or there is no cache.
@@ -122,10 +119,10 @@ pub fn kubelet(root: &Path) -> Result<PathBuf> {
     Ok(folder()?.join(format!("kubelet-for-tests-{}", digest(root, KUBELET_MODULE, &files)?)))
 }
 
-/// Where the tests' helm for the checkout at `root` is, or is to be built, and its
-/// release, e.g. `v4.3.1`.
+/// Path of the tests' helm for the checkout at `root`, whether built yet or not, and its release,
+/// such as `v4.3.1`.
 ///
-/// Not among what `KUBEBUILDER_ASSETS` gives: envtest has none.
+/// `KUBEBUILDER_ASSETS` does not apply, because envtest has no helm.
 ///
 /// # Errors
 /// The module's files cannot be read or name no release, or there is no cache.
@@ -137,7 +134,7 @@ pub fn helm(root: &Path) -> Result<(PathBuf, String)> {
     Ok((folder()?.join(format!("helm-{version}-{digest}")), version.to_owned()))
 }
 
-/// The folder that has, or is to have, [`CRDS`] for the checkout at `root`.
+/// The folder of [`CRDS`] for the checkout at `root`, whether fetched yet or not.
 ///
 /// # Errors
 /// The module's files cannot be read, or there is no cache.
@@ -146,22 +143,22 @@ pub fn crds(root: &Path) -> Result<PathBuf> {
     Ok(folder()?.join(format!("argocd-crds-{digest}")))
 }
 
-/// What the tests have of Argo CD itself.
+/// What the tests use of Argo CD.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Argocd {
-    /// Its command line.
+    /// Its CLI.
     pub cli: PathBuf,
-    /// What says what Argo CD's own code makes of an ApplicationSet.
+    /// The judge: answers questions (RBAC, globs, ApplicationSets, YAML) by running Argo CD's code.
     pub judge: PathBuf,
-    /// Folder with the ApplicationSets of its documentation, under their paths there.
+    /// Folder with the example ApplicationSets of its documentation, under their paths there.
     pub examples: PathBuf,
     /// Release, with the `v`.
     pub version: String,
 }
 
 impl Argocd {
-    /// Where it is, or is to be, for the checkout at `root`; names change with what
-    /// they are made of.
+    /// Paths for the checkout at `root`, whether built yet or not. The names contain digests of
+    /// the sources.
     ///
     /// # Errors
     /// The module's files cannot be read or name no release, or there is no cache.
@@ -192,7 +189,7 @@ impl Argocd {
     }
 }
 
-/// The Go files in a folder of a module, sorted, as paths from the module.
+/// The Go files in a folder of a module, sorted, as paths relative to the module.
 fn sources(module: &Path, folder: &str) -> Result<Vec<String>> {
     let path = module.join(folder);
     let reading = || format!("reading {}", path.display());
@@ -206,7 +203,7 @@ fn sources(module: &Path, folder: &str) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// What a module's files come to.
+/// Short digest over the contents of a module's files.
 fn digest(root: &Path, module: &str, files: &[&str]) -> Result<String> {
     let module = root.join(module);
     let mut digest = Sha256::new();
@@ -217,7 +214,7 @@ fn digest(root: &Path, module: &str, files: &[&str]) -> Result<String> {
     Ok(short(&digest.finalize()))
 }
 
-/// As much of a digest as tells folders apart.
+/// The first bytes of a digest in hex, enough to tell folders apart.
 fn short(digest: &[u8]) -> String {
     digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }

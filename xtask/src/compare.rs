@@ -1,12 +1,10 @@
-//! `cargo xtask compare`: Tollgate beside its peers, same machine, same run.
+//! `cargo xtask compare`: measures Tollgate and its peers on the same machine in the same run,
+//! prints tables and writes them between the markers of docs/performance.md.
 //!
-//! In: the checkout, Go, nginx, wrk. Out: a table on standard output and the
-//! blocks of docs/performance.md between their markers. Never: traffic to any
-//! address but loopback; a number from another run.
+//! It has three parts: proxies under load ([`load`]), single decisions of the peers ([`micro`]),
+//! and our criterion benches, which answer the same questions ([`criterion`]).
 //!
-//! Three parts: proxies under load ([`load`]), decisions one at a time
-//! ([`micro`]), and the criterion benches of the same questions
-//! ([`criterion`]).
+//! Security: the measured servers listen only on loopback.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,25 +25,25 @@ mod world;
 /// Measures Tollgate and its peers.
 #[derive(Debug, clap::Args)]
 pub struct Compare {
-    /// Short rounds and few sizes: shows that everything works, not how fast.
+    /// Use short rounds and few sizes: shows that everything works, not how fast it is.
     #[arg(long)]
     quick: bool,
-    /// Take the criterion results that are there instead of running the benches.
+    /// Use the existing criterion results instead of running the benches.
     #[arg(long)]
     reuse_benches: bool,
-    /// Measure only the peers and write nothing; checks the rig without a gateway.
+    /// Measure only the peers and write nothing: checks the setup without building the gateway.
     #[arg(long)]
     peers_only: bool,
 }
 
-/// How long and how often each thing is measured.
+/// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
-    /// Rounds over all proxies; the median counts.
+    /// Rounds over all proxies. The result is the median of the rounds.
     rounds: usize,
-    /// Load on one proxy in one round.
+    /// How long to load one proxy in one round.
     load: Duration,
-    /// Time for each single question.
+    /// How long to ask each single question.
     question: Duration,
     /// Sizes of the RBAC policy.
     rows: &'static [usize],
@@ -66,7 +64,7 @@ impl Effort {
     };
 }
 
-/// Everything one run found.
+/// All measurements of one run.
 #[derive(Debug)]
 struct Findings {
     proxies: Vec<load::Measured>,
@@ -78,8 +76,8 @@ impl Compare {
     /// Runs the task.
     ///
     /// # Errors
-    /// A tool is missing, a peer does not build, a proxy answers wrongly, or a
-    /// bench that the tables name has no result.
+    /// A tool is missing, a peer does not build, a proxy sends a wrong response, or a bench that
+    /// the tables need has no result.
     pub async fn run(self, root: &Path) -> Result<()> {
         setup::packages(&[setup::NGINX, setup::WRK])?;
         setup::go()?;
@@ -104,7 +102,7 @@ impl Compare {
         let missing = report.missing();
         ensure!(
             missing.is_empty(),
-            "no criterion result for {}; have the benches run?",
+            "no criterion result for {}: --reuse-benches needs an earlier run of the benches",
             missing.join(", ")
         );
         report.write(&root.join("docs/performance.md"))
@@ -117,7 +115,7 @@ impl Compare {
         criterion::read(&target(root).join("criterion"))
     }
 
-    /// What to type to get this table again.
+    /// The command that makes this table again.
     fn command(&self) -> &'static str {
         match (self.quick, self.reuse_benches) {
             (false, false) => "cargo xtask compare",
@@ -128,7 +126,7 @@ impl Compare {
     }
 }
 
-/// Starts backend and proxies, and loads each in turn.
+/// Starts the backend and the proxies, and loads each in turn.
 async fn proxies(
     root: &Path,
     binaries: &peers::Binaries,
@@ -145,17 +143,17 @@ async fn proxies(
         .context("Argo CD's proxy printed no session token")?;
     let mut proxies = vec![
         load::Target::direct(backend.address),
-        load::Target::open(report::NGINX, nginx),
+        load::Target::unauthenticated(report::NGINX, nginx),
     ];
     if let Some(binary) = &binaries.gateway {
         let server = servers::Server::gateway(binary, &world)?;
-        proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
+        proxies.push(load::Target::authenticated(report::TOLLGATE, server, &token));
     }
-    proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
+    proxies.push(load::Target::authenticated(report::ARGOCD, argocd, &token));
     load::measure(&proxies, effort).await
 }
 
-/// Builds what operators run.
+/// Builds the gateway with the profile of releases.
 fn build_gateway(root: &Path) -> Result<PathBuf> {
     let build = ["build", "--profile", "dist", "--locked", "--bin", "tollgate"];
     crate::run(root, "cargo", &build)?;

@@ -1,7 +1,6 @@
-//! `cargo xtask demo`: a whole world on loopback, and requests to try in it.
-//!
-//! In: deploy/demo, policies, the built guests. Out: target/demo, a running
-//! gateway and two echo backends. Never: a change to the checkout.
+//! `cargo xtask demo`: runs a gateway, two echo backends and a fake cluster on loopback, and
+//! prints requests to try. It copies `deploy/demo`, the policies and the built guests to
+//! `target/demo`, so that edits do not change the checkout.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,13 +15,13 @@ mod world;
 
 pub use world::World;
 
-/// Starts the demo world and waits for ctrl-c, or checks it and exits.
+/// Starts the demo and waits for ctrl-c, or checks it and exits.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
-    /// Send the requests, compare the answers, and exit.
+    /// Send the requests, check the responses, and exit.
     #[arg(long)]
     check: bool,
-    /// Port of the gateway; the admin listener takes the next one. 0 picks free ones.
+    /// Port of the gateway; the admin listener uses the next one. 0 picks two free ports.
     #[arg(long, default_value_t = 8080)]
     port: u16,
 }
@@ -39,7 +38,7 @@ impl Demo {
         self.run_built(root).await
     }
 
-    /// Runs with the gateway and the guests as they were built last.
+    /// Runs the task with the last build of the gateway and the guests.
     pub async fn run_built(self, root: &Path) -> Result<()> {
         let binary = target(root).join("debug").join("tollgate");
         let port = if self.check { 0 } else { self.port };
@@ -60,13 +59,13 @@ impl Demo {
     }
 }
 
-/// Builds gateway and guests.
+/// Builds the gateway and the guests.
 fn build(root: &Path) -> Result<()> {
     crate::plugins::build(root, &crate::languages::names())?;
     crate::run(root, "cargo", &["build", "--bin", "tollgate"])
 }
 
-/// The target folder cargo uses.
+/// Cargo's target folder.
 pub fn target(root: &Path) -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root.join(folder),
@@ -74,7 +73,7 @@ pub fn target(root: &Path) -> PathBuf {
     }
 }
 
-/// Calls `attempt` until it succeeds, at most 30 s.
+/// Calls `attempt` until it succeeds, for at most 30 s.
 pub async fn until<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

@@ -1,8 +1,8 @@
-//! `cargo xtask differential`: our decisions beside those of Argo CD and Kubernetes, for
-//! as many pairs as asked, and a table of what came of it.
+//! `cargo xtask differential`: compares our decisions with those of Argo CD and Kubernetes, and
+//! prints a table of the results.
 //!
-//! The tests are those of CI; the task says how many pairs they compare and from which
-//! seed, and reads the line that each of them prints.
+//! It runs the same tests as CI, sets how many pairs they compare and from which seed, and reads
+//! the line that each of them prints.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -16,18 +16,18 @@ use serde::Deserialize;
 
 use crate::argocd;
 
-/// Compares our decisions with Argo CD's and Kubernetes' own.
+/// Compares our decisions with those of Argo CD and Kubernetes.
 #[derive(Debug, clap::Args)]
 pub struct Differential {
-    /// What is compared; everything where nothing is named.
+    /// What to compare; everything by default.
     kinds: Vec<Kind>,
-    /// Pairs of answers of each kind.
+    /// Number of pairs of answers to compare, for each kind.
     #[arg(long, default_value_t = 1_000_000)]
     pairs: u64,
-    /// Seed; the same one compares the same pairs. The clock gives one where none is named.
+    /// Seed: the same seed compares the same pairs. By default it is taken from the clock.
     #[arg(long)]
     seed: Option<u64>,
-    /// Build with optimizations: for long runs.
+    /// Build with optimizations, for long runs.
     #[arg(long)]
     release: bool,
 }
@@ -35,26 +35,26 @@ pub struct Differential {
 /// What can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Verdicts of RBAC: Argo CD's enforcer.
+    /// RBAC decisions, with those of Argo CD's enforcer.
     Rbac,
-    /// Lines of `policy.csv`: Argo CD's loader.
+    /// How lines of `policy.csv` are read, with Argo CD's loader.
     Policy,
-    /// Globs, and lists of them: Argo CD's `util/glob`.
+    /// Globs and lists of globs, with Argo CD's `util/glob`.
     Glob,
-    /// Attributes of requests: kube-apiserver's `RequestInfoFactory`.
+    /// Attributes of requests, with those of kube-apiserver's `RequestInfoFactory`.
     Attributes,
-    /// Functions of templates: Argo CD's.
+    /// Functions of templates, with those of Argo CD.
     TemplateFunctions,
-    /// Whole templates: Argo CD's.
+    /// Whole templates, with Argo CD's engine.
     Templates,
-    /// Templates without `goTemplate`: Argo CD's.
+    /// Templates without `goTemplate`, with Argo CD's engine.
     FastTemplates,
-    /// YAML of generators, patches and templates: Argo CD's reader.
+    /// YAML of generators, patches and templates, with Argo CD's reader.
     Yaml,
 }
 
 impl Kind {
-    /// The test that compares it.
+    /// Name of the test that compares it.
     fn test(self) -> &'static str {
         match self {
             Self::Rbac => "differential::rbac::verdicts_are_those_of_argo_cd",
@@ -78,12 +78,12 @@ impl Kind {
 struct Line {
     kind: String,
     pairs: u64,
-    /// Both sides allow; of templates, both render the same.
+    /// Both sides allow. For templates: both render the same.
     #[serde(alias = "same")]
     allows: u64,
-    /// Of templates none: a text is not denied.
+    /// Both sides deny. Templates have no such count.
     denies: Option<u64>,
-    /// Both sides refuse the question; of templates, both have an error.
+    /// Both sides refuse the question. For templates: both report an error.
     #[serde(alias = "wrong")]
     refused_by_both: Option<u64>,
     refused: Option<Refused>,
@@ -94,30 +94,30 @@ struct Line {
     seed: u64,
 }
 
-/// Of templates, `refused` is what we refuse alone, by reason.
+/// The member `refused`: a count, or, for templates, what only we refuse, by reason.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Refused {
     ByBoth(u64),
-    Here(BTreeMap<String, u64>),
+    ByUs(BTreeMap<String, u64>),
 }
 
 impl Line {
     fn exceptions(&self) -> impl Iterator<Item = (&String, u64)> {
-        let here = match &self.refused {
-            Some(Refused::Here(here)) => Some(here),
+        let by_us = match &self.refused {
+            Some(Refused::ByUs(by_us)) => Some(by_us),
             Some(Refused::ByBoth(_)) | None => None,
         };
         self.exceptions
             .iter()
-            .chain(here.into_iter().flatten())
+            .chain(by_us.into_iter().flatten())
             .map(|(name, count)| (name, *count))
     }
 
     fn refused_by_both(&self) -> u64 {
         match self.refused {
             Some(Refused::ByBoth(count)) => count,
-            Some(Refused::Here(_)) | None => self.refused_by_both.unwrap_or_default(),
+            Some(Refused::ByUs(_)) | None => self.refused_by_both.unwrap_or_default(),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Differential {
     /// Runs the task.
     ///
     /// # Errors
-    /// Something cannot be built, or a test fails: the table is printed all the same.
+    /// Something cannot be built, or a test fails. The table is printed even if a test fails.
     pub fn run(self, root: &Path) -> Result<()> {
         argocd::build(root)?;
         let seed = match self.seed {
@@ -155,11 +155,11 @@ impl Differential {
         Ok(())
     }
 
-    /// Runs one test: the line it printed, also if it fails.
+    /// Runs one test and returns the line that it printed, even if it failed.
     fn compare(&self, root: &Path, kind: Kind, seed: u64) -> (Option<Line>, Result<()>) {
         let test = kind.test();
         eprintln!("== {test}: {} pairs, seed {seed}", self.pairs);
-        // `--workspace`: libraries have other features without, and would be built once more.
+        // Without `--workspace`, libraries would be built again with other features.
         let mut command = Command::new("cargo");
         command.args(["test", "--workspace", "--test", "parts"]);
         if self.release {
@@ -171,7 +171,7 @@ impl Differential {
             .env("TOLLGATE_DIFFERENTIAL_SEED", seed.to_string())
             .current_dir(root);
         let mut line = None;
-        let mut outcome = listen(&mut command, &mut line);
+        let mut outcome = run_test(&mut command, &mut line);
         if outcome.is_ok() && line.is_none() {
             outcome = Err(anyhow::anyhow!("no test is called `{test}`"));
         }
@@ -179,8 +179,8 @@ impl Differential {
     }
 }
 
-/// Runs the command and keeps the line among what it prints.
-fn listen(command: &mut Command, found: &mut Option<Line>) -> Result<()> {
+/// Runs the command and stores its `differential: ` line in `found`.
+fn run_test(command: &mut Command, found: &mut Option<Line>) -> Result<()> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -188,13 +188,13 @@ fn listen(command: &mut Command, found: &mut Option<Line>) -> Result<()> {
     let output = child.stdout.take().context("the test has no output")?;
     for line in BufReader::new(output).lines() {
         let line = line.context("reading the test's output")?;
-        if let Some(told) = line.strip_prefix("differential: ") {
-            *found = Some(serde_json::from_str(told).with_context(|| format!("reading `{told}`"))?);
+        if let Some(json) = line.strip_prefix("differential: ") {
+            *found = Some(serde_json::from_str(json).with_context(|| format!("reading `{json}`"))?);
         }
     }
     let status = child.wait().context("waiting for the test")?;
     if !status.success() {
-        bail!("the test failed, see above");
+        bail!("the test failed, see its output above");
     }
     Ok(())
 }

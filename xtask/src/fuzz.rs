@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: the fuzz targets of `host/gateway/src/fuzz.rs` and of the crates below it under libFuzzer.
+//! `cargo xtask fuzz`: runs the fuzz targets that `host/gateway/src/fuzz.rs` lists under libFuzzer.
 //!
-//! Only the gateway's own libraries are built anew, with coverage counters and optimized;
-//! every other crate is the one the tests use. Corpora and failing inputs are kept in `target/fuzz`.
+//! Only the gateway's own libraries are built again, optimized and with coverage counters. All
+//! other crates are those that the tests use. Corpora and failing inputs are kept in `target/fuzz`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Coverage for libFuzzer, by flags that stable compilers take.
+/// Flags that add libFuzzer's coverage counters. Stable compilers accept them.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Copt-level=1 -Cdebug-assertions=on -Coverflow-checks=on";
@@ -17,9 +17,9 @@ const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=
 /// Runs fuzz targets.
 #[derive(Debug, clap::Args)]
 pub struct Fuzz {
-    /// Targets to run; all of them unless named.
+    /// Targets to run; all by default.
     targets: Vec<String>,
-    /// Seconds for each target.
+    /// How long to run each target, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// List the targets and exit.
@@ -27,19 +27,20 @@ pub struct Fuzz {
     list: bool,
 }
 
-/// What a run of one target came to.
+/// Result of a run of one target.
 #[derive(Debug)]
 struct Outcome {
     executions: String,
     coverage: String,
-    find: Option<PathBuf>,
+    /// The failing input, or the log if there is none.
+    failure: Option<PathBuf>,
 }
 
 impl Fuzz {
     /// Runs the task.
     ///
     /// # Errors
-    /// The build fails, a target is unknown, or an input fails.
+    /// The build fails, a target is unknown, or a target fails on an input.
     pub fn run(self, root: &Path) -> Result<()> {
         let folder = root.join("target/fuzz");
         std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -52,28 +53,28 @@ impl Fuzz {
         for name in &self.targets {
             ensure!(
                 known.contains(name),
-                "there is no target `{name}`: `cargo xtask fuzz --list` names them"
+                "there is no target `{name}`: `cargo xtask fuzz --list` prints their names"
             );
         }
         let chosen = if self.targets.is_empty() { &known } else { &self.targets };
         println!("{} targets, {} s each", chosen.len(), self.seconds);
-        let mut finds = Vec::new();
+        let mut failures = Vec::new();
         for name in chosen {
             let outcome = fuzz(&driver, &folder, name, self.seconds)?;
-            let said = match &outcome.find {
+            let result = match &outcome.failure {
                 Some(path) => format!("FAILED, see {}", path.display()),
-                None => "no finds".to_owned(),
+                None => "no failure".to_owned(),
             };
             println!(
-                "{name:20} {:>12} executions {:>8} coverage  {said}",
+                "{name:20} {:>12} executions {:>8} coverage  {result}",
                 outcome.executions, outcome.coverage
             );
-            finds.extend(outcome.find);
+            failures.extend(outcome.failure);
         }
         ensure!(
-            finds.is_empty(),
-            "{} targets failed; once mended, copy each input to tests/data/fuzz/TARGET/",
-            finds.len()
+            failures.is_empty(),
+            "{} targets failed; when you have fixed them, copy each input to tests/data/fuzz/TARGET/",
+            failures.len()
         );
         Ok(())
     }
@@ -90,9 +91,9 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
         std::fs::write(&wrapper, &script).with_context(|| format!("writing {}", wrapper.display()))?;
         std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
     }
-    println!("building the libraries with coverage counters (minutes, the first time)");
+    println!("building the libraries with coverage counters (minutes the first time)");
     let mut cargo = Command::new("cargo");
-    // The whole workspace's features, so that dependencies are those of the tests.
+    // With `--workspace`, dependencies have the same features as for the tests: no rebuild.
     cargo
         .args([
             "build",
@@ -106,7 +107,7 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
         .env("CARGO_INCREMENTAL", "0")
         .current_dir(root);
     crate::execute(&mut cargo).context("building the fuzz targets")?;
-    // A plain build would replace the example under its own name.
+    // A copy, because a build without instrumentation would replace the example.
     let driver = folder.join("driver");
     let built = root.join("target/debug/examples/fuzz");
     std::fs::copy(&built, &driver).with_context(|| format!("copying {}", built.display()))?;
@@ -123,7 +124,7 @@ fn names(driver: &Path) -> Result<Vec<String>> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
-/// Runs one target until its time is over or an input fails.
+/// Runs one target until its time is over or it fails on an input.
 fn fuzz(driver: &Path, folder: &Path, name: &str, seconds: u64) -> Result<Outcome> {
     let corpus = folder.join("corpus").join(name);
     let failures = folder.join("failures").join(name);
@@ -153,11 +154,11 @@ fn fuzz(driver: &Path, folder: &Path, name: &str, seconds: u64) -> Result<Outcom
         line.split_once("Test unit written to ")
             .map(|(_, path)| PathBuf::from(path.trim()))
     });
-    let find = (!output.status.success()).then(|| written.unwrap_or(path));
+    let failure = (!output.status.success()).then(|| written.unwrap_or(path));
     Ok(Outcome {
         executions: last(&log, "stat::number_of_executed_units:"),
         coverage: last(&log, " cov: "),
-        find,
+        failure,
     })
 }
 

@@ -1,8 +1,6 @@
-//! Go programs and modules for the tests.
+//! Builds Go programs, and downloads Go modules, as pinned by a `go.mod` and `go.sum`.
 //!
-//! In: folders with a `go.mod` and `go.sum`. Out: static binaries, folders of
-//! modules. Never: another toolchain than the one on the PATH, or what Go's
-//! checksums do not vouch for.
+//! Security: Go verifies everything against `go.sum`, and only the toolchain on the PATH is used.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +10,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{execute, setup};
 
-/// Builds `program` of a package that the module at `module` names, unless it is
-/// there; it appears under its name only when it is whole.
+/// Builds `package`, in the release that the module at `module` requires, to the path `program`,
+/// unless that file exists. The file appears only when it is complete.
 ///
 /// # Errors
 /// Go is missing or too old, or the build fails.
@@ -21,7 +19,7 @@ pub fn program(module: &Path, program: &Path, package: &str, linker_flags: &str)
     if program.is_file() {
         return Ok(());
     }
-    is_there()?;
+    check_toolchain()?;
     eprintln!("building {}", program.display());
     let start = SystemTime::now();
     let partial = program.with_extension(format!("{}.partial", std::process::id()));
@@ -39,35 +37,35 @@ pub fn program(module: &Path, program: &Path, package: &str, linker_flags: &str)
     Ok(())
 }
 
-/// The folder with the files of `name`, in the release that the module at `module`
-/// requires; downloaded when it is not there.
+/// The folder of the module `name`, in the release that the module at `module` requires.
+/// Downloads it if it is not in Go's module cache.
 ///
 /// # Errors
-/// Go is missing or too old, or there is no such release to be had.
+/// Go is missing or too old, or the download fails.
 pub fn module(module: &Path, name: &str) -> Result<PathBuf> {
-    is_there()?;
+    check_toolchain()?;
     let output = command(module)
         .args(["mod", "download", "-json", name])
         .output()
         .context("starting go")?;
-    // Of a failure, the text is in `Error`; of one before it, on standard error.
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let folder = said.get("Dir").and_then(serde_json::Value::as_str);
+    // If the download fails, the text is in `Error`; if Go fails earlier, it is on standard error.
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let folder = result.get("Dir").and_then(serde_json::Value::as_str);
     let Some(folder) = folder.filter(|_| output.status.success()) else {
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        let text = said.get("Error").and_then(serde_json::Value::as_str);
-        bail!("downloading {name}: {}", text.unwrap_or(&complaint).trim());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = result.get("Error").and_then(serde_json::Value::as_str);
+        bail!("downloading {name}: {}", text.unwrap_or(&stderr).trim());
     };
     Ok(PathBuf::from(folder))
 }
 
-fn is_there() -> Result<()> {
+fn check_toolchain() -> Result<()> {
     setup::go()
         .context("building programs for the tests; KUBEBUILDER_ASSETS may name a folder with those of Kubernetes")
 }
 
-/// Go in a module's folder: what it builds is static, whatever C compiler is here;
-/// no other toolchain, no workspace.
+/// The command `go` in a module's folder, set to build static binaries with the local toolchain
+/// and without a Go workspace.
 fn command(module: &Path) -> Command {
     let mut command = Command::new("go");
     command

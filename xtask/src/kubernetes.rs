@@ -1,9 +1,9 @@
-//! A real Kubernetes for the tests: etcd, kube-apiserver, kubectl, helm, a kubelet
-//! that is none, and Argo CD's CustomResourceDefinitions.
+//! Puts into the cache what the tests need for a real Kubernetes API server: etcd,
+//! kube-apiserver, kubectl, helm, a fake kubelet, and Argo CD's CustomResourceDefinitions. The Go
+//! modules `tests/kubernetes/{build,helm,kubelet,crds}` pin the releases. If
+//! `KUBEBUILDER_ASSETS` is set, the control plane in that folder is used instead of a build.
 //!
-//! In: `tests/kubernetes/{build,helm,kubelet,crds}`, Go modules that pin what they
-//! need. Out: binaries and files in the cache, made once. Never: a download outside
-//! Go's checksums, nor a build of what `KUBEBUILDER_ASSETS` gives.
+//! Security: everything is downloaded as Go modules, which have checksums.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use crate::go;
 use xtask::cache::{CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
 use xtask::cache::{crds, helm, kubelet};
 
-/// The module with Argo CD.
+/// Go module of Argo CD.
 pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
 
-/// Builds what is missing and gives the folder.
+/// Builds what is missing, and returns the control plane.
 ///
 /// # Errors
-/// A given folder lacks a program, Go is missing or too old, or a build fails.
+/// The folder in `KUBEBUILDER_ASSETS` lacks a program, Go is missing or too old, or a build fails.
 pub fn build(root: &Path) -> Result<Kubernetes> {
     let kubernetes = build_control_plane(root)?;
     let (helm, version) = helm(root)?;
@@ -35,8 +35,7 @@ pub fn build(root: &Path) -> Result<Kubernetes> {
     Ok(kubernetes)
 }
 
-/// Argo CD's CustomResourceDefinitions, out of the release's Go module: they are
-/// files of it, and the module has a checksum.
+/// Copies Argo CD's CustomResourceDefinitions out of the release's Go module, which has a checksum.
 fn fetch_crds(root: &Path) -> Result<()> {
     let folder = crds(root)?;
     if CRDS.iter().all(|name| folder.join(name).is_file()) {
@@ -74,7 +73,7 @@ fn build_control_plane(root: &Path) -> Result<Kubernetes> {
     }
     std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     eprintln!(
-        "building Kubernetes {version} into {} (once, minutes)",
+        "building Kubernetes {version} into {} (minutes, once)",
         folder.display()
     );
     for (index, program) in missing.iter().enumerate() {
@@ -83,7 +82,7 @@ fn build_control_plane(root: &Path) -> Result<Kubernetes> {
             "etcd" => "go.etcd.io/etcd/server/v3",
             "kube-apiserver" => "k8s.io/kubernetes/cmd/kube-apiserver",
             "kubectl" => "k8s.io/kubernetes/cmd/kubectl",
-            other => bail!("`{other}` is no program of the module"),
+            other => bail!("the module has no program `{other}`"),
         };
         let flags = linker_flags(version);
         go::program(&root.join(KUBERNETES_MODULE), &folder.join(program), package, &flags)?;
@@ -91,8 +90,8 @@ fn build_control_plane(root: &Path) -> Result<Kubernetes> {
     Ok(kubernetes)
 }
 
-/// No symbols, and the version as a release has it: without, a server says
-/// `v0.0.0` and kubectl warns of its age.
+/// Flags that omit symbols and set the version as in a release. Without them the server reports
+/// `v0.0.0`, and kubectl warns that it is too old.
 fn linker_flags(version: &str) -> String {
     let mut flags = "-s -w".to_owned();
     let mut numbers = version.trim_start_matches('v').split('.');

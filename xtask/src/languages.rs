@@ -1,9 +1,8 @@
-//! Guests in other languages: JavaScript by componentize-js, Python by
-//! componentize-py.
+//! Builds the guests written in JavaScript (with componentize-js) and Python (with
+//! componentize-py), and writes the same files as [`crate::plugins`]. Components are cached by a
+//! digest of sources, contract and tools.
 //!
-//! In: a program with a manifest, locked versions of the tools. Out: the same
-//! files as [`crate::plugins`] writes. Never: a build where sources, contract and
-//! tools are those of one that is kept; a tool without a digest.
+//! Security: the tools are installed only from lock files with a hash of each package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,31 +15,32 @@ use sha2::{Digest as _, Sha256};
 use crate::plugins::{self, Built};
 use crate::{execute, setup};
 
-/// World of each guest, in the `world.wit` beside its program.
+/// Name of the world in the `world.wit` beside each guest's program.
 const WORLD: &str = "guest";
 
-/// The component, among the files of a build.
+/// File name of the component in the folder of a build.
 const COMPONENT: &str = "component.wasm";
 
-/// Components of one plugin that are kept, for changes to and fro.
-const KEPT: usize = 4;
+/// How many components of one plugin stay in the cache, so that switching between versions does
+/// not rebuild them.
+const MAX_CACHED: usize = 4;
 
-/// What a component is made with.
+/// The tool that makes a component.
 #[derive(Clone, Copy, Debug)]
 enum Tool {
-    /// SpiderMonkey, with the program compiled in. Without WASI.
+    /// componentize-js: SpiderMonkey with the program compiled in, without WASI.
     JavaScript,
-    /// CPython, with the program imported. WASI traps.
+    /// componentize-py: CPython with the program imported. Calls of WASI trap.
     Python,
-    /// The same, with WASI.
+    /// componentize-py, with WASI.
     PythonWithWasi,
 }
 
-/// One plugin.
+/// A plugin to build.
 struct Source {
     /// Name in its manifest.
     name: &'static str,
-    /// Folder of program and manifest, from the root.
+    /// Folder of the program and the manifest, relative to the root.
     folder: &'static str,
     program: &'static str,
     tool: Tool,
@@ -67,21 +67,21 @@ const SOURCES: [Source; 3] = [
     },
 ];
 
-/// Names of these guests, whose files the build of the others leaves alone.
+/// Names of these guests. The build of the Rust guests must keep their files.
 pub fn names() -> [&'static str; 3] {
     SOURCES.map(|source| source.name)
 }
 
-/// Builds them into `target/guests`. Cold it takes a minute and the registries of
-/// both languages; warm it copies what is kept.
+/// Builds them into `target/guests`. The first build takes a minute and needs the package
+/// registries of both languages; later builds copy cached components.
 ///
 /// # Errors
-/// Node.js or Python is missing (the text says what to install), a tool cannot be
-/// installed, or a program is refused by its tool.
+/// Node.js or Python is missing (the text says what to install), a tool cannot be installed, or a
+/// tool fails to build a program.
 pub fn build(root: &Path) -> Result<Vec<Built>> {
     let output = root.join("target/guests");
     fs::create_dir_all(&output).with_context(|| format!("creating {}", output.display()))?;
-    // Several checkouts share the tools; one installs them, the others wait.
+    // Checkouts share the tools: one installs them, the others wait.
     let lock = setup::cache()?.join("languages.lock");
     let lock = fs::File::create(&lock).with_context(|| format!("creating {}", lock.display()))?;
     lock.lock().context("waiting for another build")?;
@@ -93,14 +93,20 @@ pub fn build(root: &Path) -> Result<Vec<Built>> {
                 .with_context(|| format!("building {}", source.folder))?;
             let manifest = root.join(source.folder).join("manifest.yaml");
             let built = plugins::write(&component, &manifest, &output)?;
-            ensure!(built.name == source.name, "{} has another name", manifest.display());
+            ensure!(
+                built.name == source.name,
+                "{}: the name is `{}`, expected `{}`",
+                manifest.display(),
+                built.name,
+                source.name
+            );
             Ok(built)
         })
         .collect()
 }
 
 impl Source {
-    /// The component: the one that is kept, or a new one.
+    /// The cached component, or a new one.
     fn component(&self, root: &Path) -> Result<Vec<u8>> {
         let folder = root.join(self.folder);
         let sources = [folder.join(self.program), folder.join("world.wit")];
@@ -109,23 +115,24 @@ impl Source {
         for file in sources.iter().chain(&contract).chain(&self.tool.files(root)) {
             parts.push(read(file)?);
         }
-        let shelf = cache("components")?;
-        let kept = shelf.join(format!("{}-{}.wasm", self.name, digest(&parts)));
-        if !kept.is_file() {
-            // A folder of their own: the tools take in, and leave behind, what is beside
-            // the program. On the same file system, for the last step.
-            let desk = tempfile::tempdir_in(&shelf)?;
-            lay_out(desk.path(), &sources, &contract)?;
-            self.tool.run(root, desk.path(), self.program)?;
-            fs::rename(desk.path().join(COMPONENT), &kept).with_context(|| format!("writing {}", kept.display()))?;
-            forget_old(&shelf, &format!("{}-", self.name))?;
+        let components = cache("components")?;
+        let cached = components.join(format!("{}-{}.wasm", self.name, digest(&parts)));
+        if !cached.is_file() {
+            // The tools read and write files beside the program, so it is copied to a folder of
+            // its own, on the same file system so that the component can be renamed.
+            let build = tempfile::tempdir_in(&components)?;
+            copy_sources(build.path(), &sources, &contract)?;
+            self.tool.run(root, build.path(), self.program)?;
+            fs::rename(build.path().join(COMPONENT), &cached)
+                .with_context(|| format!("writing {}", cached.display()))?;
+            remove_old(&components, &format!("{}-", self.name))?;
         }
-        read(&kept)
+        read(&cached)
     }
 }
 
 impl Tool {
-    /// Files that say which tool it is, and last, if any, the script that calls it.
+    /// Files that pin the tool's version, followed by the script that calls it, if there is one.
     fn files(self, root: &Path) -> Vec<PathBuf> {
         match self {
             Self::JavaScript => ["package.json", "package-lock.json", "build.js"]
@@ -135,8 +142,8 @@ impl Tool {
         }
     }
 
-    /// Makes a component of the program on `desk`.
-    fn run(self, root: &Path, desk: &Path, program: &str) -> Result<()> {
+    /// Makes a component of the program in the folder `build`.
+    fn run(self, root: &Path, build: &Path, program: &str) -> Result<()> {
         let mut command = match self {
             Self::JavaScript => {
                 let mut node = Command::new("node");
@@ -150,23 +157,23 @@ impl Tool {
                 if matches!(self, Self::Python) {
                     python.arg("--stub-wasi");
                 }
-                // Else it takes in whatever packages are at hand.
+                // Otherwise it would include packages from there.
                 python.env_remove("VIRTUAL_ENV").env_remove("PYTHONPATH");
                 python.args(["--python-path", ".", "--output", COMPONENT]);
                 python.arg(program.trim_end_matches(".py"));
                 python
             }
         };
-        execute(command.current_dir(desk))
+        execute(command.current_dir(build))
     }
 }
 
-/// Puts program and world on `desk`, and the contract where the world finds it.
-fn lay_out(desk: &Path, [program, world]: &[PathBuf; 2], contract: &[PathBuf]) -> Result<()> {
-    let deps = desk.join("wit/deps/plugin");
+/// Copies the program and its world to `build`, and the contract to the folder of dependencies.
+fn copy_sources(build: &Path, [program, world]: &[PathBuf; 2], contract: &[PathBuf]) -> Result<()> {
+    let deps = build.join("wit/deps/plugin");
     fs::create_dir_all(&deps).with_context(|| format!("creating {}", deps.display()))?;
-    copy(program, desk)?;
-    copy(world, &desk.join("wit"))?;
+    copy(program, build)?;
+    copy(world, &build.join("wit"))?;
     contract.iter().try_for_each(|file| copy(file, &deps))
 }
 
@@ -177,7 +184,7 @@ fn copy(file: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder with the locked packages and `build.js` in it.
+/// Installs the locked packages; returns their folder, which also contains `build.js`.
 fn node_tools(root: &Path) -> Result<PathBuf> {
     if setup::find("node").is_none() {
         bail!("node is missing: install Node.js 20 or later (on Debian, as root: `apt-get install nodejs npm`)");
@@ -190,7 +197,7 @@ fn node_tools(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A virtual environment with the locked packages.
+/// Installs the locked packages into a virtual environment; returns its folder.
 fn python_tools(root: &Path) -> Result<PathBuf> {
     let files = Tool::Python.files(root);
     let folder = tools("python", &files)?;
@@ -219,20 +226,20 @@ fn python_tools(root: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The folder of what `files` lock.
+/// The folder for the tools that `files` lock.
 fn tools(name: &str, files: &[PathBuf]) -> Result<PathBuf> {
     let contents: Vec<Vec<u8>> = files.iter().map(|file| read(file)).collect::<Result<_>>()?;
     cache(&format!("{name}-{}", digest(&contents)))
 }
 
-/// A folder beside the others that are kept.
+/// Creates a folder of the tool cache.
 fn cache(name: &str) -> Result<PathBuf> {
     let folder = setup::cache()?.join(name);
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     Ok(folder)
 }
 
-/// The files of the contract, in the order of their names.
+/// The files of the contract, sorted by name.
 fn contract(root: &Path) -> Result<Vec<PathBuf>> {
     let folder = root.join("wit");
     let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
@@ -241,24 +248,25 @@ fn contract(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Removes the oldest components with names that begin with `prefix`.
-fn forget_old(folder: &Path, prefix: &str) -> Result<()> {
-    let mut kept: Vec<(SystemTime, PathBuf)> = Vec::new();
+/// Of the components whose names begin with `prefix`, removes all but the newest [`MAX_CACHED`].
+fn remove_old(folder: &Path, prefix: &str) -> Result<()> {
+    let mut cached: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(prefix) {
-            kept.push((entry.metadata()?.modified()?, entry.path()));
+            cached.push((entry.metadata()?.modified()?, entry.path()));
         }
     }
-    kept.sort();
-    kept.reverse();
-    for (_, old) in kept.iter().skip(KEPT) {
+    cached.sort();
+    cached.reverse();
+    for (_, old) in cached.iter().skip(MAX_CACHED) {
         fs::remove_file(old).with_context(|| format!("removing {}", old.display()))?;
     }
     Ok(())
 }
 
-/// The first half of a digest over parts, so that no two lists of parts are one.
+/// The first half of a digest over `parts`. Each part is preceded by its length, so that moving a
+/// boundary changes the digest.
 fn digest(parts: &[Vec<u8>]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -282,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_border_between_parts_counts() {
+    fn moving_a_boundary_between_parts_changes_the_digest() {
         let of = |parts: &[&str]| digest(&parts.iter().map(|part| part.as_bytes().to_vec()).collect::<Vec<_>>());
         assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
         assert_ne!(of(&["ab"]), of(&["ab", ""]));
@@ -302,7 +310,7 @@ mod tests {
             make(&format!("mine-{age}"), 100 - age);
             make(&format!("other-{age}"), 100 - age);
         }
-        forget_old(folder.path(), "mine-").unwrap();
+        remove_old(folder.path(), "mine-").unwrap();
         let mut names: Vec<String> = fs::read_dir(folder.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -310,6 +318,6 @@ mod tests {
         names.sort();
         let mine: Vec<&String> = names.iter().filter(|name| name.starts_with("mine-")).collect();
         assert_eq!(mine, ["mine-0", "mine-1", "mine-2", "mine-3"]);
-        assert_eq!(names.len(), 10, "those of others stay");
+        assert_eq!(names.len(), 10, "components of other plugins must stay");
     }
 }

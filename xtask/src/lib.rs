@@ -1,5 +1,5 @@
-//! Where programs built from other sources are kept. The tasks build them and the tests run them,
-//! so both read it here.
+//! The paths of third-party programs, shared by the tasks that build them and the tests that run
+//! them.
 
 pub mod cache;
 pub mod postgres;

@@ -1,7 +1,5 @@
-//! `cargo xtask lint`: what a reviewer should not have to say.
-//!
-//! In: the checkout. Out: nothing, or the first finding. Never: a warning that
-//! passes.
+//! `cargo xtask lint`: checks formatting, lints, documentation and dependencies, and stops at the
+//! first finding. Warnings count as findings.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,16 +8,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{execute, run, setup};
 
-/// Release of cargo-deny; `deny.toml` is written for it.
+/// Release of cargo-deny for which `deny.toml` is written.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Workspaces whose formatting is checked.
 const WORKSPACES: [&str; 3] = ["Cargo.toml", "plugins/Cargo.toml", "benches/peers/casbin/Cargo.toml"];
 
-/// Checks formatting, lints, documentation, licences and sources.
+/// Checks formatting, lints, documentation, licenses and sources.
 #[derive(Debug, Default, clap::Args)]
 pub struct Lint {
-    /// Also check the advisories; needs a network that reaches their database.
+    /// Also check the advisories, which needs access to their database on the network.
     #[arg(long)]
     advisories: bool,
 }
@@ -38,7 +36,7 @@ impl Lint {
             "clippy",
             "--workspace",
             "--all-targets",
-            // The fuzz targets are part of no other build.
+            // No other build includes the fuzz targets.
             "--features",
             "tollgate/fuzz",
             "--locked",
@@ -62,23 +60,22 @@ impl Lint {
         self.deny(root)
     }
 
-    /// Checks licences, duplicates and sources of everything in the lock file.
+    /// Checks licenses, duplicates and sources of everything in the lock file.
     fn deny(self, root: &Path) -> Result<()> {
         let mut command = Command::new(cargo_deny()?);
         command.current_dir(root).args(["--all-features", "--locked"]);
         if self.advisories {
             return execute(command.args(["check", "all"]));
         }
-        println!(
-            "advisories are not checked here: `cargo xtask lint --advisories` does, where their database is reachable"
-        );
-        // The lock file names crates that are not built here, and those are not there yet.
+        println!("advisories are not checked: where their database is reachable, run `cargo xtask lint --advisories`");
+        // cargo-deny runs offline but reads every crate of the lock file, also those that are never
+        // built on this machine.
         run(root, "cargo", &["fetch", "--locked"])?;
         execute(command.args(["--offline", "check", "licenses", "bans", "sources"]))
     }
 }
 
-/// Checks the formatting of the peers' Go, where Go is.
+/// Checks the formatting of the peers' Go code, if gofmt is installed.
 fn gofmt(root: &Path) -> Result<()> {
     if setup::find("gofmt").is_none() {
         println!("gofmt is missing: the formatting of benches/peers is not checked");
@@ -97,7 +94,7 @@ fn gofmt(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program, installed once into the tool cache when it is not on the PATH.
+/// Path of cargo-deny. If it is not on the PATH, it is built once into the tool cache.
 fn cargo_deny() -> Result<PathBuf> {
     if let Some(found) = setup::find("cargo-deny") {
         return Ok(found);
@@ -110,7 +107,7 @@ fn cargo_deny() -> Result<PathBuf> {
         install
             .args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root"])
             .arg(&folder);
-        // Its own target folder: the checkout's must not be filled with it.
+        // A separate target folder, so that it does not fill the checkout's.
         install.arg("--target-dir").arg(folder.join("target"));
         execute(&mut install).context("building cargo-deny")?;
         std::fs::remove_dir_all(folder.join("target")).context("removing its build folder")?;

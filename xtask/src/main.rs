@@ -1,7 +1,7 @@
 //! The project's tasks: `cargo xtask TASK`.
 //!
-//! In: the checkout, tools of the machine. Out: what the task says. Never: a
-//! file outside the checkout, its target folder and the tool cache.
+//! Tasks write to the checkout, its target folder and the tool cache. Some also install Debian
+//! packages, as root, or add a target to the Rust toolchain.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -26,23 +26,23 @@ mod test;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    /// Start the demo world and print requests to try in it.
+    /// Start the demo and print requests to try.
     Demo(demo::Demo),
-    /// Every check and test there is; what CI runs.
+    /// Run every check and test, as CI does.
     Test(test::Test),
-    /// Build the guests into target/guests.
+    /// Build the plugins (guests) into target/guests.
     Plugins,
-    /// Build etcd, kube-apiserver, kubectl and helm for the tests, once, and print their folder.
+    /// Build etcd, kube-apiserver and kubectl, unless cached, and print their folder; also helm and a kubelet.
     Kubernetes,
-    /// Build Argo CD's command line and its judge of ApplicationSets for the tests, once, and print where they are.
+    /// Build the Argo CD CLI and the judge that runs its code, unless cached, and print their paths.
     Argocd,
-    /// Compare decisions with Argo CD's and Kubernetes' own, for as many pairs as asked, and print a table.
+    /// Compare decisions with those of Argo CD and Kubernetes, and print a table.
     Differential(differential::Differential),
-    /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
+    /// Measure Tollgate and its peers in one run, and write the tables of docs/performance.md.
     Compare(compare::Compare),
     /// Run the fuzz targets under libFuzzer.
     Fuzz(fuzz::Fuzz),
-    /// Formatting, lints, documentation, licences and sources.
+    /// Check formatting, lints, documentation, licenses and sources.
     Lint(lint::Lint),
     /// Install what the tasks need on a fresh machine.
     Setup,
@@ -94,7 +94,7 @@ async fn perform() -> Result<()> {
     }
 }
 
-/// The checkout this task was built from.
+/// The checkout that this program was built from.
 fn root() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -102,10 +102,10 @@ fn root() -> Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-/// Runs a program in the checkout; its output goes where ours goes.
+/// Runs a program in the checkout, with our standard output and standard error.
 ///
 /// # Errors
-/// It cannot be started, or exits with anything but 0.
+/// It cannot be started, or exits with a status other than 0.
 fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<()> {
     execute(Command::new(program).args(arguments).current_dir(root))
 }
@@ -113,7 +113,7 @@ fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<()> {
 /// Runs a prepared command.
 ///
 /// # Errors
-/// It cannot be started, or exits with anything but 0.
+/// It cannot be started, or exits with a status other than 0.
 fn execute(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");

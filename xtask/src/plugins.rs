@@ -1,11 +1,10 @@
-//! Builds the guests: modules by cargo, components by `wit-component`, and the
-//! manifests with the digests.
+//! Builds the guests of a Rust workspace: cargo compiles modules, `wit-component` makes components
+//! of them, and each manifest gets its component's digest.
 //!
-//! In: a workspace whose members have a `manifest.yaml` beside `Cargo.toml`.
-//! Out: `<name>.wasm` and `<name>.yaml` in one folder. Never: a component whose
-//! manifest has another digest.
+//! Members with a `manifest.yaml` beside `Cargo.toml` are guests. Each becomes `<name>.wasm` and
+//! `<name>.yaml` in one folder.
 //!
-//! This file uses nothing of the other tasks: `tollgate plugin new` copies it.
+//! Invariant: this file uses no other module, because `tollgate plugin new` copies it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,44 +14,44 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-/// What guests are compiled for.
+/// Compilation target of guests.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Debian packages that together can build guests where rustup has no server.
+/// Debian packages that can build guests where rustup is missing or offline.
 const DEBIAN_PACKAGES: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "lld-19"];
 
-/// How long rustup may take to fetch the target's standard library.
+/// Time limit for rustup to fetch the target's standard library.
 const RUSTUP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// One plugin, built.
+/// A plugin that was built.
 #[derive(Debug)]
 pub struct Built {
     /// Plugin name, which is also the file name.
     pub name: String,
-    /// The component.
+    /// Path of the component.
     pub component: PathBuf,
-    /// The manifest with its digest.
+    /// Path of the manifest, which has the component's digest.
     pub manifest: PathBuf,
-    /// Digest of the component, lower-case hex.
+    /// SHA-256 digest of the component, lower-case hex.
     pub sha256: String,
-    /// Size of the component.
+    /// Size of the component in bytes.
     pub bytes: usize,
 }
 
-/// Builds every guest of the repository at `root` that is written in Rust into
-/// `target/guests`. Files of the plugins in `kept` stay.
+/// Builds every Rust guest of the repository at `root` into `target/guests`. Files of the plugins
+/// in `kept` stay.
 ///
 /// # Errors
-/// No toolchain that can build guests (the text names the command that gets
-/// one), a guest that does not compile, or a manifest without a name.
+/// There is no toolchain that can build guests (the text has the command that installs one), a
+/// guest does not compile, or a manifest has no name.
 pub fn build(root: &Path, kept: &[&str]) -> anyhow::Result<Vec<Built>> {
     let scratch = root.join("target/guest-build");
     build_workspace((&root.join("plugins"), &scratch), &root.join("target/guests"), kept)
 }
 
-/// Builds every guest of `workspace` into `output`, with `scratch` as cargo's
-/// target folder. Files of guests that are gone are removed from `output`, but for
-/// those of the plugins in `kept`, which somebody else builds.
+/// Builds every guest of `workspace` into `output`, with cargo's target folder below `scratch`.
+/// Removes the files of all other plugins from `output`, except those in `kept`, which are built
+/// elsewhere.
 ///
 /// # Errors
 /// As [`build`].
@@ -90,23 +89,23 @@ pub fn build_workspace(
 struct Member {
     /// Package name.
     package: String,
-    /// Its `manifest.yaml`.
+    /// Path of its `manifest.yaml`.
     manifest: PathBuf,
 }
 
-/// What can compile for [`TARGET`].
+/// A toolchain that can compile for [`TARGET`].
 enum Toolchain {
-    /// The toolchain at hand, which has the target's standard library.
-    AtHand,
+    /// The toolchain on the PATH, which has the target's standard library.
+    OnPath,
     /// Debian's, which has the standard library as source.
     Debian,
 }
 
 impl Toolchain {
-    /// The first that works; gets what is missing where it can.
+    /// The first toolchain that works. Installs what is missing if it can.
     fn find() -> anyhow::Result<Self> {
         if has_target() || (rustup_adds_target() && has_target()) {
-            return Ok(Self::AtHand);
+            return Ok(Self::OnPath);
         }
         if !debian_complete() {
             install_debian()?;
@@ -119,10 +118,10 @@ impl Toolchain {
         Ok(Self::Debian)
     }
 
-    /// Cargo, so set up that it finds the right compiler and linker.
+    /// The command `cargo`, set to use this toolchain's compiler and linker.
     fn cargo(&self) -> Command {
         match self {
-            Self::AtHand => {
+            Self::OnPath => {
                 let mut cargo = Command::new("cargo");
                 clean(&mut cargo);
                 cargo
@@ -141,17 +140,16 @@ impl Toolchain {
         }
     }
 
-    /// Each toolchain has an own scratch folder, so that neither throws away
-    /// what the other compiled.
+    /// Each toolchain has its own scratch folder, so that neither discards what the other compiled.
     fn folder(&self) -> &'static str {
         match self {
-            Self::AtHand => "at-hand",
+            Self::OnPath => "at-hand",
             Self::Debian => "debian",
         }
     }
 }
 
-/// Takes away what an outer cargo set for the host's own build.
+/// Removes variables that an outer cargo set for the build of the host.
 fn clean(command: &mut Command) {
     for name in [
         "CARGO_TARGET_DIR",
@@ -164,7 +162,7 @@ fn clean(command: &mut Command) {
     }
 }
 
-/// Whether the compiler at hand has the target's standard library.
+/// Whether the compiler on the PATH has the target's standard library.
 fn has_target() -> bool {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
@@ -176,7 +174,7 @@ fn has_target() -> bool {
     })
 }
 
-/// Asks rustup for the target; false where it is missing or offline.
+/// Adds the target with rustup. False if rustup is missing, offline or too slow.
 fn rustup_adds_target() -> bool {
     let mut rustup = Command::new("rustup");
     rustup
@@ -191,7 +189,7 @@ fn rustup_adds_target() -> bool {
             Ok(Some(status)) => return status.success(),
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
             Ok(None) | Err(_) => {
-                // Either already gone, or it is now.
+                // An error means that it has already ended.
                 let _ = child.kill();
                 let _ = child.wait();
                 return false;
@@ -200,7 +198,7 @@ fn rustup_adds_target() -> bool {
     }
 }
 
-/// Whether Debian's compiler, cargo, sources and linker are all there.
+/// Whether Debian's compiler, cargo, sources and linker are all installed.
 fn debian_complete() -> bool {
     let output = Command::new("/usr/bin/rustc")
         .args(["--print", "sysroot"])
@@ -214,7 +212,7 @@ fn debian_complete() -> bool {
         && linker.is_ok_and(|output| output.status.success())
 }
 
-/// Installs Debian's packages, as root; else names the commands.
+/// Installs Debian's packages if the user is root; otherwise the error has the commands.
 fn install_debian() -> anyhow::Result<()> {
     let packages = DEBIAN_PACKAGES.join(" ");
     let advice = format!(
@@ -246,7 +244,7 @@ fn install_debian() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The members of `workspace` that are plugins, by package name.
+/// The members of `workspace` that are plugins, sorted by package name.
 fn members(toolchain: &Toolchain, workspace: &Path) -> anyhow::Result<Vec<Member>> {
     let mut cargo = toolchain.cargo();
     cargo
@@ -280,7 +278,7 @@ fn members(toolchain: &Toolchain, workspace: &Path) -> anyhow::Result<Vec<Member
     Ok(members)
 }
 
-/// Makes the module of `member` a component and writes it with its manifest.
+/// Makes a component of the module of `member` and writes it with its manifest.
 fn finish(member: &Member, modules: &Path, output: &Path) -> anyhow::Result<Built> {
     let module = modules.join(format!("{}.wasm", member.package.replace('-', "_")));
     let bytes = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
@@ -294,8 +292,8 @@ fn finish(member: &Member, modules: &Path, output: &Path) -> anyhow::Result<Buil
     write(&component, &member.manifest, output)
 }
 
-/// Writes a component and the manifest at `source` with its digest, both under the
-/// plugin's name.
+/// Writes to `output`, under the plugin's name, a component and the manifest at `source` with the
+/// component's digest.
 ///
 /// # Errors
 /// The manifest has no line `name: …`, or a file cannot be read or written.
@@ -324,7 +322,7 @@ pub fn write(component: &[u8], source: &Path, output: &Path) -> anyhow::Result<B
     })
 }
 
-/// The manifest with the digest below its name.
+/// The manifest with the digest in the line after its name.
 fn with_digest(text: &str, sha256: &str) -> String {
     let mut result = String::with_capacity(text.len() + 80);
     for line in text.lines().filter(|line| !line.starts_with("sha256:")) {
@@ -337,7 +335,7 @@ fn with_digest(text: &str, sha256: &str) -> String {
     result
 }
 
-/// Writes a file so that nobody sees half of it; leaves an equal one alone.
+/// Writes a file atomically, unless it already has this content.
 fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     if fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());

@@ -1,21 +1,18 @@
-//! PostgreSQL for the tests of the store: where its programs are.
-//!
-//! In: the PATH, and where Debian puts them. Out: their folder. Never: a server.
-//! The tests include this file by path.
+//! Finds PostgreSQL's programs, for the tests of the store.
 
 use std::path::{Path, PathBuf};
 
-/// What the tests run.
+/// Programs that the tests run.
 const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
 
-/// What installs them.
+/// Text that says how to install them.
 pub const REMEDY: &str = "`cargo xtask setup` or `apt-get install postgresql` installs it";
 
-/// The folder with all of them: one of the PATH, else the newest of Debian's.
+/// The folder that contains all of them: the first on the PATH, else Debian's newest release.
 pub fn folder() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .find(|folder| is_whole(folder))
+        .find(|folder| is_complete(folder))
         .or_else(|| newest(Path::new("/usr/lib/postgresql")))
 }
 
@@ -24,11 +21,11 @@ fn newest(versions: &Path) -> Option<PathBuf> {
     std::fs::read_dir(versions)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|version| is_whole(&version.join("bin")))
+        .filter(|version| is_complete(&version.join("bin")))
         .max_by_key(number)
         .map(|version| version.join("bin"))
 }
 
-fn is_whole(folder: &Path) -> bool {
+fn is_complete(folder: &Path) -> bool {
     PROGRAMS.iter().all(|program| folder.join(program).is_file())
 }

@@ -1,8 +1,5 @@
-//! What the tasks need beyond the Rust toolchain.
-//!
-//! In: the machine. Out: the tools, installed, or an error with the command that
-//! installs them. Never: an install where nothing is missing, or by anyone but
-//! root.
+//! Installs what the tasks need besides the Rust toolchain. Debian packages are installed only if
+//! they are missing and the user is root; otherwise the error has the command that installs them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +11,7 @@ use crate::{argocd, execute, kubernetes, run};
 pub use xtask::cache::folder as cache;
 use xtask::postgres;
 
-/// A program and the Debian package that has it.
+/// A program and the Debian package that contains it.
 #[derive(Clone, Copy, Debug)]
 pub struct Tool {
     /// Name on the PATH.
@@ -33,14 +30,14 @@ pub const WRK: Tool = Tool {
     program: "wrk",
     package: "wrk",
 };
-/// Database of the store's tests; Debian keeps its programs off the PATH.
+/// Database of the store's tests. Debian does not put its programs on the PATH.
 const POSTGRES: Tool = Tool {
     program: "postgres",
     package: "postgresql",
 };
 
-/// Makes and serves the repositories of `tests/parts/repository` and `tests/parts/applicationsets`;
-/// Argo CD's repository server runs it.
+/// Creates and serves the repositories of `tests/parts/repository` and
+/// `tests/parts/applicationsets`. Argo CD's code in the judge runs it too.
 const GIT: Tool = Tool {
     program: "git",
     package: "git",
@@ -51,10 +48,10 @@ pub const CHROMIUM: Tool = Tool {
     program: "chromium",
     package: "chromium",
 };
-/// Oldest Go release whose toolchain builds the peers and Kubernetes.
+/// Oldest Go release that builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
-/// Installs what every task needs; the guests' toolchain comes with `plugins`.
+/// Installs what the tasks need, except the toolchain of the guests, which `plugins` installs.
 pub fn all(root: &Path) -> Result<()> {
     packages(&[NGINX, WRK])?;
     tests(root)
@@ -79,8 +76,8 @@ pub fn tests(root: &Path) -> Result<()> {
 /// Installs the Debian packages of those tools that are missing.
 ///
 /// # Errors
-/// Something is missing and this is not Debian, or not root; the text has the
-/// command that installs it.
+/// A tool is missing and there is no apt-get, or the user is not root. The text has the command
+/// that installs it.
 pub fn packages(tools: &[Tool]) -> Result<()> {
     let missing: Vec<&str> = tools
         .iter()
@@ -90,18 +87,18 @@ pub fn packages(tools: &[Tool]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let by_hand = format!("apt-get install {}", missing.join(" "));
+    let command = format!("apt-get install {}", missing.join(" "));
     if find("apt-get").is_none() || std::fs::metadata("/proc/self")?.uid() != 0 {
-        bail!("missing here: install them with `{by_hand}` as root, or your system's like");
+        bail!("tools are missing: run `{command}` as root, or install the same packages of your system");
     }
     apt(&["update"])?;
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(&missing);
-    apt(&arguments).with_context(|| format!("`{by_hand}` failed"))
+    apt(&arguments).with_context(|| format!("`{command}` failed"))
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {
-    // Run level 1 keeps invoke-rc.d from starting the services it installs.
+    // With run level 1, invoke-rc.d does not start the installed services.
     execute(
         Command::new("apt-get")
             .args(arguments)
@@ -110,10 +107,8 @@ fn apt(arguments: &[&str]) -> Result<()> {
     )
 }
 
-/// Installs the locked packages of a folder with a `package-lock.json`, unless
-/// that very lock file is what is installed.
-///
-/// A folder without one needs nothing.
+/// Installs the packages that the folder's `package-lock.json` locks, unless that lock file is
+/// already installed. Does nothing if the folder has none.
 pub fn node_modules(folder: &Path) -> Result<()> {
     let Ok(lock) = std::fs::read(folder.join("package-lock.json")) else {
         return Ok(());
@@ -129,7 +124,7 @@ pub fn node_modules(folder: &Path) -> Result<()> {
     std::fs::write(&stamp, lock).with_context(|| format!("writing {}", stamp.display()))
 }
 
-/// Checks that Go is here and new enough to build the peers and Kubernetes.
+/// Checks that Go is installed and new enough to build the peers and Kubernetes.
 pub fn go() -> Result<()> {
     let hint = format!("install Go {}.{} or later and put it on the PATH", GO.0, GO.1);
     if find("go").is_none() {
@@ -147,8 +142,7 @@ pub fn go() -> Result<()> {
     }
 }
 
-/// The path of a program, looked for on the PATH and in `/usr/sbin`, where
-/// Debian puts nginx.
+/// The path of a program on the PATH or in `/usr/sbin`, where Debian puts nginx.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

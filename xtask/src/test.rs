@@ -1,6 +1,5 @@
-//! `cargo xtask test`: every test there is, in the order that fails soonest.
-//!
-//! CI runs exactly this.
+//! `cargo xtask test`: runs every check and test, those that fail soonest first. CI runs exactly
+//! this.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -12,13 +11,12 @@ use tokio::process::{Child, Command};
 use crate::demo::Demo;
 use crate::{languages, lint, plugins, run, setup};
 
-// Every build has `--workspace`: libraries have other features without, and would be built
-// once more.
+// Every build has `--workspace`. Without it, libraries would be built again with other features.
 
 /// Runs every check and test.
 #[derive(Debug, clap::Args)]
 pub struct Test {
-    /// Leave out formatting, lints, documentation and licences.
+    /// Skip formatting, lints, documentation and licenses.
     #[arg(long)]
     no_lint: bool,
 }
@@ -39,7 +37,7 @@ impl Test {
         step("compiling the unit and integration tests");
         let all = ["test", "--workspace", "--lib", "--bins", "--tests"];
         run(root, "cargo", &[&all[..], &["--no-run"]].concat())?;
-        step("unit and integration tests, and ten idle minutes beside all that follows");
+        step("unit and integration tests; the idle test of ten minutes starts in the background");
         let idle = start_idle(root)?;
         run(root, "cargo", &[&all[..], &["--", "--skip", IDLE]].concat())?;
         step("the guests' own tests");
@@ -51,10 +49,10 @@ impl Test {
         step("benches, one round each");
         run(root, "cargo", &["test", "--workspace", "--benches"])?;
         step("the demo");
-        // The tests' build made the gateway; a build of it alone has libraries with other
-        // features, and takes five minutes.
+        // The tests' build made the gateway. Building it alone would build libraries with other
+        // features, which takes five minutes.
         Demo::checked().run_built(root).await?;
-        step("the end of the ten minutes");
+        step("waiting for the idle test");
         let output = idle.wait_with_output().await.context("waiting for the idle test")?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success() && text.contains("1 passed"), "{text}");
@@ -63,10 +61,10 @@ impl Test {
     }
 }
 
-/// The one test that takes its time by waiting.
+/// A test that waits for ten minutes.
 const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
 
-/// Starts it; it needs next to nothing of the machine.
+/// Starts the idle test, which uses almost no CPU time.
 fn start_idle(root: &Path) -> Result<Child> {
     let mut command = Command::new("cargo");
     command

@@ -1,9 +1,6 @@
-// Command argocd measures what Tollgate stands beside most: Argo CD's own RBAC
-// enforcer and its own extension proxy.
-//
-// In: files that `cargo xtask compare` wrote. Out: one JSON object a line on
-// standard output, or a server on loopback. Never: an address other than
-// loopback, a peer's code copied or changed.
+// Command argocd runs Argo CD's own RBAC enforcer, and its extension proxy on
+// loopback, on files that `cargo xtask compare` writes. Measurements are printed
+// as one JSON object per line. Argo CD's code is imported, not copied or changed.
 package main
 
 import (
@@ -11,7 +8,7 @@ import (
 	"os"
 )
 
-// tasks maps each subcommand to what it runs; each reads its own flags.
+// tasks maps each subcommand to its function, which parses its own flags.
 var tasks = map[string]func(arguments []string) error{
 	"rbac":            runRBAC,
 	"extension-proxy": runExtensionProxy,

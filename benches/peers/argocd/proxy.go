@@ -25,12 +25,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// runExtensionProxy serves Argo CD's extension proxy on loopback, wired as
-// `NewServer` and `registerExtensions` of its API server wire it: session
-// middleware, manager, enforcer, listers. What differs: the objects come from
-// a folder instead of a cluster, and the port carries nothing else (the real
-// server also sorts gRPC from HTTP on it). Prints its address and, on a second
-// line, a session token of the account.
+// runExtensionProxy serves Argo CD's extension proxy on loopback, with session
+// middleware, manager, enforcer and listers connected as in `NewServer` and
+// `registerExtensions` of its API server. There are two differences: objects
+// come from a folder instead of a cluster, and the port serves nothing else (the
+// real server also separates gRPC from HTTP on it). It prints its address and, on
+// a second line, a session token of the account.
 func runExtensionProxy(arguments []string) error {
 	flags := flag.NewFlagSet("extension-proxy", flag.ExitOnError)
 	folder := flags.String("state", "", "folder with Kubernetes YAML")

@@ -15,14 +15,14 @@ import (
 	"tollgate.example/benches/measure"
 )
 
-// tuple is what is asked for.
+// tuple is the access that is asked for.
 type tuple struct {
 	Resource string `json:"resource"`
 	Action   string `json:"action"`
 	Object   string `json:"object"`
 }
 
-// questions is the file both sides read; benches/support/rows.rs makes it.
+// questions is the file that every peer reads, made by benches/support/rows.rs.
 type questions struct {
 	// Rows of the policy.
 	Rows int `json:"rows"`
@@ -35,7 +35,7 @@ type questions struct {
 	// Hit is allowed, Miss denied by default.
 	Hit  tuple `json:"hit"`
 	Miss tuple `json:"miss"`
-	// Applications asked for one by one, as a list does; empty: not asked.
+	// Applications to ask for one by one, as a list does; if empty, no list is timed.
 	Applications []string `json:"applications"`
 }
 
@@ -46,8 +46,9 @@ type caller struct {
 	asked    int
 }
 
-// runRBAC times Argo CD's enforcer as its API server uses it: claims in,
-// default role, user, groups, one cached casbin enforcer behind.
+// runRBAC times Argo CD's enforcer as its API server uses it: it takes claims,
+// tries the default role, the user and the groups, and uses one cached casbin
+// enforcer.
 func runRBAC(arguments []string) error {
 	flags := flag.NewFlagSet("rbac", flag.ExitOnError)
 	path := flags.String("questions", "", "file with policy, caller and tuples")
@@ -90,10 +91,10 @@ func newCaller(asked questions) (*caller, error) {
 	return &caller{enforcer: enforcer, claims: jwt.MapClaims{"sub": asked.Subject, "groups": groups}}, nil
 }
 
-// single times one decision, on a tuple not asked before and on a repeated one.
+// single times one decision for a tuple not asked before and for a repeated one.
 //
-// Argo CD keeps every decision in an unbounded map until the policy changes,
-// so the two differ by orders of magnitude.
+// The two differ by orders of magnitude, because Argo CD keeps every decision in
+// an unbounded map until the policy changes.
 func (c *caller) single(asked questions, budget time.Duration) error {
 	for _, question := range []struct {
 		name string
@@ -121,7 +122,7 @@ func (c *caller) single(asked questions, budget time.Duration) error {
 	return nil
 }
 
-// expect asks once and refuses to time a wrong answer.
+// expect asks once and fails on a wrong answer.
 func (c *caller) expect(asked tuple, object string, want bool) error {
 	if got := c.enforcer.Enforce(c.claims, asked.Resource, asked.Action, object); got != want {
 		return fmt.Errorf("%s, %s, %s: allowed is %v, expected %v", asked.Resource, asked.Action, object, got, want)
@@ -130,8 +131,8 @@ func (c *caller) expect(asked tuple, object string, want bool) error {
 }
 
 // list asks for each application in turn, as Argo CD's list does, for at most
-// eight times the budget; what was timed is then scaled up to the whole list.
-// Asked again, it is the same part.
+// eight times the budget, and scales the time up to the whole list. The repeated
+// list asks for the same part of the applications.
 func (c *caller) list(asked questions, budget time.Duration) error {
 	whole, part := len(asked.Applications), asked.Applications
 	for _, name := range []string{"list", "list-repeated"} {

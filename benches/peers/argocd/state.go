@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// controlPlane is the namespace Argo CD and its objects live in.
+// controlPlane is the namespace of Argo CD and its objects.
 const controlPlane = "argocd"
 
-// state is the content of a folder of Kubernetes YAML, the same one Tollgate
-// reads, in the shapes Argo CD's packages take.
+// state is the content of a folder of Kubernetes YAML, which Tollgate reads too,
+// in the types that Argo CD's packages accept.
 type state struct {
 	// core holds ConfigMaps and Secrets for a fake clientset.
 	core []runtime.Object
 	// rbac is the data of `argocd-rbac-cm`.
 	rbac map[string]string
-	// applications and projects stand in for the informers' stores.
+	// applications and projects replace the stores of informers.
 	applications cache.Indexer
 	projects     cache.Indexer
 }
@@ -34,7 +34,7 @@ func newIndexer() cache.Indexer {
 	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-// emptyProjects lists no project.
+// emptyProjects returns a lister without projects.
 func emptyProjects() applisters.AppProjectNamespaceLister {
 	return applisters.NewAppProjectLister(newIndexer()).AppProjects(controlPlane)
 }

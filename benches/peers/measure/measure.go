@@ -1,6 +1,5 @@
-// Package measure times the peers alike and prints what it found.
-//
-// In: a body to repeat. Out: one JSON object a line on standard output.
+// Package measure times functions in the same way for every peer, and prints each
+// result as a line of JSON.
 package measure
 
 import (
@@ -10,20 +9,20 @@ import (
 	"time"
 )
 
-// sampleTime is how long one sample lasts at least, so that the clock's own
-// cost and grain disappear in it.
+// sampleTime is about the least duration of a sample, so that the cost and resolution of
+// the clock do not matter.
 const sampleTime = 2 * time.Millisecond
 
 // Result is one line of output.
 type Result struct {
-	// Name of the question, the same on every side of the comparison.
+	// Name of the question, the same for Tollgate and every peer.
 	Name string `json:"name"`
 	// Nanoseconds for one answer: the median over the samples.
 	Nanoseconds float64 `json:"nanoseconds"`
-	// Samples taken.
+	// Number of samples.
 	Samples int `json:"samples"`
-	// ScaledFrom is how many answers were timed where the whole question would
-	// have taken too long; Nanoseconds is then scaled up to the whole.
+	// ScaledFrom is the number of answers that were timed, if timing all of them
+	// would have taken too long. Nanoseconds is then scaled up to all answers.
 	ScaledFrom int `json:"scaled_from,omitempty"`
 }
 
@@ -32,10 +31,10 @@ func Emit(r Result) error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// Once times `once` for about `budget` and gives the median.
+// Once times `once` for about `budget` and returns the median.
 //
-// The first call is not counted. Each sample repeats `once` so often that it
-// lasts at least sampleTime; slower bodies make a sample each.
+// The first call is not counted. Each sample repeats `once` until it lasts at
+// least about sampleTime; a call that takes longer is a sample of its own.
 func Once(name string, budget time.Duration, once func() error) (Result, error) {
 	start := time.Now()
 	if err := once(); err != nil {

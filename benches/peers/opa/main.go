@@ -1,7 +1,5 @@
-// Command opa measures Open Policy Agent's SDK on a bundle that Tollgate loads.
-//
-// In: a folder with Rego, a file with the input. Out: one JSON object a line on
-// standard output.
+// Command opa measures Open Policy Agent's SDK on a bundle that Tollgate loads, and
+// prints each result as a line of JSON.
 package main
 
 import (
@@ -51,7 +49,7 @@ func run(arguments []string) error {
 	return evaluate(ctx, prepared, text, *name, *budget)
 }
 
-// prepare compiles the bundle's modules, tests left out, over its data.
+// prepare compiles the bundle's modules, except tests, with its data.
 func prepare(ctx context.Context, bundle, query string) (rego.PreparedEvalQuery, error) {
 	documents, err := data(bundle)
 	if err != nil {
@@ -78,8 +76,8 @@ func prepare(ctx context.Context, bundle, query string) (rego.PreparedEvalQuery,
 	return rego.New(options...).PrepareForEval(ctx)
 }
 
-// data reads `data/NAME.yaml` and `data/NAME.json` of the bundle as `data.NAME`,
-// which is how Tollgate names them.
+// data reads `data/NAME.yaml` and `data/NAME.json` of the bundle as `data.NAME`, as
+// Tollgate does.
 func data(bundle string) (map[string]any, error) {
 	documents := map[string]any{}
 	files, err := filepath.Glob(filepath.Join(bundle, "data", "*.*"))
@@ -100,8 +98,8 @@ func data(bundle string) (map[string]any, error) {
 	return documents, nil
 }
 
-// evaluate times two ways in: the input already in OPA's own values, and as
-// the decoded JSON a caller of the SDK usually has.
+// evaluate times two forms of the input: values of OPA, and decoded JSON, which
+// callers of the SDK usually have.
 func evaluate(ctx context.Context, prepared rego.PreparedEvalQuery, text []byte, name string, budget time.Duration) error {
 	var decoded any
 	if err := json.Unmarshal(text, &decoded); err != nil {
@@ -132,7 +130,7 @@ func evaluate(ctx context.Context, prepared rego.PreparedEvalQuery, text []byte,
 	return nil
 }
 
-// allowed refuses to time anything but a decision that allows.
+// allowed returns an error unless the decision is to allow.
 func allowed(answers rego.ResultSet) error {
 	if len(answers) == 1 && len(answers[0].Expressions) == 1 {
 		if decision, ok := answers[0].Expressions[0].Value.(map[string]any); ok && decision["allow"] == true {

@@ -1,7 +1,5 @@
-// Command argocd is Argo CD's own command line, for the tests: the program its
-// users have, without the servers that its release has in the same file.
-//
-// In: arguments. Out: what the command line says. Never: code of it copied.
+// Command argocd is the Argo CD CLI, for the tests. Unlike the binary of the
+// release, it does not contain Argo CD's servers.
 package main
 
 import (
@@ -14,10 +12,10 @@ import (
 )
 
 func main() {
-	// As the release's: no SRV lookups for each address.
+	// As in the release: no SRV lookups.
 	grpc.DisableSRVLookups()
 	command := cli.NewCommand()
-	// Errors are told by the handler below, once.
+	// The handler below prints errors.
 	command.SilenceErrors = true
 	command.SilenceUsage = true
 	err := command.Execute()

@@ -13,19 +13,19 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// requestLine asks what kube-apiserver makes of a request.
+// requestLine asks for the attributes that kube-apiserver derives from a request.
 type requestLine struct {
 	Method string `json:"method"`
-	// Path and query, as they are sent.
+	// Path and query, as sent.
 	Target string `json:"target"`
 }
 
-// requestAttributes are those that kube-apiserver authorizes. Texts are bytes: a path
-// need not be UTF-8.
+// requestAttributes are those that kube-apiserver authorizes. They are bytes, because a
+// path need not be UTF-8.
 type requestAttributes struct {
-	// Set if kube-apiserver refuses the request before it asks anybody.
+	// The error if kube-apiserver refuses the request before authorization.
 	Refused string `json:"refused"`
-	// Set if it cannot read the options of a list, which it refuses after it has asked.
+	// The error if it cannot read the options of a list; it refuses these after authorization.
 	Unreadable  string `json:"unreadable"`
 	IsResource  bool   `json:"isResource"`
 	Path        []byte `json:"path"`
@@ -38,7 +38,7 @@ type requestAttributes struct {
 	Name        []byte `json:"name"`
 }
 
-// requestInfo is made as kube-apiserver makes its own.
+// requestInfo is configured as in kube-apiserver.
 var requestInfo = &apirequest.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// batching asks many questions of one kind in one line.
+// batching contains many questions of one kind in one line.
 type batching struct {
 	Batch json.RawMessage `json:"batch"`
 }
@@ -16,8 +16,7 @@ type outcome[Answer any] struct {
 	Value *Answer `json:"value,omitempty"`
 }
 
-// batch answers each question in its order. What panics is the error of that
-// question alone.
+// batch answers the questions in order. A panic becomes the error of its question.
 func batch[Question, Answer any](asked batching, answer func(Question) (Answer, error)) (json.RawMessage, error) {
 	var questions []Question
 	if err := json.Unmarshal(asked.Batch, &questions); err != nil {

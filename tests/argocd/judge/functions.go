@@ -10,8 +10,8 @@ import (
 	"github.com/argoproj/argo-cd/v3/applicationset/utils"
 )
 
-// functions are the names that Argo CD's templates may call: of the library's and of
-// those it is known to add, all that its own parser takes.
+// functions returns the names that Argo CD's templates may call: all functions of sprig,
+// and those that Argo CD is known to add, that its own parser accepts.
 func functions() (json.RawMessage, error) {
 	candidates := []string{"normalize", "slugify", "toYaml", "fromYaml", "fromYamlArray"}
 	for name := range sprig.GenericFuncMap() {
@@ -20,7 +20,7 @@ func functions() (json.RawMessage, error) {
 	slices.Sort(candidates)
 	var known []string
 	for _, name := range candidates {
-		// In a branch that is not taken, so that it is parsed and never called.
+		// In a branch that is not taken, so that the function is parsed but not called.
 		_, err := (&utils.Render{}).Replace("{{ if false }}{{ "+name+" }}{{ end }}", map[string]any{"x": ""}, true, nil)
 		if err == nil || !strings.Contains(err.Error(), "not defined") {
 			known = append(known, name)

@@ -20,20 +20,20 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 )
 
-// Where the control plane of every question is.
+// Namespace of the control plane of every question.
 const namespace = "argocd"
 
 // generation asks for the Applications of one set.
 type generation struct {
 	ApplicationSet json.RawMessage `json:"applicationset"`
 	Clusters       []cluster       `json:"clusters"`
-	// Folder of each repository, by the URL that the set has.
+	// Folder of each repository, by the URL that the set uses.
 	Repositories map[string]string `json:"repositories"`
-	// How often it is generated; 0 is once.
+	// How often to generate; 0 means once.
 	Attempts int `json:"attempts"`
 }
 
-// cluster is one with a Secret.
+// cluster is a cluster with a Secret.
 type cluster struct {
 	Name        string            `json:"name"`
 	Server      string            `json:"server"`
@@ -79,8 +79,8 @@ func generate(asked generation, server *repositoryServer) ([]json.RawMessage, er
 	return outcomes, nil
 }
 
-// controlPlane is a Kubernetes in memory with the Secrets of the clusters and the
-// one project the set names.
+// controlPlane returns a fake Kubernetes client with the Secrets of the clusters and
+// the project that the set names.
 func controlPlane(clusters []cluster, project string) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -118,7 +118,7 @@ func controlPlane(clusters []cluster, project string) (client.Client, error) {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), nil
 }
 
-// normalization asks for Applications as Argo CD writes them.
+// normalization asks for Applications in the form in which Argo CD writes them.
 type normalization struct {
 	Applications json.RawMessage `json:"applications"`
 }
@@ -131,7 +131,7 @@ func normalize(asked normalization) (json.RawMessage, error) {
 	return canonical(applications)
 }
 
-// canonical is JSON of Applications, without what says only that they are some.
+// canonical encodes Applications as JSON, without `apiVersion` and `kind`.
 func canonical(applications []v1alpha1.Application) (json.RawMessage, error) {
 	if applications == nil {
 		applications = []v1alpha1.Application{}
@@ -142,7 +142,7 @@ func canonical(applications []v1alpha1.Application) (json.RawMessage, error) {
 	return json.Marshal(applications)
 }
 
-// rendering asks for one text with its parameters in it.
+// rendering asks to render one template with its parameters.
 type rendering struct {
 	Template   string         `json:"template"`
 	Parameters map[string]any `json:"parameters"`

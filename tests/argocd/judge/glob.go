@@ -4,17 +4,17 @@ import (
 	"github.com/argoproj/argo-cd/v3/util/glob"
 )
 
-// globbing asks which texts a pattern, or a list of them, matches.
+// globbing asks which texts a pattern, or a list of patterns, matches.
 type globbing struct {
 	Pattern    string `json:"pattern"`
 	Separators string `json:"separators"`
-	// Of a list instead of one pattern: `exact`, `glob` or `regexp`.
+	// For a list instead of one pattern: `exact`, `glob` or `regexp`.
 	Mode  string   `json:"mode"`
 	List  []string `json:"list"`
 	Texts []string `json:"texts"`
 }
 
-// matches are in the order of the texts; null where the library panics.
+// matches has the results in the order of the texts; null where the library panics.
 type matches struct {
 	Matched []*bool `json:"matched"`
 }

@@ -1,10 +1,10 @@
-// Command judge says what Argo CD itself makes of ApplicationSets: its own
-// generators, its own repository server, its own templates; what its own enforcer
-// and globs say; and as what kube-apiserver's own code reads a request.
+// Command judge answers questions by running code of Argo CD and Kubernetes, as the
+// reference of differential tests: Argo CD's generators, repository server, templates,
+// RBAC enforcer and globs, and kube-apiserver's parser of requests.
 //
-// In: a JSON object a line on standard input, with a `kind`. Out: a JSON object a
-// line on standard output, in the same order, `error` where Argo CD has one.
-// Never: an address other than a folder of this machine; a rule of its own.
+// It reads one JSON object per line, with a `kind`, from standard input, and writes one
+// JSON object per line to standard output, in the same order. `error` is set where Argo
+// CD has an error. Git repositories are folders of this machine.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A question; which fields count depends on the kind.
+// A question. Its kind determines which fields are used.
 type question struct {
 	Kind string `json:"kind"`
 
@@ -32,22 +32,22 @@ type question struct {
 	batching
 }
 
-// An answer to one; what the kind does not give is absent.
+// An answer. Fields that the kind does not use are absent.
 type answer struct {
 	Error string `json:"error,omitempty"`
-	// Of `generate`: the Applications, each the way it came out at least once.
-	// Argo CD walks clusters in no order, so one set can have several.
+	// For `generate`: every distinct list of Applications that was generated. There can
+	// be several, because Argo CD's order of clusters is not deterministic.
 	Outcomes []json.RawMessage `json:"outcomes,omitempty"`
-	// Of `normalize`, `decode`, `functions`, `renderings` and what is asked in batches.
+	// For `normalize`, `decode`, `functions`, `renderings` and batches.
 	Value json.RawMessage `json:"value,omitempty"`
-	// Of `render`.
+	// For `render`.
 	Text string `json:"text,omitempty"`
-	// Of `encode`: base64.
+	// For `encode`: base64.
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
-// maxAddressSpace is what the process may map: what a question makes Argo CD allocate
-// beyond it ends the process, and not others on the machine.
+// maxAddressSpace limits the memory of the process, so that a question that makes Argo CD
+// allocate too much ends this process and no other on the machine.
 const maxAddressSpace = 8 << 30
 
 func main() {
@@ -56,7 +56,7 @@ func main() {
 		fatal(err)
 	}
 	log.SetOutput(io.Discard)
-	// Nobody reads it, and a differential test would make it format millions of lines.
+	// Otherwise a differential test would format millions of lines that nobody reads.
 	log.SetLevel(log.PanicLevel)
 	klog.SetLogger(logr.Discard())
 	folder, err := os.MkdirTemp("", "judge-")
@@ -86,7 +86,7 @@ func main() {
 	}
 }
 
-// judge answers one line. What panics is an error: it is one to Argo CD's callers.
+// judge answers one line. A panic becomes an error, as for Argo CD's callers.
 func judge(line []byte, repositories *repositoryServer) (given answer) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/argoproj/argo-cd/v3/pkg/apis/application/v1alpha1"
 )
 
-// message is what Argo CD's generated code gives every one.
+// message is the interface of Argo CD's generated messages.
 type message interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// messages are those of the ApplicationSet service, and what stands in them.
+// messages are the messages of the ApplicationSet service, and the types they contain.
 var messages = map[string]func() message{
 	"Application":                    func() message { return &v1alpha1.Application{} },
 	"ApplicationSet":                 func() message { return &v1alpha1.ApplicationSet{} },
@@ -32,12 +32,12 @@ var messages = map[string]func() message{
 	"ApplicationSetGenerateResponse": func() message { return &applicationset.ApplicationSetGenerateResponse{} },
 }
 
-// coding asks for one message in its other form.
+// coding asks to encode or decode one message.
 type coding struct {
 	Message string `json:"message"`
-	// Of `encode`.
+	// For `encode`.
 	Value json.RawMessage `json:"value"`
-	// Of `decode`: base64.
+	// For `decode`: base64.
 	Bytes []byte `json:"bytes"`
 }
 

@@ -17,11 +17,11 @@ import (
 	"github.com/argoproj/argo-cd/v3/util/rbac"
 )
 
-// policySource is what Argo CD's RBAC is made of.
+// policySource is the input from which Argo CD's RBAC is built.
 type policySource struct {
 	// Data of `argocd-rbac-cm`.
 	Data map[string]string `json:"data"`
-	// Whether the built-in policy stands below; Argo CD's server always has it.
+	// Whether the built-in policy is included; Argo CD's server always includes it.
 	Builtin  bool               `json:"builtin"`
 	Projects []projectWithRoles `json:"projects"`
 }
@@ -31,14 +31,14 @@ type projectWithRoles struct {
 	Roles []v1alpha1.ProjectRole `json:"roles"`
 }
 
-// enforcement asks for verdicts of one policy.
+// enforcement asks for decisions of one policy.
 type enforcement struct {
 	policySource
 	Requests []accessRequest `json:"requests"`
 }
 
 type accessRequest struct {
-	// Of a token; without them the subject is a plain text.
+	// Claims of a token. Without them, `subject` is the subject.
 	Claims   map[string]any `json:"claims"`
 	Subject  string         `json:"subject"`
 	Resource string         `json:"resource"`
@@ -46,7 +46,7 @@ type accessRequest struct {
 	Object   string         `json:"object"`
 }
 
-// verdicts are in the order of the requests.
+// verdicts has the decisions in the order of the requests.
 type verdicts struct {
 	Allowed []bool `json:"allowed"`
 }
@@ -67,7 +67,7 @@ func enforce(asked enforcement) (verdicts, error) {
 	return given, nil
 }
 
-// newEnforcer makes Argo CD's enforcer the way its server does when it starts.
+// newEnforcer creates Argo CD's enforcer as its server does at start.
 func newEnforcer(source policySource) (*rbac.Enforcer, error) {
 	projects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, each := range source.Projects {
@@ -104,7 +104,7 @@ func newEnforcer(source policySource) (*rbac.Enforcer, error) {
 	return enforcer, nil
 }
 
-// policyLines are the rows and grants that Argo CD reads out of a policy.
+// policyLines are the `p` and `g` rows that Argo CD reads from a policy.
 type policyLines struct {
 	Rows   [][]string `json:"rows"`
 	Grants [][]string `json:"grants"`

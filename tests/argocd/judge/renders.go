@@ -8,7 +8,7 @@ import (
 	"github.com/argoproj/argo-cd/v3/applicationset/utils"
 )
 
-// renderings asks for many texts at once, each with its own parameters.
+// renderings asks to render many templates, each with its own parameters.
 type renderings struct {
 	Renderings []struct {
 		Template   string          `json:"template"`
@@ -18,18 +18,18 @@ type renderings struct {
 	} `json:"renderings"`
 }
 
-// rendered is what one of them becomes.
+// rendered is the result of one template.
 type rendered struct {
 	Error string `json:"error,omitempty"`
 	Text  string `json:"text,omitempty"`
-	// Whether the text has bytes that are no UTF-8, which JSON would hide.
+	// Whether the text is not valid UTF-8, which JSON would hide.
 	Broken bool `json:"broken,omitempty"`
 }
 
 func renderAll(asked renderings) (json.RawMessage, error) {
 	made := make([]rendered, 0, len(asked.Renderings))
 	for _, one := range asked.Renderings {
-		// Decoded anew: a template can change its parameters.
+		// Decoded for each template, because a template can change its parameters.
 		var parameters map[string]any
 		if err := json.Unmarshal(one.Parameters, &parameters); err != nil {
 			return nil, fmt.Errorf("parameters: %w", err)

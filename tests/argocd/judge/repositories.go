@@ -14,14 +14,14 @@ import (
 	"github.com/argoproj/argo-cd/v3/util/git"
 )
 
-// repositoryServer is Argo CD's, in this process.
+// repositoryServer is Argo CD's repository server, in this process.
 type repositoryServer struct {
 	service *repository.Service
 }
 
-// newRepositoryServer checks repositories out below the folder.
+// newRepositoryServer creates a server that checks repositories out below the folder.
 func newRepositoryServer(folder string) *repositoryServer {
-	// Kept for no time: a folder may get another commit between two questions.
+	// The cache expires at once, because a repository may get a commit between two questions.
 	memory := cacheutil.NewCache(cacheutil.NewInMemoryCache(time.Nanosecond))
 	kept := cache.NewCache(memory, time.Nanosecond, time.Nanosecond, time.Second)
 	constants := repository.RepoServerInitConstants{ParallelismLimit: 1}
@@ -29,7 +29,7 @@ func newRepositoryServer(folder string) *repositoryServer {
 	return &repositoryServer{service}
 }
 
-// repositories are the folders that a question names, behind their URLs.
+// repositories maps the URLs of a question to folders.
 type repositories struct {
 	server  *repositoryServer
 	folders map[string]string
@@ -43,7 +43,7 @@ func (r repositories) find(url string) (*v1alpha1.Repository, error) {
 	return &v1alpha1.Repository{Repo: "file://" + folder}, nil
 }
 
-// GetFiles is what Argo CD's own service asks of the repository server.
+// GetFiles asks the repository server as Argo CD's own service does.
 func (r repositories) GetFiles(ctx context.Context, url, revision, _, pattern string, _ bool, _ *v1alpha1.SourceIntegrity) (map[string][]byte, error) {
 	repository, err := r.find(url)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r repositories) GetFiles(ctx context.Context, url, revision, _, pattern st
 	return response.GetMap(), nil
 }
 
-// GetDirectories is what Argo CD's own service asks of the repository server.
+// GetDirectories asks the repository server as Argo CD's own service does.
 func (r repositories) GetDirectories(ctx context.Context, url, revision, _ string, _ bool, _ *v1alpha1.SourceIntegrity) ([]string, error) {
 	repository, err := r.find(url)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/argoproj/argo-cd/v3/applicationset/utils"
 )
 
-// document asks what a text becomes in one of the places where Argo CD reads YAML.
+// document asks how Argo CD reads a text in one of the places where it reads YAML.
 type document struct {
 	// `generator`: a file of a git generator, or `elementsYaml`. `patch`: `templatePatch`.
 	// `map` and `list`: `fromYaml` and `fromYamlArray`.
 	Place string `json:"place"`
-	// U+F780 to U+F7FF are the bytes 0x80 to 0xFF alone: JSON has no others.
+	// U+F780 to U+F7FF stand for the bytes 0x80 to 0xFF, because JSON cannot hold invalid UTF-8.
 	Text string `json:"text"`
 }
 
@@ -43,8 +43,8 @@ func readYAML(asked document) (json.RawMessage, error) {
 	}
 }
 
-// fromGenerator reads as the git generator does, which has no function to call: a mapping,
-// or else a list of mappings. The list generator takes the second alone.
+// fromGenerator repeats what the git generator does, which has no function to call: it reads
+// a mapping, or else a list of mappings. The list generator accepts only a list.
 func fromGenerator(text []byte) (json.RawMessage, error) {
 	object := map[string]any{}
 	if err := yaml.Unmarshal(text, &object); err == nil {

@@ -1,15 +1,13 @@
-//! `applicationset`: who may do what, as Argo CD does it, and as the gateway does it
-//! by default.
+//! Kind `applicationset`: permissions with Argo CD's checks, and with the gateway's default checks.
 //!
-//! Rows say what Argo CD's RBAC of the set alone lets through. By default the gateway
-//! asks for the same rights on each Application besides, so there every grant of a
-//! row is given for Applications, too.
+//! Cases grant what Argo CD requires: permissions on the set. By default the gateway also requires
+//! them on each Application, so each grant is repeated for Applications there.
 
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::scene::{Answer, Checks, Scene, Set, name, send};
+use super::scenario::{Answer, Checks, Scenario, Set, name, send};
 use crate::suite::same;
 
 #[derive(Clone, Deserialize)]
@@ -73,7 +71,7 @@ struct Outcome {
     names: Option<Vec<String>>,
 }
 
-/// What the gateway does by default, as an outcome or in words.
+/// What the gateway does by default, as an outcome or as prose.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Recommended {
@@ -81,65 +79,64 @@ enum Recommended {
     Words(String),
 }
 
-/// `applicationset`.
+/// Runs a case of kind `applicationset`.
 ///
-/// - `is_own`: whether the table is one of ours, whose words are all known here.
+/// - `is_own`: whether the table is in this repository, so that all its prose has a handler.
 pub(super) async fn run(case: Case, is_own: bool) -> Result<(), String> {
     let named = |error| move |checks: &str| format!("{checks}: {error}");
-    let argocd = case.given.ask(Checks::Argocd, "").await?;
+    let argocd = case.given.run(Checks::Argocd, "").await?;
     case.argocd_actual
-        .hold(&argocd)
+        .check(&argocd)
         .map_err(|error| named(error)("compat: argocd"))?;
     let given = &case.given;
     match &case.recommended {
-        None => case.argocd_actual.hold(&given.ask(Checks::Generated, "").await?),
-        Some(Recommended::Outcome(outcome)) => outcome.hold(&given.ask(Checks::Generated, "").await?),
+        None => case.argocd_actual.check(&given.run(Checks::Generated, "").await?),
+        Some(Recommended::Outcome(outcome)) => outcome.check(&given.run(Checks::Generated, "").await?),
         Some(Recommended::Words(words)) => in_words(&case, words, is_own).await,
     }
     .map_err(|error| named(error)("by default"))
 }
 
-/// Differences that tables write as words.
+/// Checks a recommendation that is written as prose.
 async fn in_words(case: &Case, words: &str, is_own: bool) -> Result<(), String> {
     let given = &case.given;
     let more = |action: &str| format!("p, {}, applicationsets, {action}, */*, allow\n", given.subject);
-    let without = given.ask(Checks::Generated, "").await?;
+    let without = given.run(Checks::Generated, "").await?;
     match words {
         "treat as default" => same(&true, &without.is_ok()).map_err(|error| format!("{error}: {without:?}")),
         "also require get" => {
             same(&false, &without.is_ok())?;
             case.argocd_actual
-                .hold(&given.ask(Checks::Generated, &more("get")).await?)
+                .check(&given.run(Checks::Generated, &more("get")).await?)
         }
         "separate preview permission" => {
             same(&false, &without.is_ok())?;
-            let with = given.ask(Checks::Generated, &more("preview")).await?;
+            let with = given.run(Checks::Generated, &more("preview")).await?;
             same(&true, &with.is_ok()).map_err(|error| format!("{error}: {with:?}"))
         }
-        // Of a table of somebody else's nobody has said here what it means: it has to be
-        // done or refused.
+        // The meaning is unknown for tables of other folders: the request must succeed or be
+        // refused.
         _ if !is_own => same(&true, &matches!(without.status, 200 | 400 | 403 | 404 | 409)),
-        _ => Err(format!("`{words}` is in words, and no handler knows them")),
+        _ => Err(format!("there is no handler for the recommendation `{words}`")),
     }
 }
 
 impl Given {
-    /// Sends what the case asks for, to a gateway of its own; `more` goes to the
-    /// policy.
-    async fn ask(&self, checks: Checks, more: &str) -> Result<Answer, String> {
+    /// Sends the requests of the case to a new gateway, with `more` added to the policy.
+    async fn run(&self, checks: Checks, more: &str) -> Result<Answer, String> {
         let projects = self.projects.iter().map(|project| match project {
-            // A row that says nothing of namespaces is not about them.
-            Project::Name(name) => Scene::project(name, Some(&self.enabled_namespaces)),
+            // A project without `source_namespaces` permits all enabled namespaces.
+            Project::Name(name) => Scenario::project(name, Some(&self.enabled_namespaces)),
             Project::Described {
                 name,
                 source_namespaces,
-            } => Scene::project(name, source_namespaces.as_deref()),
+            } => Scenario::project(name, source_namespaces.as_deref()),
         });
         let mut policy = format!("{}\n{more}", self.policy);
         if checks == Checks::Generated {
             policy.push_str(&self.policy.replace(", applicationsets,", ", applications,"));
         }
-        let scene = Scene {
+        let scenario = Scenario {
             control_plane: self.control_plane_namespace.clone(),
             enabled: self.enabled_namespaces.clone(),
             policy,
@@ -153,10 +150,10 @@ impl Given {
                 .map(Set::object)
                 .collect(),
         };
-        let setup = scene.setup(checks, &self.subject);
+        let setup = scenario.setup(checks, &self.subject);
         let world = setup.try_start().await.map_err(|error| format!("{error:#}"))?;
         let mut set = self.applicationset.clone();
-        // What a patch does is seen in what is generated.
+        // The effect of a patch is only visible in a generated Application.
         if let Some(set) = set.as_mut().filter(|set| set.template_patch.is_some()) {
             set.generators
                 .get_or_insert_with(|| vec![json!({"list": {"elements": [{"a": "b"}]}})]);
@@ -203,13 +200,13 @@ impl Given {
 }
 
 impl Outcome {
-    fn hold(&self, answer: &Answer) -> Result<(), String> {
-        let told = |error: String| format!("{error}: {answer:?}");
+    fn check(&self, answer: &Answer) -> Result<(), String> {
+        let with_answer = |error: String| format!("{error}: {answer:?}");
         if let Some(ok) = self.ok {
-            same(&ok, &answer.is_ok()).map_err(told)?;
+            same(&ok, &answer.is_ok()).map_err(with_answer)?;
         }
         if let Some(code) = &self.grpc_code {
-            same(&json!(number(code)?), &answer.body["code"]).map_err(told)?;
+            same(&json!(number(code)?), &answer.body["code"]).map_err(with_answer)?;
         }
         if let Some(part) = &self.error_contains {
             let message = answer.message();
@@ -220,22 +217,22 @@ impl Outcome {
         if let Some(project) = &self.generated_project {
             let generated = answer.body["generated"].as_array().cloned().unwrap_or_default();
             let projects: Vec<&Value> = generated.iter().map(|one| &one["spec"]["project"]).collect();
-            same(&vec![&json!(project)], &projects).map_err(told)?;
+            same(&vec![&json!(project)], &projects).map_err(with_answer)?;
         }
         if let Some(object) = &self.rbac_object {
             let checks = answer.record["checks"].as_array().cloned().unwrap_or_default();
             let sets = checks.iter().filter(|check| check["resource"] == "applicationsets");
             let objects: Vec<&Value> = sets.map(|check| &check["object"]).collect();
-            same(&true, &objects.contains(&&json!(object))).map_err(told)?;
+            same(&true, &objects.contains(&&json!(object))).map_err(with_answer)?;
         }
         if let Some(returned) = &self.returned {
             same(&"existing", &returned.as_str())?;
             let version = answer.body["metadata"]["resourceVersion"].as_str();
-            same(&true, &version.is_some_and(|version| !version.is_empty())).map_err(told)?;
+            same(&true, &version.is_some_and(|version| !version.is_empty())).map_err(with_answer)?;
         }
         if let Some(names) = &self.names {
             let names: Vec<String> = names.iter().map(|written| name(written)).collect();
-            same(&names, &answer.names("items")).map_err(told)?;
+            same(&names, &answer.names("items")).map_err(with_answer)?;
         }
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! A control plane's cluster with a gateway's state and Events in it, as far as the
-//! gateway asks for them.
+//! A fake cluster of the control plane that contains a gateway's state and Events.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ pub(super) async fn start(mut setup: Setup, events: &[Value]) -> Result<World, S
     objects.push(object("v1", "Secret", "argocd-secret", &namespace, secret));
     objects.extend(events.iter().map(event));
     for object in &mut objects {
-        // A server gives Secrets back in base64 alone.
+        // An API server returns the values of Secrets only in base64.
         if let Some(texts) = object.as_object_mut().and_then(|object| object.remove("stringData")) {
             let texts = texts.as_object().into_iter().flatten();
             let encoded = texts.map(|(key, text)| (key.clone(), STANDARD.encode(text.as_str().unwrap_or_default())));
@@ -49,11 +48,11 @@ pub(super) async fn start(mut setup: Setup, events: &[Value]) -> Result<World, S
     started
 }
 
-/// An Event as clusters have it.
+/// An Event as in a cluster.
 fn event(written: &Value) -> Value {
     let involved = json!({
         "kind": "ApplicationSet",
-        "name": super::scene::name(written["involved"]["name"].as_str().unwrap_or_default()),
+        "name": super::scenario::name(written["involved"]["name"].as_str().unwrap_or_default()),
         "namespace": written["involved"]["namespace"],
         "uid": written["involved"]["uid"],
     });
@@ -68,7 +67,7 @@ fn event(written: &Value) -> Value {
     )
 }
 
-/// Lists and single objects of a namespace. Watches see no change and end.
+/// Answers requests for lists and single objects. Watches end without an event.
 fn answer(seen: &Seen, objects: &[Value]) -> Answer {
     let json = vec![("content-type", "application/json".to_owned())];
     let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
@@ -98,7 +97,7 @@ fn answer(seen: &Seen, objects: &[Value]) -> Answer {
             && fields
                 .split(',')
                 .filter(|field| !field.is_empty())
-                .all(|field| fits(object, field))
+                .all(|field| matches_field(object, field))
     };
     let found: Vec<&Value> = objects.iter().filter(is).collect();
     match (name, found.first()) {
@@ -115,8 +114,8 @@ fn answer(seen: &Seen, objects: &[Value]) -> Answer {
     }
 }
 
-/// Whether an object fits one field of a selector.
-fn fits(object: &Value, field: &str) -> bool {
+/// Whether an object matches one term of a field selector.
+fn matches_field(object: &Value, field: &str) -> bool {
     let (path, wanted, is) = match field.split_once("!=") {
         Some((path, wanted)) => (path, wanted, false),
         None => {

@@ -1,4 +1,4 @@
-//! `request` and `rbac_object_name`: what the API answers.
+//! Kinds `request` and `rbac_object_name`: the responses of the API.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cluster;
-use super::scene::{Answer, Checks, Scene, Set, name, send};
+use super::scenario::{Answer, Checks, Scenario, Set, name, send};
 use crate::suite::{Table, same};
 use test_support::world::World;
 
 const USER: &str = "alice";
 
-/// One case. It runs with both ways to check, but where its caller reaches what only
-/// Argo CD lets through.
+/// One case, which runs with both kinds of checks.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
@@ -139,7 +138,7 @@ struct FixtureProject {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FixtureRbac {
-    /// `argocd-builtin`: the roles Argo CD comes with.
+    /// `argocd-builtin`: the built-in roles of Argo CD.
     builtin: String,
     default_role: String,
 }
@@ -158,23 +157,23 @@ impl Fixture {
         serde_json::from_value(fixture.clone()).map_err(|error| format!("fixture `{name}`: {error}"))
     }
 
-    /// What it describes, with the sets of a case.
-    fn scene(&self, case: &Case) -> Result<Scene, String> {
+    /// The scenario it describes, with the sets of a case.
+    fn scenario(&self, case: &Case) -> Result<Scenario, String> {
         same(&"argocd-builtin", &self.rbac.builtin.as_str())?;
         let enabled = case.fixture_overrides.enabled_namespaces.as_ref();
         let enabled = enabled.unwrap_or(&self.enabled_namespaces).clone();
         let mut projects = Vec::new();
         for project in &self.projects {
             same(&self.control_plane_namespace, &project.namespace)?;
-            let mut object = Scene::project(&project.name, Some(&enabled));
+            let mut object = Scenario::project(&project.name, Some(&enabled));
             object["spec"]["sourceRepos"] = json!(project.source_repos);
             object["spec"]["destinations"] = json!(project.destinations);
             projects.push(object);
         }
-        // What a source does not watch, it does not hand on.
+        // Sets in namespaces that are not watched do not exist for the gateway.
         let watched = case.fixture_overrides.watched_namespace.as_ref();
         let seen = |set: &&Set| watched.is_none_or(|watched| *watched == set.namespace);
-        Ok(Scene {
+        Ok(Scenario {
             control_plane: self.control_plane_namespace.clone(),
             enabled,
             policy: String::new(),
@@ -190,11 +189,11 @@ impl Fixture {
     }
 }
 
-/// `request`.
+/// Runs a case of kind `request`.
 pub(super) async fn run(table: &Table, case: Case) -> Result<(), String> {
-    let scene = Fixture::of(table, &case.fixture)?.scene(&case)?;
+    let scenario = Fixture::of(table, &case.fixture)?.scenario(&case)?;
     for checks in [Checks::Argocd, Checks::Generated] {
-        let setup = scene.setup(checks, USER);
+        let setup = scenario.setup(checks, USER);
         if let Request::Events { .. } = case.request {
             let world = cluster::start(setup, &case.cluster_events).await?;
             check(&world, &case).await
@@ -207,9 +206,9 @@ pub(super) async fn run(table: &Table, case: Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends the request and holds the answer against what is expected.
+/// Sends the request and checks the response.
 async fn check(world: &World, case: &Case) -> Result<(), String> {
-    let ask = async |method: Method, path: String, query: Vec<(&str, &str)>, body: Option<Value>| {
+    let send = async |method: Method, path: String, query: Vec<(&str, &str)>, body: Option<Value>| {
         send(world, USER, (method, &path), &query, body.as_ref()).await
     };
     let one = |written: &str, tail: &str| format!("/{}{tail}", name(written));
@@ -221,10 +220,10 @@ async fn check(world: &World, case: &Case) -> Result<(), String> {
         } => {
             let mut query = vec![("appsetNamespace", appset_namespace.as_str()), ("selector", selector)];
             query.extend(projects.iter().map(|project| ("projects", project.as_str())));
-            ask(Method::GET, String::new(), query, None).await?
+            send(Method::GET, String::new(), query, None).await?
         }
         Request::Get { name, appset_namespace } => {
-            ask(
+            send(
                 Method::GET,
                 one(name, ""),
                 vec![("appsetNamespace", appset_namespace)],
@@ -234,14 +233,14 @@ async fn check(world: &World, case: &Case) -> Result<(), String> {
         }
         Request::ResourceTree { name, appset_namespace } => {
             let query = vec![("appsetNamespace", appset_namespace.as_str())];
-            ask(Method::GET, one(name, "/resource-tree"), query, None).await?
+            send(Method::GET, one(name, "/resource-tree"), query, None).await?
         }
         Request::Events { name, appset_namespace } => {
             let query = vec![("appsetNamespace", appset_namespace.as_str())];
-            ask(Method::GET, one(name, "/events"), query, None).await?
+            send(Method::GET, one(name, "/events"), query, None).await?
         }
         Request::Delete { name, appset_namespace } => {
-            ask(
+            send(
                 Method::DELETE,
                 one(name, ""),
                 vec![("appsetNamespace", appset_namespace)],
@@ -256,18 +255,18 @@ async fn check(world: &World, case: &Case) -> Result<(), String> {
         } => {
             let (upsert, dry_run) = (upsert.to_string(), dry_run.to_string());
             let query = vec![("upsert", upsert.as_str()), ("dryRun", &dry_run)];
-            ask(Method::POST, String::new(), query, Some(applicationset.object())).await?
+            send(Method::POST, String::new(), query, Some(applicationset.object())).await?
         }
         Request::Generate { applicationset } => {
             let body = json!({"applicationSet": applicationset.object()});
-            ask(Method::POST, "/generate".to_owned(), Vec::new(), Some(body)).await?
+            send(Method::POST, "/generate".to_owned(), Vec::new(), Some(body)).await?
         }
         Request::InternalUpdate {
             applicationset,
             merge: true,
         } => {
             let query = vec![("upsert", "true")];
-            ask(Method::POST, String::new(), query, Some(applicationset.object())).await?
+            send(Method::POST, String::new(), query, Some(applicationset.object())).await?
         }
         Request::InternalUpdate {
             applicationset,
@@ -275,28 +274,28 @@ async fn check(world: &World, case: &Case) -> Result<(), String> {
         } => {
             let path = one(&applicationset.name, "");
             let namespace = vec![("appsetNamespace", applicationset.namespace.as_str())];
-            let read = ask(Method::GET, path.clone(), namespace.clone(), None).await?;
+            let read = send(Method::GET, path.clone(), namespace.clone(), None).await?;
             let mut object = applicationset.object();
             object["metadata"]["resourceVersion"] = read.body["metadata"]["resourceVersion"].clone();
-            ask(Method::PUT, path, namespace, Some(object)).await?
+            send(Method::PUT, path, namespace, Some(object)).await?
         }
     };
-    case.expected.hold(&answer)?;
+    case.expected.check(&answer)?;
     if let (Some(persisted), Request::Create { applicationset, .. }) = (case.expected.persisted, &case.request) {
         let query = vec![("appsetNamespace", applicationset.namespace.as_str())];
-        let read = ask(Method::GET, one(&applicationset.name, ""), query, None).await?;
+        let read = send(Method::GET, one(&applicationset.name, ""), query, None).await?;
         same(&persisted, &read.is_ok())?;
     }
     Ok(())
 }
 
-/// What a table calls the sets of an answer.
+/// Names of sets as Kubernetes accepts them.
 fn renamed(names: &[String]) -> Vec<String> {
     names.iter().map(|written| name(written)).collect()
 }
 
 impl Expected {
-    fn hold(&self, answer: &Answer) -> Result<(), String> {
+    fn check(&self, answer: &Answer) -> Result<(), String> {
         same(&self.ok, &answer.is_ok()).map_err(|error| format!("{error}: {answer:?}"))?;
         if let Some(text) = &self.error_equals {
             same(text, &answer.message())?;
@@ -328,19 +327,19 @@ impl Expected {
             ("finalizers", &self.finalizers),
         ] {
             if let Some(wanted) = wanted {
-                same(wanted, &own(&metadata[key]))?;
+                same(wanted, &without_gateways(&metadata[key]))?;
             }
         }
         if let Some(response) = &self.response {
-            // Argo CD's answer has nothing in it; ours may say what was done besides.
+            // Argo CD's response is empty; ours may have additional members.
             for (key, wanted) in response.as_object().into_iter().flatten() {
                 same(wanted, &answer.body[key])?;
             }
         }
-        self.hold_resources(answer)
+        self.check_resources(answer)
     }
 
-    fn hold_resources(&self, answer: &Answer) -> Result<(), String> {
+    fn check_resources(&self, answer: &Answer) -> Result<(), String> {
         if let Some(resources) = &self.status_resources {
             let found = answer.body["status"]["resources"]
                 .as_array()
@@ -376,8 +375,8 @@ impl Expected {
     }
 }
 
-/// A set's labels or annotations but the gateway's own.
-fn own(fields: &Value) -> Value {
+/// A set's labels or annotations without the gateway's own.
+fn without_gateways(fields: &Value) -> Value {
     let mut fields = fields.clone();
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|key, _| !key.starts_with("tollgate.dev/"));
@@ -393,17 +392,17 @@ pub(super) struct ObjectName {
     expected_object: String,
 }
 
-/// `rbac_object_name`: what `policy.csv` is asked about, as the record shows it.
+/// Runs a case of kind `rbac_object_name`: the RBAC object in the decision record.
 pub(super) async fn object_name(case: ObjectName) -> Result<(), String> {
     let mut stored = case.input.clone();
     if stored.namespace.is_empty() {
         stored.namespace.clone_from(&case.control_plane_namespace);
     }
-    let scene = Scene {
+    let scenario = Scenario {
         enabled: vec![stored.namespace.clone()],
         policy: format!("p, {USER}, applicationsets, get, {}, allow\n", case.expected_object),
         default_role: None,
-        projects: vec![Scene::project(
+        projects: vec![Scenario::project(
             &stored.project,
             Some(std::slice::from_ref(&stored.namespace)),
         )],
@@ -412,7 +411,7 @@ pub(super) async fn object_name(case: ObjectName) -> Result<(), String> {
         control_plane: case.control_plane_namespace,
     };
     for checks in [Checks::Argocd, Checks::Generated] {
-        let world = scene
+        let world = scenario
             .setup(checks, USER)
             .try_start()
             .await

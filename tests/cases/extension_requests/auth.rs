@@ -1,4 +1,4 @@
-//! `auth_middleware`: who gets past authentication.
+//! Kind `auth_middleware`: who passes authentication.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct Question {
     server: Server,
     request: Request,
     token_verification: Verification,
-    /// `unreachable`, or what userinfo answers.
+    /// `unreachable`, or the response of the userinfo endpoint.
     userinfo: Option<Value>,
     expected: Expected,
 }
@@ -51,7 +51,7 @@ struct Expected {
     body_contains: Option<String>,
 }
 
-/// Runs a case: everyone who is let in may do everything.
+/// Runs a case. RBAC allows everything to every authenticated caller.
 pub(super) async fn run(case: Question) -> Result<(), String> {
     let issuer = Issuer::start().await;
     let backend = Backend::start(|_| Reply::ok("Ok")).await;

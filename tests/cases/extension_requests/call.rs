@@ -1,4 +1,4 @@
-//! `call`: a request from the caller's cookie to the backend's head.
+//! Kind `call`: a whole request, from the caller's cookie to the headers that the backend receives.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ struct Request {
     path: String,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// A session when absent.
+    /// If absent, a session cookie is sent.
     cookies: Option<BTreeMap<String, String>>,
     #[serde(default)]
     body: String,
@@ -129,7 +129,7 @@ struct Project {
 #[serde(deny_unknown_fields)]
 struct Lookup {
     mode: Mode,
-    /// What a list of clusters by name gives: one means that the name is unique.
+    /// Clusters with this name. A single one means that the name is unique.
     #[serde(default)]
     by_name_returns: Vec<String>,
     cluster: Option<Cluster>,
@@ -234,7 +234,7 @@ impl Question {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The application getter's answer, whatever name it is asked for.
+    /// The Application, with the name and namespace of the request's header.
     fn application_object(&self) -> Option<Value> {
         let application = self.application.as_ref()?;
         let (namespace, name) = self.header("argocd-application-name")?.split_once(':')?;
@@ -263,7 +263,8 @@ impl Question {
         let project = self.project.as_ref()?;
         let mut destinations = project.destinations.clone();
         if let (Some(cluster), Some(application)) = (&self.cluster_lookup.cluster, &self.application) {
-            // The fixed cluster stands for whatever the application names.
+            // The fixed cluster is the result for any destination, so a rule that names it must
+            // also permit what the Application names.
             for (key, of_cluster, of_application) in [
                 ("name", &cluster.name, &application.destination.name),
                 ("server", &cluster.server, &application.destination.server),
@@ -286,9 +287,8 @@ impl Question {
         ))
     }
 
-    /// Cluster Secrets by which the application's destination leads to the
-    /// lookup's cluster. A real lookup gives the name and server that were asked
-    /// for, so they take the place of the cluster's own.
+    /// Cluster Secrets with which the Application's destination resolves to the lookup's cluster.
+    /// They have the name and server of the destination, if it has any, instead of the cluster's.
     fn cluster_objects(&self) -> Vec<Value> {
         let Mode::Fixed = self.cluster_lookup.mode;
         let Some(cluster) = &self.cluster_lookup.cluster else {
@@ -350,7 +350,7 @@ impl Question {
         }
     }
 
-    /// `seen`: the backends that saw anything.
+    /// Checks the requests at the backends. `seen` has only backends that received any.
     fn check_backends(&self, seen: &[(&str, Vec<Seen>)]) -> Result<(), String> {
         let (expected, requests) = match (&self.expected.backend, seen) {
             (None, []) => return Ok(()),
@@ -379,7 +379,7 @@ impl Question {
     }
 }
 
-/// Every expected sample is there, and no extension has others.
+/// Checks that exactly the expected samples exist.
 fn check_metrics(expected: &[Metric], text: &str) -> Result<(), String> {
     let wanted = |name: &str, labels: &BTreeMap<String, String>| {
         let labels: Vec<String> = labels
@@ -399,7 +399,7 @@ fn check_metrics(expected: &[Metric], text: &str) -> Result<(), String> {
         match (increment, observations) {
             (Some(increment), None) => samples.insert(wanted(name, labels), *increment),
             (None, Some(observations)) => samples.insert(wanted(&format!("{name}_count"), labels), *observations),
-            (_, _) => return Err(format!("`{name}` has not one of `increment` and `observations`")),
+            (_, _) => return Err(format!("`{name}` needs one of `increment` and `observations`")),
         };
     }
     samples.retain(|_, count| *count > 0);
@@ -415,7 +415,7 @@ fn check_metrics(expected: &[Metric], text: &str) -> Result<(), String> {
             value.parse().map_err(|error| format!("{name}: {error}"))?,
         );
     }
-    // An empty list means that nothing is counted at all.
+    // Metrics that the case does not mention are ignored, unless its list is empty.
     let mentioned = |sample: &str| expected.iter().any(|metric| sample.starts_with(&metric.name));
     found.retain(|sample, _| expected.is_empty() || mentioned(sample));
     same(&samples, &found)

@@ -1,12 +1,11 @@
-//! Session cookies as a case describes them, with a real token in them.
+//! Builds the session cookies that a case describes, with a real token.
 
 use std::collections::BTreeMap;
 
 const NAME: &str = "argocd.token";
 
-/// The `Cookie` line for `cookies`, in which `token` takes the place of the
-/// session, in as many chunks. A session that cannot be put together is sent
-/// as it is.
+/// The `Cookie` line for `cookies`, with `token` instead of the session, in the same number of
+/// chunks. If chunks of the session are missing, it is sent unchanged.
 pub(super) fn line(cookies: &BTreeMap<String, String>, token: &str) -> String {
     let mut sent = cookies.clone();
     if let Some(chunks) = chunks(cookies) {
@@ -28,7 +27,7 @@ pub(super) fn line(cookies: &BTreeMap<String, String>, token: &str) -> String {
     }
 }
 
-/// In how many chunks the session came, if it is whole.
+/// The number of chunks of the session, if it is complete.
 fn chunks(cookies: &BTreeMap<String, String>) -> Option<usize> {
     let Some((count, _)) = cookies.get(NAME)?.split_once(':') else {
         return Some(1);

@@ -1,4 +1,4 @@
-//! Operations by way of a whole gateway, to a cluster that notes what it is sent.
+//! Runs operations through a whole gateway, to a fake cluster that records its requests.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -8,30 +8,35 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tollgate_config::ServiceAccountSemantics;
 
-use super::operation::{Act, Outcome};
-use super::scene::{APPLICATION, Destination, PROJECT, Scene};
+use super::operation::{Action, Outcome};
+use super::scenario::{APPLICATION, Destination, PROJECT, Scenario};
 use crate::suite::same;
 use test_support::api_server::{Answer, Api, Seen};
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, map, object};
 
-/// Path of the resource every operation is about, behind its namespace.
+/// Path within the namespace of the resource that every operation is about.
 const RESOURCE: &str = "configmaps/guestbook-ui";
-/// What the cluster has of the resource.
+/// The resource in the cluster, if it exists.
 type Live = Arc<Mutex<Option<Value>>>;
 
 const USER: &str = "system:serviceaccount:";
 
-/// What came of every request, with the server the cluster was known by.
+/// The outcome of every request, with the cluster's server URL.
 pub(super) struct Outcomes {
-    pub(super) acts: Vec<(Act, String, Outcome)>,
-    /// After the project was changed.
-    pub(super) patched: Vec<(Act, String, Outcome)>,
+    pub(super) actions: Vec<(Action, String, Outcome)>,
+    /// The same requests after the project was changed.
+    pub(super) patched: Vec<(Action, String, Outcome)>,
 }
 
-/// Sends the requests of an operation, and again after a change of the project.
-pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: ServiceAccountSemantics) -> Result<Outcomes, String> {
-    let existing = scene.existing.clone();
+/// Sends the requests of an operation. If the scenario changes the project, sends them again after
+/// the change.
+pub(super) async fn run(
+    scenario: &Scenario,
+    actions: &[Action],
+    semantics: ServiceAccountSemantics,
+) -> Result<Outcomes, String> {
+    let existing = scenario.existing.clone();
     let live = Arc::new(Mutex::new(Some(manifest("live"))));
     let api = Api::start({
         let live = Arc::clone(&live);
@@ -39,40 +44,40 @@ pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: ServiceAccountSe
     })
     .await;
     let server = api.url();
-    let scene = scene.at(&server, semantics);
-    let world = setup(&scene, &api, semantics)
+    let scenario = scenario.moved_to(&server, semantics);
+    let world = setup(&scenario, &api, semantics)
         .try_start()
         .await
         .map_err(|error| format!("the gateway cannot be started: {error:#}"))?;
     let mut outcomes = Outcomes {
-        acts: Vec::new(),
+        actions: Vec::new(),
         patched: Vec::new(),
     };
-    for act in acts {
-        let outcome = send(&world, (&api, &live), &scene, *act).await?;
-        outcomes.acts.push((*act, server.clone(), outcome));
+    for action in actions {
+        let outcome = send(&world, (&api, &live), &scenario, *action).await?;
+        outcomes.actions.push((*action, server.clone(), outcome));
     }
-    if let Some(patched) = &scene.patched {
-        change(&world, &scene, patched).await?;
-        for act in acts {
-            let outcome = send(&world, (&api, &live), &scene, *act).await?;
-            outcomes.patched.push((*act, server.clone(), outcome));
+    if let Some(patched) = &scenario.patched {
+        update_project(&world, &scenario, patched).await?;
+        for action in actions {
+            let outcome = send(&world, (&api, &live), &scenario, *action).await?;
+            outcomes.patched.push((*action, server.clone(), outcome));
         }
     }
     Ok(outcomes)
 }
 
-fn setup(scene: &Scene, api: &Api, semantics: ServiceAccountSemantics) -> Setup {
-    let control_plane = &scene.app.namespace;
-    let mut argocd_cm = scene.settings.clone();
+fn setup(scenario: &Scenario, api: &Api, semantics: ServiceAccountSemantics) -> Setup {
+    let control_plane = &scenario.app.namespace;
+    let mut argocd_cm = scenario.settings.clone();
     argocd_cm.extend(map(&[("accounts.alice", "login")]));
-    // What Argo CD asks of those who sync manifests that are not from Git.
+    // The permissions that Argo CD requires to sync manifests that are not from Git.
     let policy = "p, alice, applications, get, */*, allow\np, alice, applications, sync, */*, allow\n\
                   p, alice, applications, override, */*, allow\n";
-    let application = json!({"spec": {"project": PROJECT, "destination": scene.app.destination.json()}});
+    let application = json!({"spec": {"project": PROJECT, "destination": scenario.app.destination.json()}});
     let config =
         json!({"bearerToken": "the-gateways-own", "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)}});
-    let cluster = scene.cluster.as_ref().map(|cluster| {
+    let cluster = scenario.cluster.as_ref().map(|cluster| {
         json!({
             "metadata": {"labels": {"argocd.argoproj.io/secret-type": "cluster"}},
             "stringData": {
@@ -91,7 +96,7 @@ fn setup(scene: &Scene, api: &Api, semantics: ServiceAccountSemantics) -> Setup 
         argocd_cm,
         rbac_cm: map(&[("policy.csv", policy)]),
         objects: [
-            project(scene, &scene.destinations),
+            project(scenario, &scenario.destinations),
             object(group, "Application", APPLICATION, control_plane, application),
         ]
         .into_iter()
@@ -103,52 +108,57 @@ fn setup(scene: &Scene, api: &Api, semantics: ServiceAccountSemantics) -> Setup 
     }
 }
 
-fn project(scene: &Scene, destinations: &[Destination]) -> Value {
-    let accounts: Vec<Value> = scene.accounts.iter().map(super::Entry::json).collect();
+fn project(scenario: &Scenario, destinations: &[Destination]) -> Value {
+    let accounts: Vec<Value> = scenario.accounts.iter().map(super::Entry::json).collect();
     let destinations: Vec<Value> = destinations.iter().map(Destination::json).collect();
     let spec = json!({"destinations": destinations, "destinationServiceAccounts": accounts});
     object(
         "argoproj.io/v1alpha1",
         "AppProject",
         PROJECT,
-        &scene.app.namespace,
+        &scenario.app.namespace,
         json!({"spec": spec}),
     )
 }
 
-/// Rewrites the project and waits until the change is in force.
-async fn change(world: &World, scene: &Scene, destinations: &[Destination]) -> Result<(), String> {
+/// Rewrites the project and waits until the gateway uses it.
+async fn update_project(world: &World, scenario: &Scenario, destinations: &[Destination]) -> Result<(), String> {
     let generation = || async {
         let page: Value = serde_json::from_str(&world.admin("/configuration").await).unwrap_or_default();
         page["generation"].as_u64()
     };
     let before = generation().await;
-    // The fourth object of a world is the first of its own.
+    // The first three files of a `World` are its own ConfigMaps and Secret.
     let file = world.path("state/003.yaml");
     let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
     if !text.contains("AppProject") {
         return Err(format!("`{}` is not the project", file.display()));
     }
-    std::fs::write(&file, project(scene, destinations).to_string()).map_err(|error| error.to_string())?;
+    std::fs::write(&file, project(scenario, destinations).to_string()).map_err(|error| error.to_string())?;
     world
         .until("the changed project", || async { generation().await != before })
         .await;
     Ok(())
 }
 
-async fn send(world: &World, (api, live): (&Api, &Live), scene: &Scene, act: Act) -> Result<Outcome, String> {
+async fn send(
+    world: &World,
+    (api, live): (&Api, &Live),
+    scenario: &Scenario,
+    action: Action,
+) -> Result<Outcome, String> {
     let before = api.seen().len();
     let was = live.lock().unwrap().clone();
-    let (method, query) = match act {
-        Act::Read => (reqwest::Method::GET, ""),
-        Act::Apply => (reqwest::Method::PATCH, "?fieldManager=argocd-controller&force=true"),
-        Act::DryRun => (
+    let (method, query) = match action {
+        Action::Read => (reqwest::Method::GET, ""),
+        Action::Apply => (reqwest::Method::PATCH, "?fieldManager=argocd-controller&force=true"),
+        Action::DryRun => (
             reqwest::Method::PATCH,
             "?dryRun=All&fieldManager=argocd-controller&force=true",
         ),
-        Act::Delete => (reqwest::Method::DELETE, ""),
+        Action::Delete => (reqwest::Method::DELETE, ""),
     };
-    let namespace = match scene.app.destination.namespace.as_str() {
+    let namespace = match scenario.app.destination.namespace.as_str() {
         "" => "default",
         namespace => namespace,
     };
@@ -156,12 +166,12 @@ async fn send(world: &World, (api, live): (&Api, &Live), scene: &Scene, act: Act
     let url = format!(
         "http://{}/applications/{}/{APPLICATION}/k8s{path}{query}",
         world.address(),
-        scene.app.namespace
+        scenario.app.namespace
     );
     let mut request = reqwest::Client::new()
         .request(method, url)
         .bearer_auth(token::session(SESSION_KEY, "alice"));
-    if matches!(act, Act::Apply | Act::DryRun) {
+    if matches!(action, Action::Apply | Action::DryRun) {
         request = request
             .header("content-type", "application/apply-patch+yaml")
             .body(manifest("desired").to_string());
@@ -183,7 +193,7 @@ async fn send(world: &World, (api, live): (&Api, &Live), scene: &Scene, act: Act
             check_head(only, user.as_deref())?;
             if status.is_success() {
                 let answered = serde_json::from_str(&text).map_err(|error| format!("`{text}`: {error}"))?;
-                happened(act, &answered, (was, is))?;
+                check_effect(action, &answered, (was, is))?;
                 Ok(Outcome::Done { user })
             } else if was != is {
                 Err(format!("the cluster refused and has another object: {was:?}, {is:?}"))
@@ -197,40 +207,42 @@ async fn send(world: &World, (api, live): (&Api, &Live), scene: &Scene, act: Act
     }
 }
 
-/// Whether a request that succeeded did in the cluster what it was sent for, and said so.
-fn happened(act: Act, answered: &Value, (was, is): (Option<Value>, Option<Value>)) -> Result<(), String> {
+/// Checks that a successful request had its effect in the cluster, and that its response says so.
+fn check_effect(action: Action, answered: &Value, (was, is): (Option<Value>, Option<Value>)) -> Result<(), String> {
     let desired = Some(manifest("desired"));
-    let (told, object) = match act {
-        Act::Read => (was.clone(), was),
-        // It tells what would be, and leaves what is.
-        Act::DryRun => (desired, was),
-        Act::Apply => (desired.clone(), desired),
-        Act::Delete => (was, None),
+    let (response, object) = match action {
+        Action::Read => (was.clone(), was),
+        // It returns the result but does not store it.
+        Action::DryRun => (desired, was),
+        Action::Apply => (desired.clone(), desired),
+        Action::Delete => (was, None),
     };
-    same(&told.as_ref(), &Some(answered)).map_err(|error| format!("answer of {act:?}: {error}"))?;
-    same(&object, &is).map_err(|error| format!("object after {act:?}: {error}"))
+    same(&response.as_ref(), &Some(answered)).map_err(|error| format!("answer of {action:?}: {error}"))?;
+    same(&object, &is).map_err(|error| format!("object after {action:?}: {error}"))
 }
 
-/// The gateway's own credential, and beside the account nothing but what it says of
-/// the human.
+/// Checks that the request has the gateway's own credential, and that only the account and extra
+/// fields are impersonated.
 fn check_head(seen: &Seen, user: Option<&str>) -> Result<(), String> {
     if seen.value("authorization") != Some("Bearer the-gateways-own") {
-        return Err("the cluster was not asked with the gateway's credential".to_owned());
+        return Err("the request does not have the gateway's credential".to_owned());
     }
-    let told: BTreeSet<&str> = seen
+    let found: BTreeSet<&str> = seen
         .headers
         .keys()
         .map(http::HeaderName::as_str)
         .filter(|name| name.starts_with("impersonate-") && !name.starts_with("impersonate-extra-"))
         .collect();
     let expected: BTreeSet<&str> = user.map(|_| "impersonate-user").into_iter().collect();
-    if told != expected {
-        return Err(format!("the cluster was told {told:?}"));
+    if found != expected {
+        return Err(format!(
+            "impersonation fields: expected {expected:?}, observed {found:?}"
+        ));
     }
     Ok(())
 }
 
-/// An API server with one kind; accounts it does not have may do nothing.
+/// A fake API server with one kind. It denies everything to accounts that do not exist.
 fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>, live: &Live) -> Answer {
     let json = |status: u16, body: Value| {
         let fields = vec![("content-type", "application/json".to_owned())];
@@ -268,7 +280,7 @@ fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>, live: &Live) -> Answ
     }
     let mut live = live.lock().unwrap();
     let sent = || serde_json::from_slice::<Value>(&seen.body).unwrap_or_default();
-    let told = match seen.method.as_str() {
+    let response = match seen.method.as_str() {
         "PATCH" if seen.target.contains("dryRun=All") => Some(sent()),
         "PATCH" => {
             *live = Some(sent());
@@ -277,7 +289,7 @@ fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>, live: &Live) -> Answ
         "DELETE" => live.take(),
         _ => live.clone(),
     };
-    match told {
+    match response {
         Some(object) => json(200, object),
         None => json(
             404,
@@ -286,7 +298,7 @@ fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>, live: &Live) -> Answ
     }
 }
 
-/// The one object of the cluster, with a text to tell versions by.
+/// The object in the cluster, with a text that distinguishes versions.
 fn manifest(version: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guestbook-ui"}, "data": {"version": version}})
 }

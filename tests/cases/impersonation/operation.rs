@@ -1,4 +1,4 @@
-//! What a tool that acts for an Application does, and what it must come to.
+//! The operations of a tool that acts for an Application, and their expected results.
 
 use serde::Deserialize;
 use tollgate_config::ImpersonationMode;
@@ -7,11 +7,11 @@ use tollgate_policy::applications::ENFORCED_KEY;
 use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::destination;
 
-use super::scene::Scene;
-use super::{contains, gateway, told};
+use super::scenario::Scenario;
+use super::{contains, controller_message, gateway};
 use crate::suite::same;
 
-/// What is done.
+/// An operation of Argo CD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Operation {
@@ -22,9 +22,9 @@ pub(super) enum Operation {
     SyncE2e,
 }
 
-/// A request into the Application's cluster.
+/// A request to the Application's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Action {
     Read,
     Apply,
     DryRun,
@@ -32,27 +32,26 @@ pub(super) enum Act {
 }
 
 impl Operation {
-    /// The requests it is made of.
-    fn acts(self) -> &'static [Act] {
+    /// The requests of the operation.
+    fn actions(self) -> &'static [Action] {
         match self {
-            // As the controller's engine does: it reads what there is, tries, applies, and
-            // compares what there is then.
-            Self::Sync | Self::SyncE2e => &[Act::Read, Act::DryRun, Act::Apply, Act::Read],
-            Self::ServerSideDiff => &[Act::Read, Act::DryRun],
-            Self::ApiServerLiveOperations => &[Act::Read, Act::Apply, Act::Delete],
-            Self::CascadeDelete => &[Act::Delete],
+            // As Argo CD's sync engine does: read the live object, dry run, apply, and read again.
+            Self::Sync | Self::SyncE2e => &[Action::Read, Action::DryRun, Action::Apply, Action::Read],
+            Self::ServerSideDiff => &[Action::Read, Action::DryRun],
+            Self::ApiServerLiveOperations => &[Action::Read, Action::Apply, Action::Delete],
+            Self::CascadeDelete => &[Action::Delete],
         }
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The cluster did it; it was told of this user, if of any.
+    /// It succeeded, with this user impersonated, if any.
     Done { user: Option<String> },
     /// The cluster refused it.
     ClusterRefused { user: Option<String>, message: String },
-    /// The gateway refused it, and the cluster saw nothing.
+    /// The gateway refused it, and the cluster received nothing.
     GatewayRefused { message: String },
 }
 
@@ -66,7 +65,7 @@ pub(super) struct Expected {
     error_contains: Option<String>,
     error_class: Option<String>,
     impersonate: Option<String>,
-    /// The control plane's own affair; only where nothing is deleted.
+    /// Only the control plane removes finalizers; allowed only if nothing is deleted.
     finalizers_removed: Option<bool>,
     resources_deleted: Option<bool>,
 }
@@ -82,7 +81,7 @@ enum Phase {
 enum SyncStatus {
     Synced,
     OutOfSync,
-    /// What was synced cannot be compared any more.
+    /// The live state can no longer be compared.
     Unknown,
 }
 
@@ -91,12 +90,12 @@ enum SyncStatus {
 enum End {
     Done,
     Refused,
-    /// The control plane does it without the cluster; a request has no part in it.
+    /// The control plane completes it without a request to the cluster.
     Untouched,
 }
 
 impl Expected {
-    /// That it is refused, for this reason.
+    /// Expects a refusal for this reason.
     pub(super) fn refused(error_class: Option<String>, error_contains: Option<String>) -> Self {
         Self {
             ok: Some(false),
@@ -106,7 +105,7 @@ impl Expected {
         }
     }
 
-    /// Whether the control plane comes to this end without the cluster.
+    /// Whether the control plane completes the operation without the cluster.
     pub(super) fn is_control_planes(&self) -> bool {
         self.finalizers_removed == Some(true) && self.resources_deleted == Some(false)
     }
@@ -135,7 +134,7 @@ impl Expected {
     }
 
     fn check(&self, outcome: &Outcome) -> Result<(), String> {
-        let message = told(outcome);
+        let message = controller_message(outcome);
         let end = self.end()?;
         match (end, outcome) {
             (End::Done, Outcome::Done { user }) | (End::Refused, Outcome::ClusterRefused { user, .. }) => {
@@ -146,13 +145,13 @@ impl Expected {
             }
             (End::Refused | End::Untouched, Outcome::GatewayRefused { .. }) => {
                 if let Some(user) = self.impersonate.as_ref().filter(|user| !user.is_empty()) {
-                    return Err(format!("`{user}` cannot act where nothing is done"));
+                    return Err(format!("the case expects `{user}`, but no request reaches the cluster"));
                 }
             }
             (end, outcome) => return Err(format!("expected {end:?}, observed {outcome:?}")),
         }
         if self.finalizers_removed.is_some() && end != End::Untouched {
-            return Err("finalizers are the control plane's, not a request's".to_owned());
+            return Err("`finalizers_removed`: only the control plane removes finalizers".to_owned());
         }
         for part in [&self.message_contains, &self.error_contains].into_iter().flatten() {
             contains(&message, part)?;
@@ -161,48 +160,48 @@ impl Expected {
     }
 }
 
-/// Runs an operation by the index alone, then through a gateway.
+/// Checks an operation against the index alone, then through a gateway.
 pub(super) fn check(
     operation: Operation,
-    scene: &Scene,
+    scenario: &Scenario,
     expected: &Expected,
     semantics: ServiceAccountSemantics,
 ) -> Result<(), String> {
-    let mut scene = scene.clone();
+    let mut scenario = scenario.clone();
     if operation == Operation::CascadeDelete {
-        // Argo CD does not ask whether accounts are enforced here; that is what
-        // somebody says who wants the same of this gateway.
+        // Argo CD does not check here whether impersonation is enforced. The equivalent setting of
+        // this gateway is not to enforce it.
         if semantics == ServiceAccountSemantics::Argocd {
-            scene.settings.insert(ENFORCED_KEY.to_owned(), "false".to_owned());
+            scenario.settings.insert(ENFORCED_KEY.to_owned(), "false".to_owned());
         }
     }
-    by_index(&scene, expected, semantics).map_err(|error| format!("index: {error}"))?;
+    by_index(&scenario, expected, semantics).map_err(|error| format!("index: {error}"))?;
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
-    let own = scene.cluster.as_ref().map(|cluster| cluster.server.clone());
-    let outcomes = runtime.block_on(gateway::run(&scene, operation.acts(), semantics))?;
+    let own = scenario.cluster.as_ref().map(|cluster| cluster.server.clone());
+    let outcomes = runtime.block_on(gateway::run(&scenario, operation.actions(), semantics))?;
     let mut of_patched = None;
-    for (act, server, outcome) in outcomes.acts {
-        // The text names the server, which is another there.
+    for (action, server, outcome) in outcomes.actions {
+        // Messages contain the server's URL, which is another one in the gateway's state.
         let outcome = renamed(outcome, &server, own.as_deref());
-        let check = if scene.patched.is_some() {
-            done(&outcome)
+        let check = if scenario.patched.is_some() {
+            check_done(&outcome)
         } else {
             expected.check(&outcome)
         };
-        check.map_err(|error| format!("{act:?}: {error}"))?;
+        check.map_err(|error| format!("{action:?}: {error}"))?;
     }
-    for (act, server, outcome) in outcomes.patched {
+    for (action, server, outcome) in outcomes.patched {
         let outcome = renamed(outcome, &server, own.as_deref());
         expected
             .check(&outcome)
-            .map_err(|error| format!("{act:?} after the change: {error}"))?;
+            .map_err(|error| format!("{action:?} after the change: {error}"))?;
         of_patched = Some(());
     }
-    same(&scene.patched.is_some(), &of_patched.is_some())
+    same(&scenario.patched.is_some(), &of_patched.is_some())
 }
 
-/// Before a project is changed everything is well.
-fn done(outcome: &Outcome) -> Result<(), String> {
+/// Checks that a request succeeded, as all do before a project is changed.
+fn check_done(outcome: &Outcome) -> Result<(), String> {
     match outcome {
         Outcome::Done { .. } => Ok(()),
         Outcome::ClusterRefused { .. } | Outcome::GatewayRefused { .. } => Err(format!("observed {outcome:?}")),
@@ -221,38 +220,38 @@ fn renamed(outcome: Outcome, server: &str, own: Option<&str>) -> Outcome {
     }
 }
 
-/// What the index says, with the servers as the case has them.
-fn by_index(scene: &Scene, expected: &Expected, semantics: ServiceAccountSemantics) -> Result<(), String> {
-    let outcome = outcome(scene, semantics);
-    let Some(patched) = &scene.patched else {
+/// Checks the operation against the index, with the case's own servers.
+fn by_index(scenario: &Scenario, expected: &Expected, semantics: ServiceAccountSemantics) -> Result<(), String> {
+    let outcome = outcome(scenario, semantics);
+    let Some(patched) = &scenario.patched else {
         if let Some(class) = &expected.error_class {
-            let found = scene
+            let found = scenario
                 .governed(&ImpersonationRules::new(semantics))
                 .derived_account
                 .as_ref()
                 .err()
-                .map(super::scene::class);
+                .map(super::scenario::class);
             same(&Some(class.as_str()), &found)?;
         }
         return expected.check(&outcome);
     };
-    done(&outcome)?;
-    let mut after = scene.clone();
+    check_done(&outcome)?;
+    let mut after = scenario.clone();
     after.destinations.clone_from(patched);
     expected.check(&self::outcome(&after, semantics))
 }
 
-fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
+fn outcome(scenario: &Scenario, semantics: ServiceAccountSemantics) -> Outcome {
     let rules = ImpersonationRules::new(semantics);
-    let index = scene.index(&rules);
-    let governed = scene.governed(&rules);
+    let index = scenario.index(&rules);
+    let governed = scenario.governed(&rules);
     let refused = |message: String| Outcome::GatewayRefused { message };
     let (project, cluster) = match (&governed.project, &governed.destination) {
         (Some(project), Ok(cluster)) => (project, cluster),
         (None, _) => return refused("no project".to_owned()),
         (Some(_), Err(error)) => return refused(error.to_string()),
     };
-    let namespace = &scene.app.destination.namespace;
+    let namespace = &scenario.app.destination.namespace;
     if !destination::permitted(project, cluster, namespace, std::slice::from_ref(&**cluster)) {
         return refused("the project does not permit the destination".to_owned());
     }
@@ -264,7 +263,7 @@ fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
     let user = account.map(|account| account.username());
     let missing = account.is_some_and(|account| {
         let name = format!("{}/{}", account.namespace, account.name);
-        scene
+        scenario
             .existing
             .as_ref()
             .is_some_and(|existing| !existing.contains(&name))

@@ -1,7 +1,4 @@
-//! A case as it is written.
-//!
-//! Every field has its meaning here or in the module that reads it; unknown
-//! ones are refused.
+//! The types of a case. Unknown fields are refused.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +14,23 @@ use crate::suite::Documentation;
 pub(super) struct Question {
     /// Configuration of the world's first agent.
     pub(super) config: ConfigChoice,
-    /// What the caller holds.
+    /// The caller's credential.
     pub(super) credential: Credential,
-    /// What the caller sends; none for sequences.
+    /// The caller's request; none for sequences.
     pub(super) request: Option<RequestLine>,
-    /// What the platform answers; the gateway judges itself without.
+    /// The platform's response. Without one, the gateway itself may authorize.
     pub(super) backend: Option<Backend>,
-    /// What the API server answers.
+    /// The API server's response.
     #[serde(default)]
     pub(super) upstream_reply: UpstreamReply,
-    /// What must come of it.
+    /// The expected result.
     pub(super) expect: Expect,
     /// Steps of a sequence.
     #[serde(default)]
     pub(super) steps: Vec<Step>,
 }
 
-/// One of the world's configurations, or one of the case's own.
+/// A configuration of the world by name, or the case's own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ConfigChoice {
@@ -41,7 +38,7 @@ pub(super) enum ConfigChoice {
     Inline(Inline),
 }
 
-/// A configuration of the case's own.
+/// A case's own configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Inline {
@@ -60,7 +57,7 @@ pub(super) struct Policy {
     pub(super) allow_verbs: Vec<String>,
 }
 
-/// What a policy is about.
+/// Kinds of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum PolicyKind {
@@ -76,12 +73,12 @@ pub(super) struct Authentication {
     pub(super) jwt: Vec<Value>,
 }
 
-/// What the caller holds.
+/// The caller's credential.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Credential {
     None {},
-    /// Nothing that exists.
+    /// A credential that cannot be parsed; it is in the request.
     Malformed {},
     Sequence {},
     Pat {
@@ -99,7 +96,7 @@ pub(super) enum Credential {
         _note: Documentation,
     },
     Oidc {
-        /// Whom the claims mean.
+        /// The person that the claims identify.
         #[serde(rename = "user")]
         _user: Option<String>,
         jose: Jose,
@@ -118,7 +115,7 @@ pub(super) enum Credential {
     },
 }
 
-/// How a token is in the store.
+/// A personal access token in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
@@ -138,23 +135,23 @@ pub(super) struct Jose {
     pub(super) signature: Signature,
 }
 
-/// What the signature is.
+/// The signature of an ID token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Signature {
-    /// By the key that is named.
+    /// By the key that `kid` names.
     Valid,
-    /// The same, with a key the gateway has yet to fetch.
+    /// By the key that `kid` names, which the gateway has not fetched yet.
     ValidAfterRefetch,
     /// Over another payload.
     Tampered,
-    /// By a key nobody knows, whatever `kid` says.
+    /// By an unpublished key, whatever `kid` is.
     WrongKey,
     /// Absent.
     None,
 }
 
-/// A CI job, for the platform.
+/// A CI job that the platform knows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Job {
@@ -165,7 +162,7 @@ pub(super) struct Job {
     pub(super) environment: Option<Value>,
 }
 
-/// What the caller sends.
+/// A request of the caller.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RequestLine {
@@ -182,7 +179,7 @@ pub(super) struct RequestLine {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Content {
-    /// As it is, with its length.
+    /// Plain text with a `Content-Length`.
     Text(String),
     /// In chunks, with trailers.
     Chunks(Chunks),
@@ -197,7 +194,7 @@ pub(super) struct Chunks {
     pub(super) trailers: Vec<(String, String)>,
 }
 
-/// What the platform answers.
+/// A response of the platform.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Backend {
@@ -206,7 +203,7 @@ pub(super) struct Backend {
     pub(super) json: Option<Value>,
 }
 
-/// What the API server answers.
+/// A response of the API server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UpstreamReply {
@@ -218,14 +215,14 @@ pub(super) struct UpstreamReply {
     pub(super) error: Option<UpstreamError>,
 }
 
-/// How the API server cannot be reached.
+/// Why the API server cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) enum UpstreamError {
     #[serde(rename = "connection refused")]
     Refused,
 }
 
-/// What must come of a case.
+/// The expected result of a case.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expect {
@@ -246,7 +243,7 @@ pub(super) struct Expect {
     pub(super) indistinguishable_group: Option<String>,
 }
 
-/// What the API server must have seen.
+/// What the API server must have received.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Upstream {
@@ -261,7 +258,7 @@ pub(super) struct Upstream {
     pub(super) present: Vec<(String, String)>,
 }
 
-/// As whom the API server sees the request.
+/// The identity that the API server must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum IdentityKind {
@@ -269,7 +266,7 @@ pub(super) enum IdentityKind {
     ServiceAccount,
 }
 
-/// What the caller must have got.
+/// What the caller must have received.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResponseSide {
@@ -280,28 +277,28 @@ pub(super) struct ResponseSide {
     pub(super) body: Option<BodyRule>,
 }
 
-/// What the content must be.
+/// The expected content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BodyRule {
-    /// The API server's, byte for byte.
+    /// The content that the API server sent, byte for byte.
     Identical,
     Empty,
     #[serde(rename = "empty or Status")]
     EmptyOrStatus,
 }
 
-/// That content arrives while it is made.
+/// Expects that events arrive soon after they are sent.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stream {
     pub(super) max_flush_delay_ms: u64,
-    /// Seconds a response may take; none is expected.
+    /// Must be absent: the gateway has no such setting.
     #[serde(default, rename = "response_timeout")]
     pub(super) response_timeout: Option<u64>,
 }
 
-/// What becomes of the connection.
+/// The expected state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Connection {
@@ -328,11 +325,11 @@ pub(super) struct Step {
 #[serde(deny_unknown_fields)]
 pub(super) struct Open {
     pub(super) kind: StreamKind,
-    /// Comes with their personal access token.
+    /// Opens it with the personal access token of this user, unless `credential` is set.
     pub(super) user: Option<String>,
-    /// Comes with this.
+    /// Opens it with this credential.
     pub(super) credential: Option<Credential>,
-    /// What later steps call the session.
+    /// Name of the session in later steps.
     pub(super) session: Option<String>,
 }
 
@@ -350,7 +347,7 @@ pub(super) enum StreamKind {
     Logs,
 }
 
-/// What must hold at a step.
+/// The expected state after a step.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StepExpect {

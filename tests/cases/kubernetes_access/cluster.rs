@@ -1,5 +1,4 @@
-//! An API server that keeps the exact heads it was sent and answers what a case
-//! says.
+//! A fake API server that records the exact requests it received and answers as a case says.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,31 +21,31 @@ pub(super) const SA_TOKEN: &str = "the-gateways-service-account-token";
 /// What the API server does after a request.
 #[derive(Clone)]
 pub(super) enum Script {
-    /// Sends the bytes and takes the next request; after an upgrade that was
-    /// asked for, only counts what comes.
+    /// Sends the bytes and reads the next request. If the request asked for an upgrade, it only
+    /// counts further bytes instead.
     Reply(Vec<u8>),
-    /// Sends the bytes of a 101, then everything back.
+    /// Sends these bytes of a 101, then echoes everything.
     Tunnel(Vec<u8>),
-    /// Sends a head, then each event as it is made.
+    /// Sends a head, then each event at once.
     Events(Vec<u8>, broadcast::Sender<Vec<u8>>),
 }
 
-/// Where the gateway asks what its own credential may do.
+/// Path at which the gateway asks what its own credential may do.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// One request, byte for byte.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) method: String,
-    /// Path and query as they were on the wire.
+    /// Path and query as sent.
     pub(super) target: String,
     /// Fields in order.
     pub(super) fields: Vec<(String, String)>,
     /// Content without framing.
     pub(super) body: Vec<u8>,
-    /// Lines after the last chunk.
+    /// Trailer fields after the last chunk.
     pub(super) trailers: Vec<(String, String)>,
-    /// Bytes that came after the answer.
+    /// Number of bytes received after the response.
     pub(super) after: Arc<AtomicUsize>,
 }
 
@@ -61,13 +60,16 @@ impl Seen {
         !self.values("upgrade").is_empty()
     }
 
-    /// Whether the gateway asks for itself: nobody stands behind the request.
+    /// Whether the gateway sent this request for itself, and not for a caller.
     fn is_gateways_own(&self) -> bool {
-        let nobody = |name: &&str| self.values(name).is_empty();
-        self.target == REVIEWS && ["audit-id", "x-forwarded-for", "impersonate-user"].iter().all(nobody)
+        let is_absent = |name: &&str| self.values(name).is_empty();
+        self.target == REVIEWS
+            && ["audit-id", "x-forwarded-for", "impersonate-user"]
+                .iter()
+                .all(is_absent)
     }
 
-    /// A review with leave for everything.
+    /// Response to a review that allows everything.
     fn granted(&self) -> Vec<u8> {
         let mut review: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
         review["status"] = serde_json::json!({"allowed": true});
@@ -79,16 +81,16 @@ impl Seen {
     }
 }
 
-/// An API server; it runs as long as its runtime.
+/// An API server, which runs as long as its runtime.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    /// Where it is.
+    /// Its address.
     pub(super) address: SocketAddr,
-    /// Its authority.
+    /// Its certificate authority, PEM.
     pub(super) ca_pem: String,
     shared: Arc<Shared>,
-    /// Holds a port where nobody listens.
-    _nobody: Option<Arc<TcpSocket>>,
+    /// Reserves a port on which nothing listens.
+    _reserved: Option<Arc<TcpSocket>>,
 }
 
 struct Shared {
@@ -98,7 +100,7 @@ struct Shared {
 }
 
 impl Cluster {
-    /// Starts one.
+    /// Starts an API server.
     pub(super) async fn start() -> Result<Self, String> {
         let authority = Authority::new("tests");
         let listener = TcpListener::bind("127.0.0.1:0")
@@ -108,7 +110,7 @@ impl Cluster {
             address: listener.local_addr().map_err(|error| error.to_string())?,
             ca_pem: authority.pem.clone(),
             shared: Arc::new(Shared::default()),
-            _nobody: None,
+            _reserved: None,
         };
         let acceptor = TlsAcceptor::from(Arc::new(server(&authority)?));
         let shared = Arc::clone(&cluster.shared);
@@ -125,7 +127,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// An address that refuses connections.
+    /// Reserves an address that refuses connections.
     pub(super) fn absent() -> Result<Self, String> {
         let socket = TcpSocket::new_v4().map_err(|error| error.to_string())?;
         socket
@@ -135,21 +137,21 @@ impl Cluster {
             address: socket.local_addr().map_err(|error| error.to_string())?,
             ca_pem: Authority::new("tests").pem,
             shared: Arc::new(Shared::default()),
-            _nobody: Some(Arc::new(socket)),
+            _reserved: Some(Arc::new(socket)),
         })
     }
 
-    /// What it does from now on.
-    pub(super) fn plays(&self, script: Script) {
+    /// Sets what it does from now on.
+    pub(super) fn set_script(&self, script: Script) {
         *self.shared.script.lock().expect("no panic before") = script;
     }
 
-    /// Requests so far.
+    /// The requests received so far.
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().expect("no panic before").clone()
     }
 
-    /// Tunnels and streams that stand.
+    /// Number of open tunnels and streams.
     pub(super) fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
@@ -235,7 +237,7 @@ impl Connection {
     }
 
     async fn request(&mut self) -> Option<Seen> {
-        let head = self.through(b"\r\n\r\n").await?;
+        let head = self.read_until(b"\r\n\r\n").await?;
         let head = String::from_utf8_lossy(&head).into_owned();
         let (line, fields) = head.split_once("\r\n")?;
         let mut words = line.split(' ');
@@ -252,19 +254,19 @@ impl Connection {
             .first()
             .map(|length| length.parse::<usize>())
         {
-            seen.body = self.exactly(length.ok()?).await?;
+            seen.body = self.read_exactly(length.ok()?).await?;
         } else if !seen.values("transfer-encoding").is_empty() {
             loop {
-                let line = self.through(b"\r\n").await?;
+                let line = self.read_until(b"\r\n").await?;
                 let size = usize::from_str_radix(String::from_utf8_lossy(&line).trim(), 16).ok()?;
                 if size == 0 {
                     break;
                 }
-                let chunk = self.exactly(size + 2).await?;
+                let chunk = self.read_exactly(size + 2).await?;
                 seen.body.extend(chunk.get(..size)?);
             }
             loop {
-                let line = self.through(b"\r\n").await?;
+                let line = self.read_until(b"\r\n").await?;
                 if line == b"\r\n" {
                     break;
                 }
@@ -274,7 +276,7 @@ impl Connection {
         Some(seen)
     }
 
-    /// Counts what comes until the end.
+    /// Counts received bytes until the connection ends.
     async fn count(&mut self, after: &AtomicUsize) {
         after.fetch_add(self.buffer.len(), Ordering::SeqCst);
         let mut piece = [0; 1024];
@@ -324,8 +326,8 @@ impl Connection {
         }
     }
 
-    /// Bytes up to and with `mark`.
-    async fn through(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
+    /// Reads up to and including `mark`.
+    async fn read_until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.windows(mark.len()).position(|window| window == mark) {
                 return Some(self.buffer.drain(..at + mark.len()).collect());
@@ -336,7 +338,7 @@ impl Connection {
         }
     }
 
-    async fn exactly(&mut self, length: usize) -> Option<Vec<u8>> {
+    async fn read_exactly(&mut self, length: usize) -> Option<Vec<u8>> {
         while self.buffer.len() < length {
             if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
                 return None;
@@ -346,7 +348,7 @@ impl Connection {
     }
 }
 
-/// Fields of lines, in order.
+/// Parses header lines, in order.
 fn lines(text: &str) -> Vec<(String, String)> {
     let fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
     fields

@@ -1,22 +1,25 @@
-//! What callers hold, made real: rows of the store, ID tokens, CI jobs.
+//! Creates the credentials of cases: rows of the store, ID tokens and CI jobs.
 
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
 use super::case::{Credential, Record, RequestLine};
+use super::environment::TestEnvironment;
 use super::platform::describe;
-use super::stage::Stage;
 use super::table::{Head, World};
 
-/// Life of a token whose record nobody wrote down, in days.
+/// Lifetime in days of tokens for which a case has no record.
 const LIFE_DAYS: i64 = 90;
 
-/// Puts everything a credential stands for in its place; gives the ID token
-/// there is.
+/// Creates everything that a credential needs. Returns the ID token, if it has one.
 ///
 /// # Errors
-/// It names what the world does not have.
-pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &Head) -> Result<Option<String>, String> {
+/// The credential names something that the world does not have.
+pub(super) async fn prepare(
+    credential: &Credential,
+    environment: &mut TestEnvironment,
+    head: &Head,
+) -> Result<Option<String>, String> {
     let world = &head.world;
     match credential {
         Credential::None {} | Credential::Malformed {} | Credential::Sequence {} => Ok(None),
@@ -24,8 +27,8 @@ pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &H
             user, token, record, ..
         } => {
             if let Some(user) = user {
-                let record = record.clone().map_or_else(|| usual(head), Ok)?;
-                stage.import(world, (user, token), &record).await?;
+                let record = record.clone().map_or_else(|| default_record(head), Ok)?;
+                environment.import(world, (user, token), &record).await?;
             }
             Ok(None)
         }
@@ -38,62 +41,67 @@ pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &H
             if let Some(user) = user {
                 let cookie = session.clone().unwrap_or_else(|| cookie_of(user));
                 let csrf = csrf_token.clone().unwrap_or_else(|| csrf_of(user));
-                stage.sign_in(world, user, (&cookie, &csrf)).await?;
+                environment.sign_in(world, user, (&cookie, &csrf)).await?;
             }
             Ok(None)
         }
         Credential::Oidc { jose, claims, .. } => {
-            let claims = shifted(claims, stage, world)?;
-            stage.issuer.token(jose, &claims).map(Some)
+            let claims = shifted(claims, environment, world)?;
+            environment.issuer.token(jose, &claims).map(Some)
         }
         Credential::Ci { token, job, .. } => {
-            let (agent, project, ci_access) = stage.plan.jobs(world)?;
+            let (agent, project, ci_access) = environment.plan.jobs(world)?;
             let answer = describe(job, (agent, project, ci_access.as_ref()), world)?;
-            stage.platform.runs(Some((token.clone(), answer)));
+            environment.platform.set_job(Some((token.clone(), answer)));
             Ok(None)
         }
         Credential::Mixed { parts } => {
             let mut found = None;
             for part in parts {
-                found = Box::pin(prepare(part, stage, head)).await?.or(found);
+                found = Box::pin(prepare(part, environment, head)).await?.or(found);
             }
             Ok(found)
         }
     }
 }
 
-/// Everybody's browser session.
-pub(super) async fn sign_everybody_in(stage: &mut Stage, world: &World) -> Result<(), String> {
+/// Creates a browser session for every user.
+pub(super) async fn sign_everybody_in(environment: &mut TestEnvironment, world: &World) -> Result<(), String> {
     for user in world.users.keys() {
-        stage.sign_in(world, user, (&cookie_of(user), &csrf_of(user))).await?;
+        environment
+            .sign_in(world, user, (&cookie_of(user), &csrf_of(user)))
+            .await?;
     }
     Ok(())
 }
 
-/// Everybody's personal access token, for sequences, which write none down.
-pub(super) async fn give_everybody_tokens(stage: &mut Stage, head: &Head) -> Result<(), String> {
-    let record = usual(head)?;
+/// Creates a personal access token for every user. Sequences use these, because they have no
+/// records of tokens.
+pub(super) async fn give_everybody_tokens(environment: &mut TestEnvironment, head: &Head) -> Result<(), String> {
+    let record = default_record(head)?;
     for user in head.world.users.keys() {
-        stage.import(&head.world, (user, &token_of(user)), &record).await?;
+        environment
+            .import(&head.world, (user, &token_of(user)), &record)
+            .await?;
     }
     Ok(())
 }
 
-/// Whether a gateway knows otherwise of a credential than the case says.
-pub(super) fn contradicts(credential: &Credential, stage: &Stage, head: &Head) -> bool {
+/// Whether a gateway's store has this credential with other properties than the case needs.
+pub(super) fn contradicts(credential: &Credential, environment: &TestEnvironment, head: &Head) -> bool {
     match credential {
         Credential::Pat {
             user, token, record, ..
         } => {
-            let usual = usual(head).ok();
-            let record = user.as_ref().and(record.as_ref().or(usual.as_ref()));
+            let default_record = default_record(head).ok();
+            let record = user.as_ref().and(record.as_ref().or(default_record.as_ref()));
             let user = user.as_deref().unwrap_or_default();
-            // Ends so soon that the gateway's clock matters.
+            // The expiry is so near that the gateway's advanced clock matters.
             let near = SignedDuration::from_hours(12);
             let soon = record.is_some_and(|record| record.expires_at.duration_since(head.world.now).abs() < near);
-            soon || stage.contradicts(token, user, record)
+            soon || environment.contradicts(token, user, record)
         }
-        Credential::Mixed { parts } => parts.iter().any(|part| contradicts(part, stage, head)),
+        Credential::Mixed { parts } => parts.iter().any(|part| contradicts(part, environment, head)),
         Credential::None {}
         | Credential::Malformed {}
         | Credential::Sequence {}
@@ -103,7 +111,7 @@ pub(super) fn contradicts(credential: &Credential, stage: &Stage, head: &Head) -
     }
 }
 
-/// The keys ID tokens are signed with.
+/// Ids of the keys that sign the credential's ID tokens.
 pub(super) fn key_ids(credential: &Credential) -> Vec<&str> {
     match credential {
         Credential::Oidc { jose, .. } => jose.kid.as_deref().into_iter().collect(),
@@ -117,7 +125,7 @@ pub(super) fn key_ids(credential: &Credential) -> Vec<&str> {
     }
 }
 
-/// What no answer may repeat.
+/// Secrets of the credential, which no response may contain.
 pub(super) fn secrets(credential: &Credential) -> Vec<String> {
     match credential {
         Credential::Pat { token, .. } | Credential::Ci { token, .. } => vec![token.clone()],
@@ -131,10 +139,10 @@ pub(super) fn secrets(credential: &Credential) -> Vec<String> {
     }
 }
 
-/// A request with its ID token in place.
+/// Replaces the placeholder `${jwt}` of a request with the ID token.
 ///
 /// # Errors
-/// A placeholder nobody knows, or no token for it.
+/// A placeholder is unknown, or there is no token for it.
 pub(super) fn fill(request: &RequestLine, token: Option<&str>) -> Result<RequestLine, String> {
     let fill = |text: &str| {
         let filled = match token {
@@ -156,12 +164,12 @@ pub(super) fn fill(request: &RequestLine, token: Option<&str>) -> Result<Request
     })
 }
 
-/// Fields that carry a credential to an agent.
+/// Header fields that carry a credential for an agent.
 ///
-/// - `token`: what [`prepare`] gave for it.
+/// - `token`: the result of [`prepare`] for it.
 ///
 /// # Errors
-/// It has no form of its own.
+/// The credential has no standard header fields.
 pub(super) fn fields(
     credential: &Credential,
     (agent, token): (&str, Option<&str>),
@@ -192,11 +200,11 @@ pub(super) fn fields(
         (
             Credential::Malformed {} | Credential::Sequence {} | Credential::Oidc { .. } | Credential::Mixed { .. },
             None,
-        ) => return Err("the credential has no form of its own, write a `request`".to_owned()),
+        ) => return Err("the credential has no standard header fields: write a `request`".to_owned()),
     })
 }
 
-/// The token sequences come with.
+/// The user's token in sequences.
 pub(super) fn token_of(user: &str) -> String {
     format!("glpat-{user}")
 }
@@ -209,11 +217,11 @@ fn csrf_of(user: &str) -> String {
     format!("csrf-{user}")
 }
 
-fn usual(head: &Head) -> Result<Record, String> {
+fn default_record(head: &Head) -> Result<Record, String> {
     let agent_id = head
         .agent
         .parse()
-        .map_err(|_| format!("agent `{}` is no number", head.agent))?;
+        .map_err(|_| format!("agent `{}` is not a number", head.agent))?;
     Ok(Record {
         scopes: vec!["k8s_proxy".to_owned()],
         agent_id,
@@ -222,9 +230,13 @@ fn usual(head: &Head) -> Result<Record, String> {
     })
 }
 
-/// Claims with their times moved from the world's clock to the gateway's.
-fn shifted(claims: &Map<String, Value>, stage: &Stage, world: &World) -> Result<Map<String, Value>, String> {
-    let ahead = stage.clock.now().duration_since(world.now).as_secs();
+/// Converts the times in claims from the world's clock to the gateway's.
+fn shifted(
+    claims: &Map<String, Value>,
+    environment: &TestEnvironment,
+    world: &World,
+) -> Result<Map<String, Value>, String> {
+    let ahead = environment.clock.now().duration_since(world.now).as_secs();
     let mut claims = claims.clone();
     for name in ["iat", "exp", "nbf", "auth_time"] {
         if let Some(value) = claims.get_mut(name)

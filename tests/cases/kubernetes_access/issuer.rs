@@ -1,5 +1,5 @@
-//! The issuer of ID tokens: discovery and keys on loopback, tokens over any
-//! claims. `iss` stays the world's.
+//! The issuer of ID tokens: serves discovery and keys on loopback, and signs any claims. The claim
+//! `iss` stays that of the world.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use tokio::net::TcpListener;
 use super::case::{Jose, Signature};
 use super::table::{Oidc, Published};
 
-/// A pair every test may know.
+/// A key pair.
 struct Pair {
     signing: EncodingKey,
     modulus: String,
     exponent: String,
 }
 
-/// Making one takes a while; all issuers of a run have the same.
+/// Generating keys is slow, so all issuers of a run share them. The last pair is never published.
 static PAIRS: LazyLock<[Pair; 3]> = LazyLock::new(|| [pair(), pair(), pair()]);
 
 fn pair() -> Pair {
@@ -55,7 +55,7 @@ fn pem(der: &[u8]) -> String {
     )
 }
 
-/// An issuer; it runs as long as its runtime.
+/// An issuer, which runs as long as its runtime.
 pub(super) struct Issuer {
     address: SocketAddr,
     keys: BTreeMap<String, (usize, Published)>,
@@ -64,16 +64,16 @@ pub(super) struct Issuer {
 }
 
 impl Issuer {
-    /// Starts one with the world's keys, those for later not yet among them.
+    /// Starts an issuer that publishes the world's keys, except those to be added later.
     ///
     /// # Errors
-    /// More keys than this suite has.
+    /// The world has more keys than this suite.
     pub(super) async fn start(oidc: &Oidc) -> Result<Self, String> {
         let names = oidc.keys.iter().enumerate();
         let keys: BTreeMap<String, (usize, Published)> =
             names.map(|(at, (name, when))| (name.clone(), (at, *when))).collect();
         if keys.len() >= PAIRS.len() {
-            return Err(format!("{} keys, at most {} are known", keys.len(), PAIRS.len() - 1));
+            return Err(format!("{} keys, at most {} are possible", keys.len(), PAIRS.len() - 1));
         }
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -114,17 +114,17 @@ impl Issuer {
         Ok(issuer)
     }
 
-    /// `issuer` of settings that believe it.
+    /// URL of its discovery document.
     pub(super) fn discovery_url(&self) -> String {
         format!("http://{}/.well-known/openid-configuration", self.address)
     }
 
-    /// How often keys were fetched.
+    /// How often the keys were fetched.
     pub(super) fn fetches(&self) -> usize {
         self.fetches.load(Ordering::SeqCst)
     }
 
-    /// Puts keys into the JWKS.
+    /// Adds the keys with this `when` to the JWKS.
     pub(super) fn publish(&self, when: Published) {
         let wanted = self.keys.iter().filter(|(_, (_, of))| *of == when);
         let keys = wanted.map(|(name, (at, _))| {
@@ -134,10 +134,10 @@ impl Issuer {
         self.published.lock().expect("no panic before").extend(keys);
     }
 
-    /// A token.
+    /// Signs a token.
     ///
     /// # Errors
-    /// An algorithm this suite cannot sign with.
+    /// This suite cannot sign with the algorithm.
     pub(super) fn token(&self, jose: &Jose, claims: &Map<String, Value>) -> Result<String, String> {
         let mut header = json!({"alg": jose.alg, "typ": "JWT"});
         if let Some(kid) = &jose.kid {
@@ -169,9 +169,9 @@ fn sign(pair: &Pair, algorithm: &str, message: &str) -> Result<String, String> {
         "RS384" => (Algorithm::RS384, pair.signing.clone()),
         "RS512" => (Algorithm::RS512, pair.signing.clone()),
         "PS256" => (Algorithm::PS256, pair.signing.clone()),
-        // The attack: the public key as the secret.
+        // An attack: the public key as the secret.
         "HS256" => (Algorithm::HS256, EncodingKey::from_secret(pair.modulus.as_bytes())),
-        other => return Err(format!("jose.alg `{other}` is none this suite signs with")),
+        other => return Err(format!("jose.alg: this suite cannot sign with `{other}`")),
     };
     jsonwebtoken::crypto::sign(message.as_bytes(), &key, algorithm).map_err(|error| error.to_string())
 }

@@ -1,6 +1,5 @@
-//! What a gateway has to be for a case: its settings, its state, its policy.
-//!
-//! Cases with the same plan share one gateway.
+//! The configuration of the gateway that a case needs: settings, state and policy. Cases with the
+//! same [`Plan`] share one gateway.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,53 +13,53 @@ use super::cluster::{Cluster, SA_TOKEN};
 use super::table::{Head, World};
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, object};
 
-/// The account that may see and end everybody's sessions.
+/// The account that may list and revoke all sessions.
 pub(super) const OPERATOR: &str = "operator";
 
-/// What a gateway is made of, as far as cases differ.
+/// The parts of a gateway's configuration in which cases differ.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// The agent the case configures.
+    /// The agent that the case configures.
     agent: String,
-    /// Its configuration, where the case has one of its own.
+    /// Its configuration.
     config: Config,
-    /// Project of the configuration, where it is not the world's.
+    /// Project of the configuration, if it is not the world's.
     config_project: Option<i64>,
     authentication: Option<Authentication>,
     policy: Option<Policy>,
-    judge: Judge,
-    pub(super) reach: Reach,
+    authorizer: Authorizer,
+    pub(super) api_server: ApiServerState,
 }
 
 /// The configuration of the case's agent.
 #[derive(Clone, Debug, PartialEq)]
 enum Config {
-    /// The world's of this name, as it is then.
+    /// The world's configuration of this name, which may change during a sequence.
     Named(String),
     Own(Value),
 }
 
-/// Who judges access.
+/// Who authorizes access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judge {
+pub(super) enum Authorizer {
     /// The gateway.
     Embedded,
     /// The platform.
-    Platform,
+    Remote,
 }
 
-/// Whether the API server can be reached.
+/// Whether the API server accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    Listens,
-    Refuses,
+pub(super) enum ApiServerState {
+    Listening,
+    Refusing,
 }
 
 impl Plan {
-    /// What a case needs.
+    /// The plan for a case.
     ///
     /// # Errors
-    /// A configuration nobody has.
+    /// The world does not have the case's configuration.
     pub(super) fn of(question: &Question, head: &Head) -> Result<Self, String> {
         let inline = match &question.config {
             ConfigChoice::Inline(inline) => inline.clone(),
@@ -87,20 +86,24 @@ impl Plan {
             config_project: inline.config_project_id,
             authentication: inline.authentication,
             policy: inline.policy,
-            judge: if platform { Judge::Platform } else { Judge::Embedded },
-            reach: match question.upstream_reply.error {
-                None => Reach::Listens,
-                Some(UpstreamError::Refused) => Reach::Refuses,
+            authorizer: if platform {
+                Authorizer::Remote
+            } else {
+                Authorizer::Embedded
+            },
+            api_server: match question.upstream_reply.error {
+                None => ApiServerState::Listening,
+                Some(UpstreamError::Refused) => ApiServerState::Refusing,
             },
         })
     }
 
-    /// `ci_access` of the case's agent: its number, that of its project, and the section.
+    /// The agent's number, the number of its project, and its section `ci_access`.
     pub(super) fn jobs(&self, world: &World) -> Result<(i64, i64, Option<Value>), String> {
         let id = self
             .agent
             .parse()
-            .map_err(|_| format!("agent `{}` is no number", self.agent))?;
+            .map_err(|_| format!("agent `{}` is not a number", self.agent))?;
         let project = self
             .config_project
             .or_else(|| Some(world.agents.get(&self.agent)?.config_project_id));
@@ -115,11 +118,11 @@ impl Plan {
     /// The settings file.
     ///
     /// # Errors
-    /// An `authentication` that is no AuthenticationConfiguration.
+    /// `authentication` is not an `AuthenticationConfiguration`.
     pub(super) fn settings(&self, world: &World, (discovery, platform): (&str, SocketAddr)) -> Result<Value, String> {
-        let authorizer = match self.judge {
-            Judge::Embedded => json!("embedded"),
-            Judge::Platform => {
+        let authorizer = match self.authorizer {
+            Authorizer::Embedded => json!("embedded"),
+            Authorizer::Remote => {
                 json!({"remote": {"url": format!("http://{platform}/"), "secretFile": "platform-secret"}})
             }
         };
@@ -169,10 +172,10 @@ impl Plan {
         Ok(entries)
     }
 
-    /// Files of the state folder, with their objects.
+    /// File names of the state folder and their objects.
     ///
     /// # Errors
-    /// The world has a mistake.
+    /// The world is invalid.
     pub(super) fn state(&self, world: &World, cluster: &Cluster) -> Result<Vec<(String, Value)>, String> {
         let config_map =
             |name: &str, data: Value| object("v1", "ConfigMap", name, CONTROL_PLANE, json!({"data": data}));
@@ -207,15 +210,17 @@ impl Plan {
             ),
         ));
         for (number, agent) in &world.agents {
-            let id: i64 = number.parse().map_err(|_| format!("agent `{number}` is no number"))?;
-            let is_cases = *number == self.agent;
-            let config = match is_cases {
+            let id: i64 = number
+                .parse()
+                .map_err(|_| format!("agent `{number}` is not a number"))?;
+            let is_configured = *number == self.agent;
+            let config = match is_configured {
                 true => self.config.of(world)?,
                 false => sections(&named(world, &agent.config)?),
             };
             let project = self
                 .config_project
-                .filter(|_| is_cases)
+                .filter(|_| is_configured)
                 .unwrap_or(agent.config_project_id);
             let spec = json!({"id": id, "configProject": {"id": project}, "cluster": "production", "config": config});
             objects.push((
@@ -232,7 +237,7 @@ impl Plan {
         Ok(objects)
     }
 
-    /// Narrows the case's agent in the shipped policy's data, as an operator does.
+    /// Restricts the case's agent in the data of the shipped policy, as an operator does.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -242,7 +247,7 @@ impl Plan {
         let agent = world
             .agents
             .get(&self.agent)
-            .ok_or("the case's agent is none of the world")?;
+            .ok_or("the world does not have the case's agent")?;
         let file = policies.join("kubernetes/data/agents.yaml");
         let text = |error: std::io::Error| format!("`{}`: {error}", file.display());
         let mut data = std::fs::read_to_string(&file).map_err(text)?;
@@ -261,7 +266,7 @@ impl Config {
     }
 }
 
-/// What of a configuration is the agent's `config.yaml`.
+/// The sections of a configuration that belong to the agent's `config.yaml`.
 fn sections(inline: &Inline) -> Value {
     let mut config = json!({});
     for (key, section) in [("user_access", &inline.user_access), ("ci_access", &inline.ci_access)] {
@@ -285,8 +290,7 @@ fn named(world: &World, name: &str) -> Result<Inline, String> {
         })
 }
 
-/// What a sequence about mapped groups runs with: names and groups are those of
-/// the claims.
+/// The configuration for sequences about mapped groups: user names and groups come from claims.
 fn mapping(inline: &Inline, world: &World) -> Inline {
     let mappings = json!({
         "username": {"claim": "sub", "prefix": "oidc:"},

@@ -1,5 +1,5 @@
-//! A platform that judges in the gateway's place: it answers what a case says,
-//! and describes CI jobs.
+//! A fake platform that authorizes instead of the gateway: it answers as a case says, and
+//! describes CI jobs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +17,13 @@ use tokio::net::TcpListener;
 use super::case::{Backend, Job};
 use super::table::World;
 
-/// The secret both sides know, 32 bytes in base64 as GitLab writes it.
+/// The secret shared with the gateway, 32 bytes in base64 as GitLab writes it.
 pub(super) const SECRET: &str = "dGhlIHNlY3JldCBvZiBhIHRlc3QgcGxhdGZvcm0gISE=";
 
-/// A platform; it runs as long as its runtime.
+/// A platform, which runs as long as its runtime.
 #[derive(Clone)]
 pub(super) struct Platform {
-    /// Where it listens.
+    /// Its address.
     pub(super) address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl Platform {
-    /// Starts one that knows nobody.
+    /// Starts a platform that knows no users and no jobs.
     pub(super) async fn start() -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -53,23 +53,23 @@ impl Platform {
         Ok(platform)
     }
 
-    /// What it answers about people from now on; 404 when nothing.
-    pub(super) fn answers(&self, answer: Option<Backend>) {
+    /// Sets its response about users from now on; without one, it answers 404.
+    pub(super) fn set_answer(&self, answer: Option<Backend>) {
         *self.shared.answer.lock().expect("no panic before") = answer;
     }
 
-    /// Which job token it knows from now on, and its job.
-    pub(super) fn runs(&self, job: Option<(String, Value)>) {
+    /// Sets the job token that it knows from now on, and the job.
+    pub(super) fn set_job(&self, job: Option<(String, Value)>) {
         *self.shared.job.lock().expect("no panic before") = job;
     }
 
-    /// How often it was asked.
+    /// Number of requests received.
     pub(super) fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::SeqCst)
     }
 }
 
-/// Whether the gateway showed that it knows the secret.
+/// Whether the request proves knowledge of the shared secret.
 fn is_gateway(headers: &HeaderMap) -> bool {
     let Some(token) = headers
         .get("gitlab-kas-api-request")
@@ -83,7 +83,7 @@ fn is_gateway(headers: &HeaderMap) -> bool {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.set_issuer(&["gitlab-kas"]);
     validation.set_audience(&["gitlab"]);
-    // The gateway's clock runs ahead in some cases; who asks is what counts.
+    // The expiry is not checked, because some cases advance the gateway's clock.
     validation.validate_exp = false;
     jsonwebtoken::decode::<Value>(token, &key, &validation).is_ok()
 }
@@ -116,12 +116,12 @@ async fn allowed_agents(State(shared): State<Arc<Shared>>, headers: HeaderMap) -
     }
 }
 
-/// GitLab's answer about a job: the agents its project may use.
+/// GitLab's response about a job, with the agents that its project may use.
 ///
-/// - `agent`: number, number of its project, and its `ci_access`.
+/// - `agent`, `config_project`: the number of the case's agent and of its project.
 ///
 /// # Errors
-/// `ci_access` names a place without a number.
+/// `ci_access` names a project or group without a number.
 pub(super) fn describe(
     job: &Job,
     (agent, config_project, ci_access): (i64, i64, Option<&Value>),

@@ -1,4 +1,4 @@
-//! Whether the caller got what they should have got.
+//! Checks the response that the caller received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use super::case::{BodyRule, Expect, ResponseSide};
 use super::table::GatewayError;
 use super::wire::Answer;
 
-/// Which of the outcomes a table allows is the gateway's.
+/// Which of the outcomes that a table allows is the gateway's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The first.
     Expected,
-    /// Another refusal that is allowed.
+    /// Another refusal that the table allows.
     OtherRefusal,
-    /// Not refused, which is allowed too.
+    /// The request was not refused, which the table allows too.
     Passed,
 }
 
-/// Compares the status. Of several that the table allows one is the gateway's: the
-/// first, unless `outcomes.yaml` names another.
+/// Compares the status. If the table allows several, only one is the gateway's: the first, unless
+/// `outcomes.yaml` names another.
 ///
 /// # Errors
 /// Expected and observed.
@@ -46,7 +46,7 @@ pub(super) fn status(expected: &Expect, ours: Option<u16>, answer: &Answer) -> R
 
 /// Compares the `Status` object of a refusal.
 ///
-/// - `may_be_empty`: an answer without content says as much.
+/// - `may_be_empty`: a response without content is accepted.
 ///
 /// # Errors
 /// Expected and observed.
@@ -68,7 +68,7 @@ pub(super) fn status_object(
     let object: Value =
         serde_json::from_str(&text).map_err(|error| format!("expected a Status, observed `{text}` ({error})"))?;
     for (key, wanted) in &expected {
-        // Kubernetes leaves empty texts out.
+        // Kubernetes omits empty strings.
         let found = object.get(key).cloned().unwrap_or(json!(""));
         if found != *wanted {
             return Err(format!("Status.{key}: expected {wanted}, observed {found} in {text}"));
@@ -77,7 +77,7 @@ pub(super) fn status_object(
     Ok(())
 }
 
-/// Kubernetes' word for a status.
+/// Kubernetes' reason for a status code.
 fn reason(status: u16) -> &'static str {
     match status {
         400 => "BadRequest",
@@ -99,9 +99,9 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Looks at an error the gateway made.
+/// Checks an error response of the gateway itself.
 ///
-/// - `secrets`: what no text may hold.
+/// - `secrets`: texts that it must not contain.
 ///
 /// # Errors
 /// Expected and observed.
@@ -129,14 +129,14 @@ pub(super) fn own_error(expected: &GatewayError, answer: &Answer, secrets: &[Str
         ));
     }
     match secrets.iter().find(|secret| text.contains(secret.as_str())) {
-        Some(secret) => Err(format!("expected nothing of `{secret}`, observed {text}")),
+        Some(secret) => Err(format!("expected a text without `{secret}`, observed {text}")),
         None => Ok(()),
     }
 }
 
-/// Compares fields and content.
+/// Compares header fields and content.
 ///
-/// - `upstream`: content the API server sent.
+/// - `upstream`: content that the API server sent.
 ///
 /// # Errors
 /// Expected and observed.
@@ -172,7 +172,7 @@ fn headers(expected: &BTreeMap<String, String>, answer: &Answer) -> Result<(), S
     for (name, wanted) in expected {
         let found = answer.values(name);
         let same = if name.eq_ignore_ascii_case("vary") {
-            // More of them only makes caches more careful.
+            // Additional names only make caches more careful.
             items(&[wanted]).is_subset(&items(&found))
         } else {
             found == [wanted.as_str()]
@@ -189,9 +189,9 @@ fn items(lines: &[&str]) -> BTreeSet<String> {
     items.map(|item| item.trim().to_ascii_lowercase()).collect()
 }
 
-/// What a caller can tell an answer by, without what differs in every answer:
-/// trace id, date, and the fields that are about the page that asks.
-pub(super) fn face(answer: &Answer) -> String {
+/// Everything by which a caller can distinguish responses, without what differs in each of them:
+/// trace id, date, and the fields of CORS.
+pub(super) fn fingerprint(answer: &Answer) -> String {
     let id = answer.decision().unwrap_or_default();
     let plain = |text: &str| {
         if id.is_empty() {

@@ -1,27 +1,25 @@
-//! Rules of `defaults.never_forwarded`.
-//!
-//! In: a rule's words. Out: [`Never`]. Never: words that are passed over.
+//! Parses the rules of `defaults.never_forwarded`. A rule that cannot be parsed is an error.
 
-/// One rule about what never reaches the API server.
+/// A rule about header fields that must not reach the API server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Never {
+pub(super) enum NeverForwarded {
     /// A field of this name.
     Name(String),
-    /// A field whose name begins so.
+    /// A field whose name has this prefix.
     Prefix(String),
-    /// A value the client sent under names that begin so; the gateway sets its own.
+    /// A value that the client sent under a name with this prefix. The gateway may set its own.
     Sent(String),
-    /// The field as the client sent it; the next hop has its own.
+    /// The field as the client sent it. The next hop has its own.
     Received(String),
-    /// `Connection` and what it names, except on an upgrade.
+    /// `Connection` and the fields it names, except on an upgrade.
     Connection,
 }
 
-impl Never {
-    /// Reads a rule.
+impl NeverForwarded {
+    /// Parses a rule.
     ///
     /// # Errors
-    /// Words this suite does not know.
+    /// This suite does not know the rule's wording.
     pub(super) fn read(rule: &str) -> Result<Self, String> {
         let is_name = |text: &str| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -30,7 +28,7 @@ impl Never {
         if rule.starts_with("connection and every header it names") {
             return Ok(Self::Connection);
         }
-        let unknown = || format!("defaults.never_forwarded: `{rule}` is not understood");
+        let unknown = || format!("defaults.never_forwarded: `{rule}` is unknown");
         if let Some(name) = rule.strip_suffix(" sent by the client") {
             let name = name.trim_end_matches('*');
             return is_name(name).then(|| Self::Sent(name.to_owned())).ok_or_else(unknown);

@@ -1,4 +1,4 @@
-//! Cases of several steps on one gateway, whose clock the steps move.
+//! Runs cases of several steps on one gateway. The steps advance its clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,26 @@ use tollgate_identity::store::{AuditEvent, AuditFilter};
 use super::case::{Credential, Expect, Open, Question, RequestLine, Step, StepExpect, StreamKind};
 use super::cluster::Script;
 use super::credentials::{self, fill, token_of};
+use super::environment::TestEnvironment;
 use super::plan::OPERATOR;
 use super::single::script;
-use super::stage::Stage;
 use super::table::Head;
-use super::wire::{PATIENCE, Wire, bytes};
+use super::wire::{Http1Connection, TIMEOUT, bytes};
 use test_support::token;
 use test_support::world::SESSION_KEY;
 
-/// How long a stream must stay that is expected to.
-const STAYS: Duration = Duration::from_millis(700);
-/// Longest wait for a stream that is expected to end: revocation takes effect
-/// within a second.
-const ENDS: Duration = Duration::from_millis(1500);
+/// How long a stream must stay open if that is expected.
+const STABLE_FOR: Duration = Duration::from_millis(700);
+/// Longest wait for a stream that is expected to end. Revocation takes effect within a second.
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A sequence in progress.
+/// A running sequence.
 pub(super) struct Sequence<'a> {
     head: &'a Head,
     question: &'a Question,
-    stage: &'a mut Stage,
-    /// Streams that are not known to have ended.
-    streams: Vec<Wire>,
+    environment: &'a mut TestEnvironment,
+    /// Streams that were open when last checked.
+    streams: Vec<Http1Connection>,
     opened: usize,
     sessions: BTreeMap<String, String>,
     changes: Vec<(String, Value)>,
@@ -46,18 +45,18 @@ pub(super) struct Sequence<'a> {
 /// Runs the steps of a case.
 ///
 /// # Errors
-/// The step's number; expected and observed.
-pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> Result<(), String> {
+/// The number of the failed step; expected and observed.
+pub(super) async fn run(question: &Question, head: &Head, environment: &mut TestEnvironment) -> Result<(), String> {
     if question.steps.is_empty() {
         return Err("the case has no `steps`".to_owned());
     }
-    credentials::give_everybody_tokens(stage, head).await?;
-    credentials::prepare(&question.credential, stage, head).await?;
-    stage.platform.answers(question.backend.clone());
+    credentials::give_everybody_tokens(environment, head).await?;
+    credentials::prepare(&question.credential, environment, head).await?;
+    environment.platform.set_answer(question.backend.clone());
     let mut sequence = Sequence {
         head,
         question,
-        stage,
+        environment,
         streams: Vec::new(),
         opened: 0,
         sessions: BTreeMap::new(),
@@ -74,13 +73,15 @@ pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> 
 
 impl Sequence<'_> {
     async fn step(&mut self, step: &Step) -> Result<(), String> {
-        let pass = step.at_seconds.checked_sub(self.seconds);
-        let pass = pass.ok_or_else(|| format!("is before second {}", self.seconds))?;
-        self.stage.clock.advance(Duration::from_secs(pass));
+        let passed = step.at_seconds.checked_sub(self.seconds);
+        let passed = passed.ok_or_else(|| format!("is before second {}", self.seconds))?;
+        self.environment.clock.advance(Duration::from_secs(passed));
         self.seconds = step.at_seconds;
         if let Some(changes) = &step.world_change {
             self.changes.extend(changes.clone());
-            self.stage.becomes(&self.head.changed(&self.changes)?).await?;
+            self.environment
+                .update_state(&self.head.changed(&self.changes)?)
+                .await?;
         }
         if let Some(name) = &step.revoke_session {
             self.revoke(name).await?;
@@ -89,7 +90,7 @@ impl Sequence<'_> {
             self.open(open).await?;
         }
         if step.request.is_some() || step.credential.is_some() {
-            self.ask(step).await?;
+            self.send(step).await?;
         } else if step.status.is_some() || step.impersonate_groups.is_some() {
             return Err("`status` of a step without request".to_owned());
         }
@@ -99,10 +100,10 @@ impl Sequence<'_> {
         }
     }
 
-    async fn ask(&mut self, step: &Step) -> Result<(), String> {
+    async fn send(&mut self, step: &Step) -> Result<(), String> {
         let (token, fields) = match &step.credential {
             Some(credential) => {
-                let token = credentials::prepare(credential, self.stage, self.head).await?;
+                let token = credentials::prepare(credential, self.environment, self.head).await?;
                 let carried = (self.head.agent.as_str(), token.as_deref());
                 let fields = match &step.request {
                     Some(_) => Vec::new(),
@@ -112,22 +113,22 @@ impl Sequence<'_> {
             }
             None => (None, Vec::new()),
         };
-        let usual = || get("/k8s-proxy/version", None, fields);
-        let request = fill(&step.request.clone().unwrap_or_else(usual), token.as_deref())?;
+        let default_request = || get("/k8s-proxy/version", None, fields);
+        let request = fill(&step.request.clone().unwrap_or_else(default_request), token.as_deref())?;
         let (script, _) = script(&self.question.upstream_reply, &request, &Expect::default());
-        self.stage.cluster.plays(script);
-        let before = self.stage.cluster.seen().len();
-        let address = self.stage.running.address();
-        let mut wire = Wire::connect(address).await?;
-        wire.send(&bytes(&request, address)).await;
-        let mut answer = wire.head().await?;
-        wire.body(&request.method, &mut answer).await?;
+        self.environment.cluster.set_script(script);
+        let before = self.environment.cluster.seen().len();
+        let address = self.environment.running.address();
+        let mut connection = Http1Connection::connect(address).await?;
+        connection.send(&bytes(&request, address)).await;
+        let mut answer = connection.head().await?;
+        connection.body(&request.method, &mut answer).await?;
         let body = String::from_utf8_lossy(&answer.body);
         let wanted = step.status.ok_or("a request without `status`")?;
         if answer.status != wanted {
             return Err(format!("status: expected {wanted}, observed {}: {body}", answer.status));
         }
-        let seen = self.stage.cluster.seen().split_off(before);
+        let seen = self.environment.cluster.seen().split_off(before);
         if wanted >= 400 && !seen.is_empty() {
             return Err(format!("forwarded: expected none, observed {seen:?}"));
         }
@@ -157,7 +158,7 @@ impl Sequence<'_> {
             },
             (None, None) => return Err("a stream needs `user` or `credential`".to_owned()),
         };
-        let token = credentials::prepare(&credential, self.stage, self.head).await?;
+        let token = credentials::prepare(&credential, self.environment, self.head).await?;
         let mut fields = credentials::fields(&credential, (&self.head.agent, token.as_deref()))?;
         if let (Credential::SessionCookie { .. }, Some(origin)) = (&credential, self.head.world.allowed_origins.first())
         {
@@ -171,17 +172,17 @@ impl Sequence<'_> {
                 self.events.clone(),
             ),
         };
-        self.stage.cluster.plays(head);
-        let address = self.stage.running.address();
-        let mut wire = Wire::connect(address).await?;
-        wire.send(&bytes(&request, address)).await;
-        let mut answer = wire.head().await?;
+        self.environment.cluster.set_script(head);
+        let address = self.environment.running.address();
+        let mut connection = Http1Connection::connect(address).await?;
+        connection.send(&bytes(&request, address)).await;
+        let mut answer = connection.head().await?;
         if answer.status != status {
-            wire.body(&request.method, &mut answer).await?;
+            connection.body(&request.method, &mut answer).await?;
             let body = String::from_utf8_lossy(&answer.body);
             return Err(format!("open: expected {status}, observed {}: {body}", answer.status));
         }
-        self.streams.push(wire);
+        self.streams.push(connection);
         self.opened += 1;
         if let Some(name) = &open.session {
             let session = self.session(&credential).await?;
@@ -190,13 +191,16 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// The session that was just opened, as the API calls it.
+    /// Id in the API of the session that was just opened.
     async fn session(&self, credential: &Credential) -> Result<String, String> {
         if let Credential::Pat { token, .. } = credential {
-            let id = self.stage.token_id(token).ok_or("the token is not in the store")?;
+            let id = self
+                .environment
+                .token_id(token)
+                .ok_or("the token is not in the store")?;
             return Ok(SessionId::new(AccessType::PersonalAccessToken, id.to_string()).to_string());
         }
-        let url = format!("http://{}/api/v1/sessions?user=*", self.stage.running.address());
+        let url = format!("http://{}/api/v1/sessions?user=*", self.environment.running.address());
         let request = reqwest::Client::new()
             .get(url)
             .bearer_auth(token::session(SESSION_KEY, OPERATOR));
@@ -215,13 +219,16 @@ impl Sequence<'_> {
         }
     }
 
-    /// Ends a session as an operator does.
+    /// Revokes a session as an operator does.
     async fn revoke(&self, name: &str) -> Result<(), String> {
         let session = self
             .sessions
             .get(name)
             .ok_or(format!("no session `{name}` was opened"))?;
-        let url = format!("http://{}/api/v1/sessions/{session}", self.stage.running.address());
+        let url = format!(
+            "http://{}/api/v1/sessions/{session}",
+            self.environment.running.address()
+        );
         let request = reqwest::Client::new()
             .delete(url)
             .bearer_auth(token::session(SESSION_KEY, OPERATOR));
@@ -241,31 +248,31 @@ impl Sequence<'_> {
         }
         if let Some(wanted) = &expect.audit_reason {
             let closed = self.opened - self.streams.len();
-            self.until(|events| closings(events, wanted, closed)).await?;
+            self.until(|events| check_closings(events, wanted, closed)).await?;
         }
         if let Some(wanted) = &expect.audit_entries {
-            self.until(|events| entries(events, wanted)).await?;
+            self.until(|events| check_entries(events, wanted)).await?;
         }
         Ok(())
     }
 
-    /// Counts streams both sides still have.
+    /// Waits until both sides have `wanted` open streams, and checks that they stay open.
     async fn open_streams(&mut self, wanted: usize) -> Result<(), String> {
         let since = Instant::now();
         loop {
             let mut open = Vec::new();
-            for mut wire in std::mem::take(&mut self.streams) {
-                if !wire.ends_within(Duration::from_millis(5)).await {
-                    open.push(wire);
+            for mut connection in std::mem::take(&mut self.streams) {
+                if !connection.ends_within(Duration::from_millis(5)).await {
+                    open.push(connection);
                 }
             }
             self.streams = open;
-            let (here, there) = (self.streams.len(), self.stage.cluster.open());
+            let (here, there) = (self.streams.len(), self.environment.cluster.open());
             let waited = since.elapsed();
-            if (here, there) == (wanted, wanted) && (wanted == 0 || waited >= STAYS) {
+            if (here, there) == (wanted, wanted) && (wanted == 0 || waited >= STABLE_FOR) {
                 return Ok(());
             }
-            if here < wanted || waited >= ENDS {
+            if here < wanted || waited >= END_TIMEOUT {
                 return Err(format!(
                     "open_streams: expected {wanted}, observed {here} of the caller and {there} of the API server"
                 ));
@@ -274,7 +281,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// Reads the audit until it is as wanted: it is written beside requests.
+    /// Reads the audit log until `is_so` accepts it. It is written asynchronously.
     async fn until(&self, is_so: impl Fn(&[AuditEvent]) -> Result<(), String>) -> Result<(), String> {
         let since = Instant::now();
         loop {
@@ -283,13 +290,13 @@ impl Sequence<'_> {
                 ..AuditFilter::default()
             };
             let events = self
-                .stage
+                .environment
                 .store
                 .audit(&filter)
                 .await
                 .map_err(|error| error.to_string())?;
             match is_so(&events) {
-                Err(error) if since.elapsed() >= PATIENCE / 3 => return Err(error),
+                Err(error) if since.elapsed() >= TIMEOUT / 3 => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 Ok(()) => return Ok(()),
             }
@@ -297,8 +304,8 @@ impl Sequence<'_> {
     }
 }
 
-/// One event for each stream that ended, with this reason.
-fn closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), String> {
+/// Checks that there is one event for each closed stream, with this reason.
+fn check_closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), String> {
     let found: Vec<String> = events
         .iter()
         .filter(|event| event.action == "stream.closed")
@@ -320,8 +327,8 @@ fn closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), St
     }
 }
 
-/// Every entry about access is one of those wanted, and each of those is there.
-fn entries(events: &[AuditEvent], wanted: &[BTreeMap<String, Value>]) -> Result<(), String> {
+/// Checks that the entries about access are exactly those in `wanted`.
+fn check_entries(events: &[AuditEvent], wanted: &[BTreeMap<String, Value>]) -> Result<(), String> {
     let access = events.iter().filter_map(|event| {
         let outcome = event.action.strip_prefix("access.")?;
         let mut entry: BTreeMap<String, Value> = event.details.clone().into_iter().collect();
@@ -361,7 +368,7 @@ fn get(path: &str, query: Option<&str>, headers: Vec<(String, String)>) -> Reque
     }
 }
 
-/// The request that opens a stream, and the status that says it is open.
+/// The request that opens a stream, and the status of success.
 fn stream(kind: StreamKind, credential: &[(String, String)]) -> (RequestLine, u16) {
     const POD: &str = "/k8s-proxy/api/v1/namespaces/default/pods/web-0";
     let upgrade = |to: &str, more: &[(&str, &str)]| {

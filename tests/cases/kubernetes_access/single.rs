@@ -1,4 +1,4 @@
-//! A case of one request: what is sent, what comes back, what everybody saw.
+//! Runs cases of one request: sends it, and checks the response and what each party received.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 use super::case::{Connection, Credential, Expect, Jose, Question, RequestLine, Signature, Stream, UpstreamReply};
 use super::cluster::{Script, Seen};
 use super::credentials::{self, fill};
+use super::environment::TestEnvironment;
 use super::response::{self, Outcome};
-use super::stage::Stage;
 use super::table::{Head, Published};
 use super::upstream::{self, Values};
-use super::wire::{Answer, Wire, bytes, over_http2};
+use super::wire::{Answer, Http1Connection, bytes, over_http2};
 
-/// What is sent through a tunnel, there and back.
+/// Bytes that a tunnel must echo.
 const PROBE: &[u8] = b"\x00bytes of a tunnel\xff";
-/// Events of a stream: the one in the middle counts.
+/// Number of events of a stream. Their median delay is compared.
 const EVENTS: usize = 5;
-/// What a gateway may remember is older than this.
-pub(super) const FORGOTTEN: Duration = Duration::from_secs(61);
+/// Longer than a gateway caches anything in these cases.
+pub(super) const PAST_CACHE_LIFETIMES: Duration = Duration::from_secs(61);
 
-/// What a case came to.
-pub(super) struct Done {
+/// The result of a case.
+pub(super) struct CaseResult {
     pub(super) answer: Answer,
     pub(super) outcome: Outcome,
 }
 
-/// Whether a case needs a gateway nobody asked before.
+/// Whether a case needs a new gateway.
 pub(super) fn needs_fresh(question: &Question, head: &Head) -> bool {
     let later = |kid: &&str| head.world.oidc.keys.get(*kid) == Some(&Published::Later);
     let counts = question.expect.jwks_fetches.is_some() || question.expect.jwks_fetches_max.is_some();
@@ -42,39 +42,43 @@ pub(super) fn needs_fresh(question: &Question, head: &Head) -> bool {
 pub(super) async fn run(
     question: &Question,
     ours: Option<u16>,
-    (head, stage): (&Head, &mut Stage),
-) -> Result<Done, String> {
+    (head, environment): (&Head, &mut TestEnvironment),
+) -> Result<CaseResult, String> {
     let request = question.request.as_ref().ok_or("the case has no `request`")?;
-    stage.clock.advance(FORGOTTEN);
+    environment.clock.advance(PAST_CACHE_LIFETIMES);
     if needs_fresh(question, head) {
-        fetch_keys(stage, head).await?;
+        fetch_keys(environment, head).await?;
     }
-    let token = credentials::prepare(&question.credential, stage, head).await?;
+    let token = credentials::prepare(&question.credential, environment, head).await?;
     let request = fill(request, token.as_deref())?;
-    stage.platform.answers(question.backend.clone());
+    environment.platform.set_answer(question.backend.clone());
     let (seen, calls, fetches) = (
-        stage.cluster.seen().len(),
-        stage.platform.calls(),
-        stage.issuer.fetches(),
+        environment.cluster.seen().len(),
+        environment.platform.calls(),
+        environment.issuer.fetches(),
     );
-    let (answer, sent) = exchange(question, &request, stage).await?;
-    let seen = stage.cluster.seen().split_off(seen);
+    let (answer, sent) = exchange(question, &request, environment).await?;
+    let seen = environment.cluster.seen().split_off(seen);
 
     let expect = &question.expect;
     let outcome = response::status(expect, ours, &answer)?;
-    check_answer(question, &answer, outcome, (&sent, &seen), (head, stage))?;
+    check_answer(question, &answer, outcome, (&sent, &seen), (head, environment))?;
     if outcome != Outcome::Passed {
         check_forwarded(question, &seen)?;
         for seen in &seen {
             let values = Values {
                 client_ip: "127.0.0.1".to_owned(),
-                api_server_host: stage.cluster.address.to_string(),
+                api_server_host: environment.cluster.address.to_string(),
                 decision: answer.decision()?,
             };
             upstream::check(seen, &request, expect.upstream.as_ref(), (&head.defaults, &values))?;
         }
     }
-    check_counts(expect, stage.platform.calls() - calls, stage.issuer.fetches() - fetches)?;
+    check_counts(
+        expect,
+        environment.platform.calls() - calls,
+        environment.issuer.fetches() - fetches,
+    )?;
     if let Some(limit) = expect.bytes_after_response_forwarded {
         let after: usize = seen
             .iter()
@@ -85,14 +89,14 @@ pub(super) async fn run(
         }
     }
     if let Some(expected) = &expect.policy_input {
-        let record = stage.decision(&answer.decision()?).await?;
+        let record = environment.decision(&answer.decision()?).await?;
         policy_input(expected, &record)?;
     }
-    Ok(Done { answer, outcome })
+    Ok(CaseResult { answer, outcome })
 }
 
-/// Lets the gateway fetch the keys there are, and then adds the rest.
-async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
+/// Makes the gateway fetch the keys published so far, and then publishes the rest.
+async fn fetch_keys(environment: &mut TestEnvironment, head: &Head) -> Result<(), String> {
     let keys = &head.world.oidc.keys;
     let first = keys.iter().find(|(_, when)| **when == Published::Always);
     let (kid, _) = first.ok_or("no key is in the JWKS from the beginning")?;
@@ -112,7 +116,7 @@ async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
         ]),
         _note: crate::suite::Documentation,
     };
-    let token = credentials::prepare(&credential, stage, head)
+    let token = credentials::prepare(&credential, environment, head)
         .await?
         .ok_or("no token")?;
     let request = RequestLine {
@@ -123,50 +127,56 @@ async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
         http_version: None,
         body: None,
     };
-    let mut wire = Wire::connect(stage.running.address()).await?;
-    wire.send(&bytes(&request, stage.running.address())).await;
-    wire.head().await?;
-    if stage.issuer.fetches() == 0 {
+    let mut connection = Http1Connection::connect(environment.running.address()).await?;
+    connection.send(&bytes(&request, environment.running.address())).await;
+    connection.head().await?;
+    if environment.issuer.fetches() == 0 {
         return Err("expected a fetch of the keys, observed none".to_owned());
     }
-    stage.issuer.publish(Published::Later);
-    stage.clock.advance(FORGOTTEN);
+    environment.issuer.publish(Published::Later);
+    environment.clock.advance(PAST_CACHE_LIFETIMES);
     Ok(())
 }
 
-/// Sends the request and reads what comes; gives the API server's content too.
-async fn exchange(question: &Question, request: &RequestLine, stage: &Stage) -> Result<(Answer, Vec<u8>), String> {
+/// Sends the request and reads the response. Also returns the content that the API server sent.
+async fn exchange(
+    question: &Question,
+    request: &RequestLine,
+    environment: &TestEnvironment,
+) -> Result<(Answer, Vec<u8>), String> {
     let expect = &question.expect;
-    let address = stage.running.address();
+    let address = environment.running.address();
     let (script, content) = script(&question.upstream_reply, request, expect);
     match request.http_version.as_deref() {
         None | Some("1.1") => {}
         Some("2") => {
-            stage.cluster.plays(script);
+            environment.cluster.set_script(script);
             return Ok((over_http2(request, address).await?, content));
         }
-        Some(other) => return Err(format!("http_version `{other}` is not spoken")),
+        Some(other) => return Err(format!("http_version `{other}` is not supported")),
     }
-    let mut wire = Wire::connect(address).await?;
+    let mut connection = Http1Connection::connect(address).await?;
     if let Some(stream) = &expect.stream {
         let (events, _) = broadcast::channel(16);
         let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-        stage.cluster.plays(Script::Events(head.to_vec(), events.clone()));
-        wire.send(&bytes(request, address)).await;
-        let answer = wire.head().await?;
+        environment
+            .cluster
+            .set_script(Script::Events(head.to_vec(), events.clone()));
+        connection.send(&bytes(request, address)).await;
+        let answer = connection.head().await?;
         if answer.status == 200 {
-            watch(&mut wire, stream, &events, stage).await?;
+            watch(&mut connection, stream, &events, environment).await?;
         }
         return Ok((answer, content));
     }
-    stage.cluster.plays(script);
-    wire.send(&bytes(request, address)).await;
-    let mut answer = wire.head().await?;
-    wire.body(&request.method, &mut answer).await?;
+    environment.cluster.set_script(script);
+    connection.send(&bytes(request, address)).await;
+    let mut answer = connection.head().await?;
+    connection.body(&request.method, &mut answer).await?;
     if answer.status == 101 {
-        wire.send(PROBE).await;
-        let back = wire
-            .exactly(PROBE.len())
+        connection.send(PROBE).await;
+        let back = connection
+            .read_exactly(PROBE.len())
             .await
             .map_err(|error| format!("tunnel: {error}"))?;
         if back != PROBE {
@@ -174,9 +184,9 @@ async fn exchange(question: &Question, request: &RequestLine, stage: &Stage) -> 
         }
     }
     if let Some(Connection::Closed) = expect.connection {
-        wire.send(PROBE).await;
-        // Whoever still reads requests answers this one.
-        let more = wire.rest().await?;
+        connection.send(PROBE).await;
+        // If the gateway still reads requests, it answers these bytes.
+        let more = connection.rest().await?;
         if !more.is_empty() {
             let more = String::from_utf8_lossy(&more).into_owned();
             return Err(format!("connection: expected closed, observed `{more}`"));
@@ -185,12 +195,12 @@ async fn exchange(question: &Question, request: &RequestLine, stage: &Stage) -> 
     Ok((answer, content))
 }
 
-/// Each event arrives soon after it is made, also after ten minutes.
+/// Checks that events arrive soon after they are sent, even after ten minutes.
 async fn watch(
-    wire: &mut Wire,
+    connection: &mut Http1Connection,
     stream: &Stream,
     events: &broadcast::Sender<Vec<u8>>,
-    stage: &Stage,
+    environment: &TestEnvironment,
 ) -> Result<(), String> {
     if stream.response_timeout.is_some() {
         return Err("the gateway has no `response_timeout` for streams".to_owned());
@@ -199,7 +209,7 @@ async fn watch(
     let mut delays = Vec::new();
     for number in 0..EVENTS {
         if number == EVENTS - 1 {
-            stage.clock.advance(Duration::from_secs(600));
+            environment.clock.advance(Duration::from_secs(600));
         }
         let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"n\":{number}}}}}\n");
         let made = Instant::now();
@@ -207,7 +217,7 @@ async fn watch(
         events
             .send(chunk.into_bytes())
             .map_err(|_| "stream: the API server's side ended".to_owned())?;
-        match wire
+        match connection
             .chunk()
             .await
             .map_err(|error| format!("stream: event {number}: {error}"))?
@@ -216,19 +226,19 @@ async fn watch(
             other => return Err(format!("stream: expected `{event}`, observed {other:?}")),
         }
     }
-    // A machine at work delays one; a gateway that gathers, all.
+    // A busy machine delays single events; a gateway that buffers delays all of them.
     delays.sort();
-    let usual = delays[EVENTS / 2];
-    if usual > limit {
-        return Err(format!("stream: expected events within {limit:?}, observed {usual:?}"));
+    let median = delays[EVENTS / 2];
+    if median > limit {
+        return Err(format!("stream: expected events within {limit:?}, observed {median:?}"));
     }
     Ok(())
 }
 
-/// What the API server does in a case, and the content it sends.
+/// What the API server does in a case, and the content that it sends.
 pub(super) fn script(reply: &UpstreamReply, request: &RequestLine, expect: &Expect) -> (Script, Vec<u8>) {
-    let usual = if expect.status == Some(101) { 101 } else { 200 };
-    let status = reply.status.unwrap_or(usual);
+    let default_status = if expect.status == Some(101) { 101 } else { 200 };
+    let status = reply.status.unwrap_or(default_status);
     let mut head = format!("HTTP/1.1 {status} X\r\n");
     let mut put = |name: &str, value: &str| {
         if !reply.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)) {
@@ -278,7 +288,7 @@ fn check_answer(
     answer: &Answer,
     outcome: Outcome,
     (sent, seen): (&[u8], &[Seen]),
-    (head, stage): (&Head, &Stage),
+    (head, environment): (&Head, &TestEnvironment),
 ) -> Result<(), String> {
     let expect = &question.expect;
     let rule = expect.response.as_ref().and_then(|response| response.body);
@@ -288,8 +298,8 @@ fn check_answer(
     }
     if seen.is_empty() && answer.status >= 400 {
         let mut secrets = credentials::secrets(&question.credential);
-        secrets.push(stage.cluster.address.to_string());
-        secrets.push(stage.platform.address.to_string());
+        secrets.push(environment.cluster.address.to_string());
+        secrets.push(environment.platform.address.to_string());
         response::own_error(&head.defaults.gateway_error, answer, &secrets)?;
     }
     match &expect.response {
@@ -303,7 +313,7 @@ fn check_forwarded(question: &Question, seen: &[Seen]) -> Result<(), String> {
         .iter()
         .map(|seen| format!("{} {}", seen.method, seen.target))
         .collect();
-    // A credential the cluster does not know is tried once more.
+    // After a 401, the gateway tries once more with another credential.
     let most = if question.upstream_reply.status == Some(401) {
         2
     } else {
@@ -334,7 +344,7 @@ fn check_counts(expect: &Expect, calls: usize, fetches: usize) -> Result<(), Str
     }
 }
 
-/// Compares what the policy was asked; `null` means absent.
+/// Compares the policy's input; `null` means absent.
 fn policy_input(expected: &std::collections::BTreeMap<String, Value>, record: &Value) -> Result<(), String> {
     let attributes = &record["kubernetes"]["attributes"];
     for (key, wanted) in expected {
@@ -348,7 +358,7 @@ fn policy_input(expected: &std::collections::BTreeMap<String, Value>, record: &V
     Ok(())
 }
 
-/// `also_verb` as `alsoVerb`.
+/// Converts snake case to camel case: `also_verb` to `alsoVerb`.
 fn camel(key: &str) -> String {
     let mut words = key.split('_');
     let mut text = words.next().unwrap_or_default().to_owned();

@@ -1,6 +1,5 @@
-//! The head of a table: what the world is and what its words mean.
-//!
-//! In: the table. Out: [`Head`]. Never: a field or a rule that nobody reads.
+//! Reads the head of a table: the world around the gateway, and defaults for every request.
+//! Unknown fields and rules are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,18 +12,18 @@ use serde_json::{Value, json};
 use strum::VariantArray;
 use tollgate_core::user::Role;
 
-use super::rules::Never;
+use super::rules::NeverForwarded;
 use crate::suite::Table;
 
-/// A table's head, checked.
+/// The validated head of a table.
 pub(super) struct Head {
-    /// What holds for every request.
+    /// Expectations for every request.
     pub(super) defaults: Defaults,
-    /// Everything around the gateway, before anything changes.
+    /// Everything around the gateway, before any change.
     pub(super) world: World,
-    /// The world as it is written, for changes by path.
+    /// The world as JSON, to which changes are applied by path.
     written: Value,
-    /// The agent whose configuration the cases bring: the first one.
+    /// The agent that the cases configure: the first one.
     pub(super) agent: String,
 }
 
@@ -39,7 +38,7 @@ struct RawHead {
     world: Value,
 }
 
-/// Words for people; what they say is what this suite does.
+/// Conventions of the table, mostly explanations for readers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Conventions {
@@ -68,23 +67,23 @@ struct RawDefaults {
     gateway_error: GatewayError,
 }
 
-/// What holds for every request.
+/// Expectations for every request.
 pub(super) struct Defaults {
-    /// What never reaches the API server.
-    pub(super) never_forwarded: Vec<Never>,
-    /// Fields every forwarded request has, once each.
+    /// Rules about fields that must not reach the API server.
+    pub(super) never_forwarded: Vec<NeverForwarded>,
+    /// Fields that every forwarded request has exactly once.
     pub(super) always_set: Vec<(String, String)>,
-    /// What the gateway's own errors look like.
+    /// Format of the gateway's own errors.
     pub(super) gateway_error: GatewayError,
 }
 
-/// What the gateway's own errors look like.
+/// Format of the gateway's own errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GatewayError {
     /// `Content-Type`.
     pub(super) content_type: String,
-    /// Further fields of a 401.
+    /// Additional header fields of a 401.
     pub(super) on_401_header: BTreeMap<String, String>,
     #[serde(rename = "message")]
     _message: Option<String>,
@@ -94,14 +93,14 @@ pub(super) struct GatewayError {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct World {
-    /// What time it is.
+    /// The current time.
     pub(super) now: Timestamp,
     url_prefix: String,
-    /// Origins of pages that may call.
+    /// Origins of pages that may send requests.
     pub(super) allowed_origins: Vec<String>,
     /// The issuer of ID tokens.
     pub(super) oidc: Oidc,
-    /// How long decisions are remembered.
+    /// How long decisions are cached.
     pub(super) cache: Ttl,
     roles: Roles,
     groups: BTreeMap<String, i64>,
@@ -122,11 +121,11 @@ pub(super) struct Oidc {
     pub(super) issuer: String,
     /// Audiences of the gateway.
     pub(super) audiences: Vec<String>,
-    /// The claim with the agent's number.
+    /// The claim that contains the agent's number.
     pub(super) agent_claim: String,
     /// Accepted algorithms.
     pub(super) algs: Vec<String>,
-    /// Keys, and when they are in the JWKS.
+    /// Keys by id, and when they are in the JWKS.
     pub(super) keys: BTreeMap<String, Published>,
 }
 
@@ -136,12 +135,12 @@ pub(super) enum Published {
     /// From the beginning.
     #[serde(rename = "in JWKS")]
     Always,
-    /// Once the gateway has fetched.
+    /// After the gateway has fetched the JWKS once.
     #[serde(rename = "added to JWKS after the first fetch")]
     Later,
 }
 
-/// How long decisions are remembered, in seconds.
+/// How long decisions are cached, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ttl {
@@ -175,14 +174,14 @@ pub(super) struct Person {
 pub(super) struct AgentEntry {
     /// Its name.
     pub(super) name: String,
-    /// The project with its configuration.
+    /// The project that contains its configuration.
     pub(super) config_project_id: i64,
-    /// Which of `configs`, for agents no case configures.
+    /// Name of its configuration in `configs`, unless a case configures it.
     pub(super) config: String,
 }
 
-/// Whether a table is one of ours.
-pub(super) fn is_ours(table: &Table) -> bool {
+/// Whether this suite runs the cases of a table.
+pub(super) fn is_access_table(table: &Table) -> bool {
     let has = |section: &str, key: &str| {
         table
             .head
@@ -196,7 +195,7 @@ impl Head {
     /// Reads the head of a table.
     ///
     /// # Errors
-    /// What this suite does not know, or the gateway cannot be.
+    /// The head contains something that this suite or the gateway does not support.
     pub(super) fn read(table: &Table) -> Result<Self, String> {
         let raw: RawHead =
             serde_json::from_value(Value::Object(table.head.clone())).map_err(|error| format!("head: {error}"))?;
@@ -207,7 +206,11 @@ impl Head {
         if identities != BTreeSet::from(["impersonated", "service_account"]) {
             return Err(format!("conventions.identity: unknown words in {identities:?}"));
         }
-        let never_forwarded = raw.defaults.never_forwarded.iter().map(|rule| Never::read(rule));
+        let never_forwarded = raw
+            .defaults
+            .never_forwarded
+            .iter()
+            .map(|rule| NeverForwarded::read(rule));
         let world = World::read(&raw.world)?;
         Ok(Self {
             defaults: Defaults {
@@ -221,10 +224,10 @@ impl Head {
         })
     }
 
-    /// The world after changes, each a path with dots and a value.
+    /// The world after changes. Each change is a path with dots, and a value.
     ///
     /// # Errors
-    /// A path leads nowhere, or the world is none any more.
+    /// A path does not exist, or the changed world is invalid.
     pub(super) fn changed(&self, changes: &[(String, Value)]) -> Result<World, String> {
         let mut written = self.written.clone();
         for (path, value) in changes {
@@ -233,13 +236,15 @@ impl Head {
             for key in parent.split('.') {
                 at = at
                     .get_mut(key)
-                    .ok_or_else(|| format!("`{path}` leads nowhere at `{key}`"))?;
+                    .ok_or_else(|| format!("`{path}`: there is no `{key}`"))?;
             }
-            let place = at.as_object_mut().ok_or(format!("`{path}` leads into no mapping"))?;
-            // Nothing is what is not there.
+            let mapping = at
+                .as_object_mut()
+                .ok_or(format!("`{path}`: the parent is not a mapping"))?;
+            // Null removes the member.
             match value {
-                Value::Null => place.remove(last),
-                value => place.insert(last.to_owned(), value.clone()),
+                Value::Null => mapping.remove(last),
+                value => mapping.insert(last.to_owned(), value.clone()),
             };
         }
         World::read(&written)
@@ -259,16 +264,16 @@ impl World {
         let fixed = (Role::VARIANTS, Role::Developer, Role::Reporter);
         if (roles.ladder.as_slice(), roles.minimum, roles.emit_from) != fixed {
             return Err(
-                "the gateway's roles are guest to owner, developer is the least, reporter the first".to_owned(),
+                "roles: the gateway has guest to owner, `minimum` developer and `emit_from` reporter".to_owned(),
             );
         }
         Ok(world)
     }
 
-    /// `spec` of the directory of people.
+    /// `spec` of the `UserDirectory`.
     ///
     /// # Errors
-    /// A membership in nothing.
+    /// A user is a member of an unknown group or project.
     pub(super) fn directory(&self) -> Result<Value, String> {
         let mut members: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         let mut users = Vec::new();
@@ -296,15 +301,15 @@ impl World {
         Ok(json!({"users": users, "groups": list(&self.groups), "projects": list(&self.projects)}))
     }
 
-    /// The number of a project or group: the world's, else the one its name
-    /// ends with, for places only a platform elsewhere knows.
+    /// The number of a project or group. If the world does not have it, the number at the end of
+    /// its path is used.
     pub(super) fn number_of(&self, path: &str) -> Option<i64> {
         let known = self.projects.get(path).or_else(|| self.groups.get(path)).copied();
         known.or_else(|| path.rsplit_once('-')?.1.parse().ok())
     }
 }
 
-/// The first agent as the file has them: maps of JSON are sorted.
+/// The first agent in the order of the file, which JSON maps lose.
 fn first_agent(path: &Path) -> Result<String, String> {
     #[derive(Deserialize)]
     struct File {

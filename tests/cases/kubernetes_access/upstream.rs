@@ -1,27 +1,27 @@
-//! Whether the API server saw what it should have seen.
+//! Checks the requests that the API server received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::{IdentityKind, RequestLine, Upstream};
 use super::cluster::{SA_TOKEN, Seen};
-use super::rules::Never;
+use super::rules::NeverForwarded;
 use super::table::Defaults;
 
-/// What stands for the placeholders of a table.
+/// Values of a table's placeholders.
 pub(super) struct Values {
     /// `${client_ip}`.
     pub(super) client_ip: String,
     /// `${api_server_host}`.
     pub(super) api_server_host: String,
-    /// `${gateway_generated_uuid}`: the decision the answer names.
+    /// `${gateway_generated_uuid}`: the id of the decision that the response names.
     pub(super) decision: String,
 }
 
 impl Values {
-    /// Fills a text in.
+    /// Replaces the placeholders of a text.
     ///
     /// # Errors
-    /// A placeholder nobody knows.
+    /// A placeholder is unknown.
     fn fill(&self, text: &str) -> Result<String, String> {
         let known = [
             ("${client_ip}", self.client_ip.as_str()),
@@ -41,9 +41,9 @@ impl Values {
     }
 }
 
-/// Compares one request with what a case and the table's defaults say.
+/// Compares one request with the expectations of a case and the table's defaults.
 ///
-/// - `sent`: what the caller sent, placeholders filled in.
+/// - `sent`: the caller's request with placeholders replaced.
 ///
 /// # Errors
 /// Expected and observed.
@@ -64,10 +64,10 @@ pub(super) fn check(
         }
     }
     for rule in &defaults.never_forwarded {
-        never(rule, seen, sent)?;
+        check_never_forwarded(rule, seen, sent)?;
     }
     if uuid::Uuid::try_parse(&values.decision).is_err() {
-        return Err(format!("the gateway's id `{}` is no UUID", values.decision));
+        return Err(format!("the gateway's id `{}` is not a UUID", values.decision));
     }
     let Some(expected) = expected else { return Ok(()) };
     let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
@@ -82,7 +82,7 @@ pub(super) fn check(
             return Err(differ(&format!("{what} at the API server"), wanted, &found));
         }
     }
-    impersonates(seen, expected)?;
+    check_impersonation(seen, expected)?;
     for name in &expected.absent {
         let found = seen.values(name);
         let is_own_framing = name.eq_ignore_ascii_case("transfer-encoding") && !seen.body.is_empty();
@@ -90,10 +90,10 @@ pub(super) fn check(
             return Err(format!("`{name}` at the API server: expected none, observed {found:?}"));
         }
     }
-    present(seen, &expected.present, values)
+    check_present(seen, &expected.present, values)
 }
 
-/// Every line of `impersonate-*`, by lower-case name.
+/// The values of all `impersonate-*` fields, by lower-case name.
 fn impersonation(seen: &Seen) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in &seen.fields {
@@ -105,11 +105,11 @@ fn impersonation(seen: &Seen) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-fn impersonates(seen: &Seen, expected: &Upstream) -> Result<(), String> {
+fn check_impersonation(seen: &Seen, expected: &Upstream) -> Result<(), String> {
     let mut found = impersonation(seen);
     match expected.identity {
         Some(IdentityKind::ServiceAccount) if !found.is_empty() => {
-            return Err(format!("expected nobody impersonated, observed {found:?}"));
+            return Err(format!("expected no impersonation, observed {found:?}"));
         }
         Some(IdentityKind::Impersonated) => match found.get("impersonate-user").map(Vec::as_slice) {
             Some([user]) if !user.is_empty() => {}
@@ -124,7 +124,7 @@ fn impersonates(seen: &Seen, expected: &Upstream) -> Result<(), String> {
         .iter()
         .map(|(name, values)| (name.to_ascii_lowercase(), values.clone()))
         .collect();
-    // Sets: the order is nobody's business, but each value has one line.
+    // Compared as sets, because the order does not matter; duplicates do.
     for values in wanted.values_mut().chain(found.values_mut()) {
         values.sort();
     }
@@ -135,9 +135,8 @@ fn impersonates(seen: &Seen, expected: &Upstream) -> Result<(), String> {
     }
 }
 
-/// Fields line by line; a list may come in several lines where one is expected
-/// and no protocol reads them apart.
-fn present(seen: &Seen, expected: &[(String, String)], values: &Values) -> Result<(), String> {
+/// Compares the lines of fields. `via` may be split over several lines, which is equivalent.
+fn check_present(seen: &Seen, expected: &[(String, String)], values: &Values) -> Result<(), String> {
     let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in expected {
         let lines = by_name.entry(name.to_ascii_lowercase()).or_default();
@@ -157,7 +156,7 @@ fn present(seen: &Seen, expected: &[(String, String)], values: &Values) -> Resul
     Ok(())
 }
 
-fn never(rule: &Never, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
+fn check_never_forwarded(rule: &NeverForwarded, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
     let upgrades = !seen.values("upgrade").is_empty();
     let found = |is_one: &dyn Fn(&str, &str) -> bool| {
         let fields = seen.fields.iter().chain(&seen.trailers);
@@ -166,7 +165,7 @@ fn never(rule: &Never, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
             .cloned()
             .collect::<Vec<_>>()
     };
-    let mine = |prefix: &str, name: &str, value: &str| {
+    let sent_by_client = |prefix: &str, name: &str, value: &str| {
         name.starts_with(prefix)
             && sent
                 .headers
@@ -174,20 +173,20 @@ fn never(rule: &Never, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
                 .any(|(given, of_client)| given.eq_ignore_ascii_case(name) && of_client == value)
     };
     let found = match rule {
-        Never::Name(name) => found(&|field, _| field == name),
-        Never::Prefix(prefix) => found(&|field, _| field.starts_with(prefix.as_str())),
-        Never::Sent(prefix) => {
+        NeverForwarded::Name(name) => found(&|field, _| field == name),
+        NeverForwarded::Prefix(prefix) => found(&|field, _| field.starts_with(prefix.as_str())),
+        NeverForwarded::Sent(prefix) => {
             let in_trailers = seen.trailers.iter().filter(|(name, _)| {
                 let name = name.to_ascii_lowercase();
                 name.starts_with(prefix.as_str())
             });
-            let mut found = found(&|field, value| mine(prefix, field, value));
+            let mut found = found(&|field, value| sent_by_client(prefix, field, value));
             found.extend(in_trailers.cloned());
             found
         }
-        // The gateway frames content itself, by chunks when it does not know the length.
-        Never::Received(name) => found(&|field, value| field == name && value != "chunked"),
-        Never::Connection => {
+        // The gateway frames content itself, in chunks if it does not know the length.
+        NeverForwarded::Received(name) => found(&|field, value| field == name && value != "chunked"),
+        NeverForwarded::Connection => {
             let lines = sent
                 .headers
                 .iter()
@@ -199,8 +198,8 @@ fn never(rule: &Never, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
             found(&|field, value| match field {
                 "connection" => !(upgrades && value.eq_ignore_ascii_case("upgrade")),
                 "upgrade" => !upgrades,
-                // What a caller names is gone, what the gateway sets stays.
-                field => named.contains(field) && mine("", field, value),
+                // Fields that the caller names are removed; those that the gateway sets stay.
+                field => named.contains(field) && sent_by_client("", field, value),
             })
         }
     };

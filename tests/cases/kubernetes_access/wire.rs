@@ -1,4 +1,4 @@
-//! The caller's side: exact bytes over HTTP/1.1, or a request over HTTP/2.
+//! The caller's side of connections: exact bytes over HTTP/1.1, or a request over HTTP/2.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::case::{Content, RequestLine};
 
-/// Longest wait for anything expected.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+/// Longest wait for anything that is expected.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -31,10 +31,10 @@ impl Answer {
         self.fields.iter().filter(named).map(|(_, value)| &**value).collect()
     }
 
-    /// The decision it names.
+    /// The id of the decision.
     ///
     /// # Errors
-    /// It names none, or several.
+    /// The response names none, or several.
     pub(super) fn decision(&self) -> Result<String, String> {
         match self.values("tollgate-decision-id").as_slice() {
             [id] => Ok((*id).to_owned()),
@@ -43,14 +43,14 @@ impl Answer {
     }
 }
 
-/// A connection of HTTP/1.1.
-pub(super) struct Wire {
+/// An HTTP/1.1 connection.
+pub(super) struct Http1Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Wire {
-    /// Connects.
+impl Http1Connection {
+    /// Connects to a server.
     pub(super) async fn connect(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         Ok(Self {
@@ -59,16 +59,16 @@ impl Wire {
         })
     }
 
-    /// Sends bytes. A peer that closed already is no mistake here: its answer
-    /// may still be readable.
+    /// Sends bytes. An error is ignored: if the peer has closed, its response may still be
+    /// readable.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// Reads the head of an answer; interim ones are passed over.
+    /// Reads the head of a response, and skips those with status 100.
     pub(super) async fn head(&mut self) -> Result<Answer, String> {
         loop {
-            let head = self.through(b"\r\n\r\n").await?;
+            let head = self.read_until(b"\r\n\r\n").await?;
             let head = String::from_utf8_lossy(&head).into_owned();
             let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
             let status = status.ok_or_else(|| format!("observed no status in `{head}`"))?;
@@ -86,7 +86,7 @@ impl Wire {
         }
     }
 
-    /// Reads the content of an answer to `method`.
+    /// Reads the content of the response to a request with `method`.
     pub(super) async fn body(&mut self, method: &str, answer: &mut Answer) -> Result<(), String> {
         let none = method == "HEAD" || matches!(answer.status, 101 | 204 | 304);
         if none {
@@ -95,7 +95,7 @@ impl Wire {
         let length = answer.values("content-length").first().map(|length| length.parse());
         if let Some(length) = length {
             let length: usize = length.map_err(|_| "observed a bad `content-length`".to_owned())?;
-            answer.body = self.exactly(length).await?;
+            answer.body = self.read_exactly(length).await?;
         } else if answer.values("transfer-encoding").contains(&"chunked") {
             while let Some(chunk) = self.chunk().await? {
                 answer.body.extend(chunk);
@@ -106,69 +106,68 @@ impl Wire {
         Ok(())
     }
 
-    /// The next chunk; nothing at the end.
+    /// Reads the next chunk; none at the end.
     pub(super) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, String> {
-        let line = self.through(b"\r\n").await?;
+        let line = self.read_until(b"\r\n").await?;
         let line = String::from_utf8_lossy(&line);
         let size = usize::from_str_radix(line.trim(), 16).map_err(|_| format!("observed the chunk head `{line}`"))?;
-        let mut chunk = self.exactly(size + 2).await?;
+        let mut chunk = self.read_exactly(size + 2).await?;
         chunk.truncate(size);
         Ok((size > 0).then_some(chunk))
     }
 
-    /// Bytes of this number.
-    pub(super) async fn exactly(&mut self, length: usize) -> Result<Vec<u8>, String> {
+    /// Reads this number of bytes.
+    pub(super) async fn read_exactly(&mut self, length: usize) -> Result<Vec<u8>, String> {
         while self.buffer.len() < length {
-            self.more().await?;
+            self.fill_buffer().await?;
         }
         Ok(self.buffer.drain(..length).collect())
     }
 
-    /// Everything until the peer closes.
+    /// Reads everything until the peer closes.
     pub(super) async fn rest(&mut self) -> Result<Vec<u8>, String> {
-        if self.ends_within(PATIENCE).await {
+        if self.ends_within(TIMEOUT).await {
             Ok(std::mem::take(&mut self.buffer))
         } else {
             Err(format!(
-                "expected the end of the connection, observed none within {PATIENCE:?}"
+                "expected the end of the connection, observed none within {TIMEOUT:?}"
             ))
         }
     }
 
-    /// Whether the peer closes in this time.
+    /// Whether the peer closes within this time.
     pub(super) async fn ends_within(&mut self, time: Duration) -> bool {
         let reading =
             async { while matches!(self.stream.read_buf(&mut self.buffer).await, Ok(length) if length > 0) {} };
         timeout(time, reading).await.is_ok()
     }
 
-    async fn through(&mut self, mark: &[u8]) -> Result<Vec<u8>, String> {
+    async fn read_until(&mut self, mark: &[u8]) -> Result<Vec<u8>, String> {
         loop {
             if let Some(at) = self.buffer.windows(mark.len()).position(|window| window == mark) {
                 return Ok(self.buffer.drain(..at + mark.len()).collect());
             }
-            self.more().await?;
+            self.fill_buffer().await?;
         }
     }
 
-    async fn more(&mut self) -> Result<(), String> {
-        let said = |buffer: &[u8]| String::from_utf8_lossy(buffer).into_owned();
-        match timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await {
+    async fn fill_buffer(&mut self) -> Result<(), String> {
+        let text = |buffer: &[u8]| String::from_utf8_lossy(buffer).into_owned();
+        match timeout(TIMEOUT, self.stream.read_buf(&mut self.buffer)).await {
             Ok(Ok(length)) if length > 0 => Ok(()),
             Ok(end) => Err(format!(
                 "expected more bytes, observed the end ({end:?}) after `{}`",
-                said(&self.buffer)
+                text(&self.buffer)
             )),
             Err(_) => Err(format!(
-                "expected more bytes, observed none within {PATIENCE:?} after `{}`",
-                said(&self.buffer)
+                "expected more bytes, observed none within {TIMEOUT:?} after `{}`",
+                text(&self.buffer)
             )),
         }
     }
 }
 
-/// A request as bytes of HTTP/1.1: lines as they are written, and a `Host` and a
-/// length where the case has none.
+/// Encodes a request as HTTP/1.1. Adds `Host` and the framing of the content if the case has none.
 pub(super) fn bytes(request: &RequestLine, host: SocketAddr) -> Vec<u8> {
     let RequestLine { method, headers, .. } = request;
     let mut text = format!("{method} {} HTTP/1.1\r\n", target(request));
@@ -212,12 +211,12 @@ fn target(request: &RequestLine) -> String {
     }
 }
 
-/// Sends a request over HTTP/2 in plain text and reads the whole answer.
+/// Sends a request over HTTP/2 without TLS and reads the whole response.
 pub(super) async fn over_http2(request: &RequestLine, address: SocketAddr) -> Result<Answer, String> {
     let content = match &request.body {
         None => Bytes::new(),
         Some(Content::Text(text)) => Bytes::from(text.clone()),
-        Some(Content::Chunks(_)) => return Err("chunks are HTTP/1.1's".to_owned()),
+        Some(Content::Chunks(_)) => return Err("HTTP/2 has no chunks".to_owned()),
     };
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut wanted = http::Request::builder()
@@ -246,7 +245,7 @@ pub(super) async fn over_http2(request: &RequestLine, address: SocketAddr) -> Re
             body,
         })
     };
-    let answer = timeout(PATIENCE, exchange).await;
+    let answer = timeout(TIMEOUT, exchange).await;
     driver.abort();
-    answer.map_err(|_| format!("expected an answer, observed none within {PATIENCE:?}"))?
+    answer.map_err(|_| format!("expected an answer, observed none within {TIMEOUT:?}"))?
 }

@@ -1,9 +1,8 @@
-//! Kind `cache`: the token cache, its clock and its provider in our hands.
+//! Kind `cache`: the credential cache with a manual clock and a fake provider.
 //!
-//! The fields a case has tell its form; each form refuses fields it does not
-//! read.
+//! A case has one of several forms, which its fields identify. Each form refuses unknown fields.
 
-mod bench;
+mod harness;
 mod keys;
 mod script;
 mod times;
@@ -16,7 +15,7 @@ use serde_json::Value;
 /// Runs a case of any form.
 ///
 /// # Errors
-/// Expected and observed, or which field nobody reads.
+/// Expected and observed, or the unknown field.
 pub(crate) fn run(case: &Value) -> Result<(), String> {
     let has = |field: &str| case.get(field).is_some();
     if has("a") || has("b") {
@@ -24,7 +23,7 @@ pub(crate) fn run(case: &Value) -> Result<(), String> {
     } else if has("steps") {
         wait(script::steps(read(case)?))
     } else if has("concurrent_gets") {
-        wait(script::crowd(read(case)?))
+        wait(script::concurrent_gets(read(case)?))
     } else if has("at_s") {
         wait(times::renewal(read(case)?))
     } else if has("mint_result") {

@@ -1,4 +1,4 @@
-//! Requests and tokens held against what a table says.
+//! Compares requests and tokens with the expectations of a table.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::suite::{Documentation, same};
 use test_support::providers::Seen;
 
-/// One request a table expects.
+/// A request that a table expects.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExpectedRequest {
@@ -33,7 +33,7 @@ pub(crate) struct ExpectedRequest {
     assertion: Option<Assertion>,
 }
 
-/// A JWT a request carries.
+/// A JWT in a request.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Assertion {
@@ -43,7 +43,7 @@ struct Assertion {
     max_lifetime_s: Option<i64>,
     #[serde(default)]
     sample: Option<String>,
-    /// With a `jti` no run can have.
+    /// Has a fixed `jti`, which no run can reproduce.
     #[serde(default, rename = "sample_with_fixed_jti")]
     _sample_with_fixed_jti: Documentation,
 }
@@ -64,7 +64,7 @@ impl ExpectedRequest {
     }
 }
 
-/// All of them, in order, and no other.
+/// Checks that exactly these requests were sent, in order.
 pub(crate) fn requests(expected: &[ExpectedRequest], seen: &[Seen], now: Timestamp) -> Result<(), String> {
     same(&expected.len(), &seen.len()).map_err(|why| format!("requests: {why}"))?;
     for (at, (expected, seen)) in expected.iter().zip(seen).enumerate() {
@@ -118,7 +118,7 @@ fn request(expected: &ExpectedRequest, seen: &Seen, now: Timestamp) -> Result<()
     Ok(())
 }
 
-/// Values by name in order; the order of different names is free.
+/// Compares forms. The values of each name must be in order; the order of names is free.
 fn same_form(expected: &[(String, String)], observed: &[(String, String)]) -> Result<(), String> {
     let grouped = |pairs: &[(String, String)]| {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -132,7 +132,7 @@ fn same_form(expected: &[(String, String)], observed: &[(String, String)]) -> Re
         if values.iter().any(|value| value == "<jwt>") {
             let sent = observed.remove(name).unwrap_or_default();
             if sent.len() != 1 || sent.iter().any(|jwt| jwt.split('.').count() != 3) {
-                return Err(format!("`{name}` is no JWT"));
+                return Err(format!("`{name}` is not a JWT"));
             }
         }
     }
@@ -153,7 +153,7 @@ fn assertion(expected: &Assertion, jwt: &str, now: Timestamp) -> Result<(), Stri
     };
     let (header, claims) = (part()?, part()?);
     same(&expected.header, &header)?;
-    let observed = claims.as_object().ok_or("claims are no object")?;
+    let observed = claims.as_object().ok_or("the claims are not an object")?;
     same(&expected.claims.len(), &observed.len()).map_err(|why| format!("claims: {why}"))?;
     for (name, value) in &expected.claims {
         let claim = observed.get(name).ok_or_else(|| format!("no claim `{name}`"))?;
@@ -175,7 +175,7 @@ fn assertion(expected: &Assertion, jwt: &str, now: Timestamp) -> Result<(), Stri
     signed_by_rfc_key(jwt)
 }
 
-/// Whether the key of RFC 7515, appendix A.2, signed it.
+/// Checks that the key of RFC 7515, appendix A.2, signed the JWT.
 fn signed_by_rfc_key(jwt: &str) -> Result<(), String> {
     use aws_lc_rs::rsa::KeyPair;
     use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
@@ -189,10 +189,10 @@ fn signed_by_rfc_key(jwt: &str) -> Result<(), String> {
     let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|error| error.to_string())?;
     UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public_key().as_ref())
         .verify(signed.as_bytes(), &signature)
-        .map_err(|_| "the signature is another key's".to_owned())
+        .map_err(|_| "another key signed the JWT".to_owned())
 }
 
-/// Tokens; those of EKS by their parameters, whose order is free.
+/// Compares tokens. Those of EKS are compared by their parameters in any order.
 pub(crate) fn tokens(expected: Option<&str>, observed: Option<&str>) -> Result<(), String> {
     let parameters = |token: Option<&str>| -> Option<Vec<(String, String)>> {
         let bytes = URL_SAFE_NO_PAD.decode(token?.strip_prefix("k8s-aws-v1.")?).ok()?;

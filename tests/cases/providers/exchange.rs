@@ -1,5 +1,5 @@
-//! Cases of kind `exchange`: a provider's requests byte by byte, and what it makes
-//! of the answers.
+//! Kind `exchange`: the exact requests of a provider, and the credential that it makes of the
+//! responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use tollgate_plugin::ProviderCluster;
 use tollgate_plugin::credential::{Credential, MintError};
 
 use super::compare::{self, ExpectedRequest};
-use super::stage::{Asked, Stage};
+use super::plugin_host::{MintInput, PluginHost};
 use crate::suite::{Case, Table, same};
 use test_support::providers::{Reply, Script};
 
-/// The key of RFC 7515, appendix A.2, which the tables name.
+/// The key of RFC 7515, appendix A.2, which tables refer to.
 const RFC_7515_A2: &str = include_str!("../../data/rfc7515-a2.pem");
 
 #[derive(Deserialize)]
@@ -68,8 +68,8 @@ struct Answer {
 struct Expected {
     #[serde(default)]
     token: Option<String>,
-    /// Null is unknown; nothing is said when it is missing.
-    #[serde(default, deserialize_with = "said")]
+    /// Null means unknown; if absent, it is not compared.
+    #[serde(default, deserialize_with = "null_is_some")]
     expiry: Option<Value>,
     #[serde(default)]
     cacheable: Option<bool>,
@@ -83,33 +83,33 @@ struct Expected {
     retry_after_s: Option<u64>,
     #[serde(default)]
     revoke: Option<Value>,
-    /// Words of a warning to the operator; there is none without.
+    /// Text in a warning to the operator; if absent, warnings are not compared.
     #[serde(default)]
     warn: Option<String>,
-    /// Words of the error that say what may help.
+    /// Text in the error that suggests a remedy.
     #[serde(default)]
     hint: Option<String>,
     #[serde(default)]
     expiry_source: Option<ExpirySource>,
 }
 
-/// What the end of a credential was taken from.
+/// Source of a credential's expiry.
 #[derive(Clone, Copy, Debug, Deserialize)]
 enum ExpirySource {
-    /// `expires_in` beside the token in the last answer.
+    /// `expires_in` beside the token in the last response.
     #[serde(rename = "sibling expires_in")]
     Sibling,
     /// The token's own claim.
     #[serde(rename = "jwt exp")]
     Jwt,
-    /// `expiry.ttl` of the configuration, which is less than the answer says.
+    /// `expiry.ttl` of the configuration, which is shorter than the response's lifetime.
     #[serde(rename = "config ttl caps")]
     Cap,
 }
 
 impl ExpirySource {
-    /// The end that this source tells.
-    fn end(self, exchange: &Exchange, now: Timestamp) -> Result<Timestamp, String> {
+    /// The expiry according to this source.
+    fn expiry(self, exchange: &Exchange, now: Timestamp) -> Result<Timestamp, String> {
         let answer = exchange.responses.last().and_then(|answer| answer.json.as_ref());
         let sibling = answer.and_then(|answer| answer["expires_in"].as_i64());
         let token = exchange.expect.token.as_deref().unwrap_or_default();
@@ -137,27 +137,27 @@ impl ExpirySource {
     }
 }
 
-/// Tells null from missing.
-fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+/// Deserializes null as `Some`, so that it differs from an absent field.
+fn null_is_some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
 pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
     let exchange: Exchange = case.read()?;
-    let (hosts, audiences) = talked_to(table)?;
-    let stage = Stage::of(&hosts, &audiences);
+    let (hosts, audiences) = allowed_destinations(table)?;
+    let plugin_host = PluginHost::of(&hosts, &audiences);
     let now: Timestamp = exchange.now.parse().map_err(|error| format!("now: {error}"))?;
-    stage.world.clock.set(now);
-    *stage.world.pod.given.lock().unwrap() = exchange.ambient.clone();
-    *stage.world.pod.now.lock().unwrap() = Some(now);
+    plugin_host.world.clock.set(now);
+    *plugin_host.world.pod.given.lock().unwrap() = exchange.ambient.clone();
+    *plugin_host.world.pod.now.lock().unwrap() = Some(now);
     let expected = expected_requests(&exchange);
-    let asked = asked(&exchange)?;
+    let input = mint_input(&exchange)?;
     let script = Script {
         replies: exchange.responses.iter().map(reply).collect::<Result<_, _>>()?,
         ..Script::default()
     };
     let planned = script.replies.len();
-    let (minted, _, played) = stage.mint(&asked, script);
+    let (minted, _, played) = plugin_host.mint(&input, script);
     let context = |why: String| format!("{why}; mint: {}", outcome(&minted));
     let reached = exchange
         .responses
@@ -166,19 +166,20 @@ pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
     if planned == expected.len() && reached.count() == planned {
         compare::requests(&expected, &played.seen, now).map_err(context)?;
     } else {
-        // A request that never arrived cannot be compared.
+        // Requests that did not arrive cannot be compared, only counted.
         let sent = planned - played.replies.len();
         same(&expected.len(), &sent).map_err(|why| context(format!("requests: {why}")))?;
     }
-    judge(&exchange.expect, &minted)?;
+    check_result(&exchange.expect, &minted)?;
     if let Some(source) = exchange.expect.expiry_source {
         let observed = minted.map_err(|error| error.to_string())?.expires_at;
-        same(&Some(source.end(&exchange, now)?), &observed).map_err(|why| format!("expiry_source: {why}"))?;
+        same(&Some(source.expiry(&exchange, now)?), &observed).map_err(|why| format!("expiry_source: {why}"))?;
     }
     Ok(())
 }
 
-/// The table asks for the ExecCredential of a program; here a web service says it.
+/// The requests that the table expects. Where it expects a program to print an ExecCredential, a
+/// web service is expected instead.
 fn expected_requests(exchange: &Exchange) -> Vec<ExpectedRequest> {
     let mut expected = exchange.expect_requests.clone();
     if exchange.responses.iter().any(|answer| answer.stdout.is_some()) {
@@ -187,8 +188,8 @@ fn expected_requests(exchange: &Exchange) -> Vec<ExpectedRequest> {
     expected
 }
 
-/// The names of the tables in the plugins' terms.
-fn asked(exchange: &Exchange) -> Result<Asked, String> {
+/// Converts a case to the names and configuration of our plugins.
+fn mint_input(exchange: &Exchange) -> Result<MintInput, String> {
     let mut config = exchange.config.clone();
     let mut set = |key: &str, value: &str| {
         if let Some(members) = config.as_object_mut() {
@@ -209,14 +210,14 @@ fn asked(exchange: &Exchange) -> Result<Asked, String> {
             set("url", "https://exec.example.com/credential");
             "exec-credential"
         }
-        other => return Err(format!("no plugin is the provider `{other}`")),
+        other => return Err(format!("no plugin implements the provider `{other}`")),
     };
     let secret = exchange
         .secret
         .iter()
         .map(|(name, value)| (name.clone(), filled(value)));
     let cluster = exchange.cluster.as_ref();
-    Ok(Asked {
+    Ok(MintInput {
         plugin: plugin.to_owned(),
         config,
         secret: secret.collect(),
@@ -229,7 +230,7 @@ fn asked(exchange: &Exchange) -> Result<Asked, String> {
     })
 }
 
-/// Placeholders of the tables: the public key pair of the RFC, repeated letters.
+/// Replaces placeholders of tables: the key of the RFC, and repeated letters.
 fn filled(value: &str) -> String {
     if value.contains("RFC 7515") && value.starts_with('<') {
         return RFC_7515_A2.to_owned();
@@ -237,7 +238,7 @@ fn filled(value: &str) -> String {
     repeated(value).unwrap_or_else(|| value.to_owned())
 }
 
-/// `<n x a>`.
+/// Expands `<n x a>` to `n` times `a`.
 fn repeated(value: &str) -> Option<String> {
     let (count, letter) = value.strip_prefix('<')?.strip_suffix('>')?.split_once(" x ")?;
     Some(letter.repeat(count.parse().ok()?))
@@ -251,7 +252,7 @@ fn reply(answer: &Answer) -> Result<Reply, String> {
             text if text.contains("truncated") || text.contains("incomplete") || text.contains("terminated") => {
                 Reply::Cut
             }
-            other => return Err(format!("no way to make the transport error `{other}`")),
+            other => return Err(format!("cannot simulate the transport error `{other}`")),
         });
     }
     let mut headers: Vec<(String, String)> = answer
@@ -269,7 +270,7 @@ fn reply(answer: &Answer) -> Result<Reply, String> {
         (None, Some(body), None) => repeated(body).unwrap_or_else(|| body.clone()),
         (None, None, Some(stdout)) => stdout.clone(),
         (None, None, None) => String::new(),
-        _ => return Err("an answer has one content".to_owned()),
+        _ => return Err("a response has only one of `json`, `body` and `stdout`".to_owned()),
     };
     Ok(Reply::Answer {
         status: answer.status.unwrap_or(200),
@@ -278,7 +279,7 @@ fn reply(answer: &Answer) -> Result<Reply, String> {
     })
 }
 
-/// Placeholders within a document.
+/// Replaces placeholders within a document.
 fn expand(json: &Value) -> Value {
     match json {
         Value::String(text) => Value::from(repeated(text).unwrap_or_else(|| text.clone())),
@@ -291,9 +292,9 @@ fn expand(json: &Value) -> Value {
     }
 }
 
-/// Hosts an operator would grant for a table: those of its configurations and
-/// requests; audiences likewise.
-pub(crate) fn talked_to(table: &Table) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
+/// Hosts and audiences that an operator would allow for a table: those in its configurations and
+/// requests.
+pub(crate) fn allowed_destinations(table: &Table) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
     let mut hosts = BTreeSet::from(["exec.example.com".to_owned()]);
     let mut audiences = BTreeSet::new();
     for case in table.cases.iter().filter(|case| case.kind == "exchange") {
@@ -323,7 +324,7 @@ fn urls(value: &Value, hosts: &mut BTreeSet<String>) {
     }
 }
 
-fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<(), String> {
+fn check_result(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<(), String> {
     match (&expected.error_class, minted) {
         (Some(class), Err(error)) => {
             same(&class.as_str(), &error.class.as_ref()).map_err(|why| format!("class: {why} ({error})"))?;
@@ -345,14 +346,14 @@ fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<
             error.class.as_ref()
         )),
         (None, Ok(credential)) => {
-            warned(expected.warn.as_deref(), &credential.warnings)?;
-            judge_credential(expected, credential)
+            check_warnings(expected.warn.as_deref(), &credential.warnings)?;
+            check_credential(expected, credential)
         }
     }
 }
 
-/// Compares warnings: one with the words that are expected.
-pub(super) fn warned(expected: Option<&str>, observed: &[String]) -> Result<(), String> {
+/// Checks that a warning contains the expected text.
+pub(super) fn check_warnings(expected: Option<&str>, observed: &[String]) -> Result<(), String> {
     match expected {
         Some(words) if observed.iter().any(|warning| warning.contains(words)) => Ok(()),
         Some(words) => Err(format!("warn: expected `{words}`, observed {observed:?}")),
@@ -360,7 +361,7 @@ pub(super) fn warned(expected: Option<&str>, observed: &[String]) -> Result<(), 
     }
 }
 
-fn judge_credential(expected: &Expected, credential: &Credential) -> Result<(), String> {
+fn check_credential(expected: &Expected, credential: &Credential) -> Result<(), String> {
     let token = credential.token.as_ref().map(|token| token.expose().to_owned());
     if let Some(host) = &expected.token_url_host {
         let url = presigned(token.as_deref().unwrap_or_default())?;
@@ -390,14 +391,14 @@ fn judge_credential(expected: &Expected, credential: &Credential) -> Result<(), 
             .filter_map(Value::as_str)
         {
             if !held.contains(value) {
-                return Err("what revokes is another one".to_owned());
+                return Err("revoke: the credential would revoke something else".to_owned());
             }
         }
     }
     Ok(())
 }
 
-/// The URL within an EKS token.
+/// The URL in an EKS token.
 fn presigned(token: &str) -> Result<url::Url, String> {
     let bytes = token.strip_prefix("k8s-aws-v1.").ok_or("not a token of EKS")?;
     let bytes = URL_SAFE_NO_PAD.decode(bytes).map_err(|error| error.to_string())?;

@@ -1,5 +1,4 @@
-//! Cases of the kinds `template`, `jsonpath` and `egress`, each through the guest
-//! `webapi`.
+//! Kinds `template`, `jsonpath` and `egress`, each with the guest `webapi`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::stage::{Asked, RUNTIME, Stage};
+use super::plugin_host::{MintInput, PluginHost, RUNTIME};
 use crate::suite::{Case, Table, same};
 use test_support::providers::{Reply, Script, World};
 
@@ -32,10 +31,10 @@ struct Outcome {
     token: Option<String>,
     #[serde(default)]
     error_class: Option<String>,
-    /// Words of the error that say what may help.
+    /// Text in the error that suggests a remedy.
     #[serde(default)]
     hint: Option<String>,
-    /// Words of a warning to the operator.
+    /// Text in a warning to the operator.
     #[serde(default)]
     warn: Option<String>,
 }
@@ -49,18 +48,18 @@ pub(crate) fn template(table: &Table, case: &Case) -> Result<(), String> {
         "url" => config["url"] = json!(templated.template),
         other => return Err(format!("no context `{other}`")),
     }
-    let stage = Stage::of(&rendered_hosts(table)?, &BTreeSet::new());
-    let asked = Asked::webapi(config, templated.data);
+    let plugin_host = PluginHost::of(&rendered_hosts(table)?, &BTreeSet::new());
+    let input = MintInput::webapi(config, templated.data);
     let script = Script {
         forever: Some(Reply::json(200, &json!({"token": "T"}))),
         ..Script::default()
     };
-    let (minted, _, played) = stage.mint(&asked, script);
+    let (minted, _, played) = plugin_host.mint(&input, script);
     let Some(expected) = templated.expect.output else {
         return refused(&templated.expect, &minted, played.seen.len());
     };
     let credential = minted.map_err(|error| error.to_string())?;
-    super::exchange::warned(templated.expect.warn.as_deref(), &credential.warnings)?;
+    super::exchange::check_warnings(templated.expect.warn.as_deref(), &credential.warnings)?;
     let [seen] = played.seen.as_slice() else {
         return Err(format!("{} requests", played.seen.len()));
     };
@@ -75,7 +74,7 @@ pub(crate) fn template(table: &Table, case: &Case) -> Result<(), String> {
     same(&expected, &observed)
 }
 
-/// Hosts the templates of a table may lead to: those the table says they do.
+/// Hosts to which the templates of a table render.
 fn rendered_hosts(table: &Table) -> Result<BTreeSet<String>, String> {
     let mut hosts = BTreeSet::from([HOST.to_owned()]);
     for case in table.cases.iter().filter(|case| case.kind == "template") {
@@ -144,11 +143,11 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
     };
     same(&wanted, &verdict)?;
     // The same through the guest.
-    let stage = Stage::of(&BTreeSet::from([HOST.to_owned()]), &BTreeSet::new());
+    let plugin_host = PluginHost::of(&BTreeSet::from([HOST.to_owned()]), &BTreeSet::new());
     let config = json!({"method": "GET", "url": format!("https://{HOST}/token"), "tokenPath": path});
-    // An issuer that says why there is no token is classified by that.
-    let told: Option<Value> = serde_json::from_str(&document).ok();
-    let explained = told.is_some_and(|document| document["error"].is_string());
+    // An `error` in the response determines the class of the error, which can be another one.
+    let response: Option<Value> = serde_json::from_str(&document).ok();
+    let explained = response.is_some_and(|document| document["error"].is_string());
     let script = Script {
         forever: Some(Reply::Answer {
             status: 200,
@@ -157,7 +156,7 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
         }),
         ..Script::default()
     };
-    let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
+    let (minted, _, played) = plugin_host.mint(&MintInput::webapi(config, BTreeMap::new()), script);
     match (&expect.token, minted) {
         (Some(token), Ok(credential)) => same(
             &Some(token.as_str()),
@@ -169,7 +168,7 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
     }
 }
 
-/// What a path is, and finds.
+/// The result of a JSON path.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     NoPath,
@@ -219,9 +218,9 @@ pub(crate) fn egress(_: &Table, case: &Case) -> Result<(), String> {
         ..world.entry(host)
     };
     let entries: Vec<_> = allow.iter().map(entry).collect();
-    let stage = match Stage::load(world, &["webapi"], &entries, &BTreeSet::new()) {
-        Ok(stage) => stage,
-        // An allow-list that cannot be meant loads no plugin.
+    let plugin_host = match PluginHost::load(world, &["webapi"], &entries, &BTreeSet::new()) {
+        Ok(plugin_host) => plugin_host,
+        // Plugins with an invalid allow-list are not loaded.
         Err(_) if expect == "deny" => return Ok(()),
         Err(findings) => return Err(findings),
     };
@@ -231,10 +230,10 @@ pub(crate) fn egress(_: &Table, case: &Case) -> Result<(), String> {
         addresses: resolves_to,
         ..Script::default()
     };
-    let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
+    let (minted, _, played) = plugin_host.mint(&MintInput::webapi(config, BTreeMap::new()), script);
     match (expect.as_str(), minted) {
         ("allow", Ok(_)) => same(&1, &played.seen.len()),
-        ("allow", Err(error)) => Err(format!("expected an answer, observed {error}")),
+        ("allow", Err(error)) => Err(format!("expected a response, observed {error}")),
         ("deny", Err(error)) => {
             same(&"config", &error.class.as_ref()).map_err(|why| format!("{why} ({error})"))?;
             same(&0, &played.seen.len())

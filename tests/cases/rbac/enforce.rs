@@ -1,4 +1,4 @@
-//! Kinds that judge a request: `enforce` and `cli_can`.
+//! Kinds that decide a request: `enforce` and `cli_can`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Policy {
     projects: Option<Vec<CaseProject>>,
 }
 
-/// What stands in for the evaluation of claims.
+/// How claims are evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ClaimsEnforcer {
@@ -70,21 +70,21 @@ pub(super) struct Enforce {
     request: Request,
     expected: Option<Answer>,
     argocd_actual: Option<Answer>,
-    /// A verdict, or advice in words, which `outcomes.yaml` translates.
+    /// A verdict, or prose, which `outcomes.yaml` translates.
     recommended: Option<String>,
 }
 
-/// What comes of a question under strict semantics.
+/// Result of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Judged {
+enum Decision {
     Allow,
     Deny,
-    /// The policy is not loaded, so nobody is judged by it.
+    /// The policy is refused, so nothing is decided.
     Refused,
 }
 
-impl From<Answer> for Judged {
+impl From<Answer> for Decision {
     fn from(answer: Answer) -> Self {
         match answer {
             Answer::Allow => Self::Allow,
@@ -133,42 +133,41 @@ impl From<Outcome> for Answer {
     }
 }
 
-/// Judges a request under Argo CD's semantics and, where the table recommends
-/// another verdict, under strict ones.
+/// Decides a request under Argo CD's semantics and, if the table recommends a verdict, under strict
+/// semantics.
 pub(super) fn enforce(table: &Table, written: &Case, case: &Enforce) -> Result<(), String> {
     let actual = case
         .expected
         .or(case.argocd_actual)
         .ok_or("neither `expected` nor `argocd_actual`")?;
-    let observed = judge(table, case, RbacSemantics::Argocd)?;
-    same(&Judged::from(actual), &observed).map_err(|error| format!("semantics argocd: {error}"))?;
+    let observed = decide(table, case, RbacSemantics::Argocd)?;
+    same(&Decision::from(actual), &observed).map_err(|error| format!("semantics argocd: {error}"))?;
     let Some(recommended) = case.recommended.as_deref() else {
         return Ok(());
     };
-    let strict = judge(table, case, RbacSemantics::Strict)?;
+    let strict = decide(table, case, RbacSemantics::Strict)?;
     let expected = match recommended {
-        "allow" => Some(Judged::Allow),
-        "deny" => Some(Judged::Deny),
+        "allow" => Some(Decision::Allow),
+        "deny" => Some(Decision::Deny),
         words => written.ours_for_words(words)?,
     };
     match expected {
         Some(expected) => same(&expected, &strict),
-        // In words: whatever it is, it is not what Argo CD does.
+        // The prose is unknown: it only means that the gateway differs from Argo CD.
         None if strict != observed => Ok(()),
         None => Err(format!("expected `{recommended}`, observed what Argo CD does")),
     }
     .map_err(|error| format!("semantics strict: {error}"))
 }
 
-fn judge(table: &Table, case: &Enforce, semantics: RbacSemantics) -> Result<Judged, String> {
+fn decide(table: &Table, case: &Enforce, semantics: RbacSemantics) -> Result<Decision, String> {
     if case.policy.enforcement_enabled == Some(false) {
-        // The gateway has no such switch: whoever turns enforcement off does
-        // not ask. The table only says that nothing is judged then.
-        return Ok(Judged::Allow);
+        // The gateway cannot turn enforcement off. In Argo CD, everything is then allowed.
+        return Ok(Decision::Allow);
     }
     let rbac = match (compile(table, &case.policy, semantics)?, semantics) {
         (Ok(rbac), _) => rbac,
-        (Err(_), RbacSemantics::Strict) => return Ok(Judged::Refused),
+        (Err(_), RbacSemantics::Strict) => return Ok(Decision::Refused),
         (Err(refused), RbacSemantics::Argocd) => return Err(refused),
     };
     let Request {
@@ -181,24 +180,24 @@ fn judge(table: &Table, case: &Enforce, semantics: RbacSemantics) -> Result<Judg
         action,
         object,
     };
-    let nobody = || rbac.decide(&rbac.identify_anonymous(), tuple);
+    let anonymous = || rbac.decide(&rbac.identify_anonymous(), tuple);
     let verdict = match (case.subject.kind, &case.subject.value, case.policy.claims_enforcer) {
         (SubjectKind::String, Some(Value::String(subject)), _) => rbac.decide(&rbac.identify_subject(subject), tuple),
-        (SubjectKind::Claims, _, Some(ClaimsEnforcer::ConstTrue)) => return Ok(Judged::Allow),
+        (SubjectKind::Claims, _, Some(ClaimsEnforcer::ConstTrue)) => return Ok(Decision::Allow),
         (SubjectKind::Claims, Some(Value::Object(claims)), Some(ClaimsEnforcer::Argocd)) => {
-            claimed(&rbac, claims, tuple)?
+            decide_claims(&rbac, claims, tuple)?
         }
         (SubjectKind::Claims, None | Some(Value::Null), Some(ClaimsEnforcer::Argocd)) => {
-            claimed(&rbac, &Map::new(), tuple)?
+            decide_claims(&rbac, &Map::new(), tuple)?
         }
-        (SubjectKind::Claims, _, None | Some(ClaimsEnforcer::ConstFalse)) | (SubjectKind::Nil, _, _) => nobody(),
+        (SubjectKind::Claims, _, None | Some(ClaimsEnforcer::ConstFalse)) | (SubjectKind::Nil, _, _) => anonymous(),
         (_, value, _) => return Err(format!("subject is {value:?}")),
     };
     Ok(Answer::from(verdict.outcome).into())
 }
 
-/// Decides, and asserts that the batch and the explanation say the same.
-fn claimed(
+/// Decides for claims, and checks that the batch and the explanation agree.
+fn decide_claims(
     rbac: &Rbac,
     claims: &Map<String, Value>,
     tuple: RbacRequest<'_>,
@@ -216,7 +215,7 @@ fn compile(table: &Table, policy: &Policy, semantics: RbacSemantics) -> Result<R
     let user = referenced(table, policy.user.as_deref().unwrap_or_default())?;
     let mut texts = vec![file("policy.csv", &user)];
     if let Some(runtime) = &policy.runtime_policy {
-        // Argo CD drops a broken run-time policy and judges without it.
+        // Argo CD ignores a run-time policy that is invalid.
         let text = file("runtime.csv", &named(table, runtime)?);
         if !validate_text(&text, RbacSemantics::Argocd)
             .iter()
@@ -257,7 +256,7 @@ fn file(name: &str, text: &str) -> Text {
     }
 }
 
-/// `ref:<key>` is a shared policy, anything else the text itself.
+/// Resolves a text: `ref:<key>` is a shared policy, anything else the policy itself.
 fn referenced(table: &Table, text: &str) -> Result<String, String> {
     match text.strip_prefix("ref:") {
         Some(key) => shared(table, key).ok_or_else(|| format!("no shared policy `{key}`")),
@@ -265,7 +264,8 @@ fn referenced(table: &Table, text: &str) -> Result<String, String> {
     }
 }
 
-/// A key of the shared policies, `ref:<key>`, `text:<csv>`, or the text itself.
+/// Resolves a name: a key of the shared policies, `ref:<key>`, `text:<csv>`, `none`, or the policy
+/// itself.
 fn named(table: &Table, text: &str) -> Result<String, String> {
     if let Some(text) = text.strip_prefix("text:") {
         return Ok(text.to_owned());
@@ -339,7 +339,7 @@ struct CanRequest {
     strict: Option<bool>,
 }
 
-/// Asks as the command line does.
+/// Decides a request as the command line does.
 pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
     let rbac = compile(table, &case.policy, RbacSemantics::Argocd)??;
     let CanRequest {

@@ -1,7 +1,5 @@
-//! Tollgate's own medians, as criterion left them.
-//!
-//! In: `target/criterion/**/new/{benchmark,estimates}.json`. Out: benches by
-//! their full name. Never: a bench of another checkout; the folder is ours.
+//! Runs Tollgate's criterion benches and reads their medians from
+//! `target/criterion/**/new/{benchmark,estimates}.json`.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,9 +33,8 @@ struct Estimate {
     point_estimate: f64,
 }
 
-/// Runs every bench of the package; the one whose numbers are set beside the
-/// peers' comes first, closest to them in time, and is built as what operators
-/// run.
+/// Runs every bench of the package. `compare` is built with the profile of releases, and runs
+/// first, so that it is closest in time to the measurements of the peers.
 pub(super) fn run(root: &Path, quick: bool) -> Result<()> {
     let mut benches = Vec::new();
     for entry in std::fs::read_dir(root.join("benches")).context("reading benches")? {
@@ -62,7 +59,7 @@ pub(super) fn run(root: &Path, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads every result below `folder`, sorted by name; none when it is missing.
+/// Reads every result below `folder`, sorted by name. A missing folder has none.
 pub(super) fn read(folder: &Path) -> Result<Vec<Bench>> {
     let mut benches = Vec::new();
     if folder.is_dir() {
@@ -72,7 +69,7 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Bench>> {
     Ok(benches)
 }
 
-/// `hit/1000` before `hit/10000` before `miss/10`.
+/// Sort key that compares numbers as numbers: `hit/1000`, `hit/10000`, `miss/10`.
 fn natural(name: &str) -> Vec<(Option<u64>, &str)> {
     name.split('/').map(|part| (part.parse().ok(), part)).collect()
 }

@@ -1,9 +1,8 @@
-//! Proxies under load.
+//! Loads running servers with wrk and reports requests per second and latencies, as medians of
+//! alternating rounds.
 //!
-//! In: running servers. Out: requests per second and latencies, the medians of
-//! alternating rounds. Never: a proxy that answers wrongly, or that lets a
-//! request without a session through where it should not; more load than
-//! [`CONNECTIONS`], longer than the effort says.
+//! Invariant: a proxy is measured only if its response is correct, and, where it should require a
+//! session, only if it refuses a request without one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,38 +23,38 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// How long a server may take to answer its first request.
 const START: Duration = Duration::from_secs(30);
 
-/// One thing to load.
+/// One server to load.
 #[derive(Debug)]
 pub(super) struct Target {
     name: &'static str,
     address: SocketAddr,
-    /// Kept so that it runs as long as the target is there.
+    /// Dropping it stops the server.
     _server: Option<Server>,
     session: Session,
 }
 
-/// Whether a target asks for a session.
+/// Whether a target requires a session.
 #[derive(Debug)]
 enum Session {
     Ignored,
-    Needed(String),
+    Required(String),
 }
 
-/// What a target was found to do.
+/// The measurements of a target.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// The target.
     pub(super) name: &'static str,
-    /// Answers per second.
+    /// Responses per second.
     pub(super) requests_per_second: f64,
-    /// Half of the answers came within.
-    pub(super) half: Duration,
-    /// 99 of 100 answers came within.
-    pub(super) most: Duration,
+    /// Median latency.
+    pub(super) p50: Duration,
+    /// Latency of the 99th percentile.
+    pub(super) p99: Duration,
 }
 
 impl Target {
-    /// The backend itself; whoever made it keeps it running.
+    /// The backend itself; the caller keeps it running.
     pub(super) fn direct(backend: SocketAddr) -> Self {
         Self {
             name: report::DIRECT,
@@ -65,8 +64,8 @@ impl Target {
         }
     }
 
-    /// A proxy that lets everybody through.
-    pub(super) fn open(name: &'static str, server: Server) -> Self {
+    /// A proxy that requires no session.
+    pub(super) fn unauthenticated(name: &'static str, server: Server) -> Self {
         Self {
             name,
             address: server.address,
@@ -75,13 +74,13 @@ impl Target {
         }
     }
 
-    /// A proxy that refuses whoever has no session.
-    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
+    /// A proxy that refuses requests without a session.
+    pub(super) fn authenticated(name: &'static str, server: Server, token: &str) -> Self {
         Self {
             name,
             address: server.address,
             _server: Some(server),
-            session: Session::Needed(format!("argocd.token={token}")),
+            session: Session::Required(format!("argocd.token={token}")),
         }
     }
 
@@ -89,8 +88,8 @@ impl Target {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// One request; gives status and body.
-    async fn ask(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
+    /// Sends one request; returns status and body.
+    async fn send(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
         let mut request = client.get(self.url());
         for (name, value) in SCOPE {
             request = request.header(name, value);
@@ -102,17 +101,17 @@ impl Target {
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 
-    /// Waits until the target answers, and holds the answer and its deny twin
-    /// against what they must be.
+    /// Waits until the target answers, and checks its response; where a session is required, also
+    /// that a request without one is refused.
     async fn check(&self, client: &reqwest::Client) -> Result<()> {
         let cookie = match &self.session {
             Session::Ignored => None,
-            Session::Needed(cookie) => Some(cookie.as_str()),
+            Session::Required(cookie) => Some(cookie.as_str()),
         };
         let started = Instant::now();
         let (status, text) = loop {
-            match self.ask(client, cookie).await {
-                // 503: still loading.
+            match self.send(client, cookie).await {
+                // 503: it is still starting.
                 Ok(answer) if answer.0 != 503 || started.elapsed() > START => break answer,
                 Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 Err(error) if started.elapsed() > START => {
@@ -127,7 +126,7 @@ impl Target {
             self.name
         );
         if cookie.is_some() {
-            let (status, _) = self.ask(client, None).await?;
+            let (status, _) = self.send(client, None).await?;
             ensure!(
                 (400..500).contains(&status),
                 "{} answered {status} to a request without a session",
@@ -137,7 +136,7 @@ impl Target {
         Ok(())
     }
 
-    /// One round of load.
+    /// Runs one round of load.
     fn load(&self, duration: Duration) -> Result<Measured> {
         let mut command = pinned(LOAD_CORE, Path::new("wrk"));
         command.args(["--threads", "1", "--latency"]);
@@ -146,14 +145,14 @@ impl Target {
         for (name, value) in SCOPE {
             command.arg("--header").arg(format!("{name}: {value}"));
         }
-        if let Session::Needed(cookie) = &self.session {
+        if let Session::Required(cookie) = &self.session {
             command.arg("--header").arg(format!("Cookie: {cookie}"));
         }
         read(self.name, command.arg(self.url()))
     }
 }
 
-/// Checks, warms and loads all targets in turn; gives the medians.
+/// Checks and warms up every target, then loads them in turn; returns the medians of the rounds.
 pub(super) async fn measure(targets: &[Target], effort: Effort) -> Result<Vec<Measured>> {
     let client = reqwest::Client::builder()
         .no_proxy()
@@ -182,8 +181,8 @@ fn combine(name: &'static str, rounds: &[Measured]) -> Result<Measured> {
     Ok(Measured {
         name,
         requests_per_second: median(rates, f64::total_cmp).context("no round")?,
-        half: median(rounds.iter().map(|round| round.half), Ord::cmp).context("no round")?,
-        most: median(rounds.iter().map(|round| round.most), Ord::cmp).context("no round")?,
+        p50: median(rounds.iter().map(|round| round.p50), Ord::cmp).context("no round")?,
+        p99: median(rounds.iter().map(|round| round.p99), Ord::cmp).context("no round")?,
     })
 }
 
@@ -200,7 +199,10 @@ fn read(name: &'static str, wrk: &mut Command) -> Result<Measured> {
     parse(name, &text)
 }
 
-/// Reads wrk's report; any answer that is no success makes it worthless.
+/// Reads wrk's report.
+///
+/// # Errors
+/// The report counts responses other than 2xx or 3xx, or socket errors, or lacks a value.
 fn parse(name: &'static str, text: &str) -> Result<Measured> {
     if let Some(line) = text
         .lines()
@@ -216,12 +218,12 @@ fn parse(name: &'static str, text: &str) -> Result<Measured> {
     Ok(Measured {
         name,
         requests_per_second: value("Requests/sec:")?.parse()?,
-        half: latency(value("50%")?)?,
-        most: latency(value("99%")?)?,
+        p50: latency(value("50%")?)?,
+        p99: latency(value("99%")?)?,
     })
 }
 
-/// `1.03ms`, `870.00us`, `1.20s` as wrk writes them.
+/// Parses a latency as wrk writes it: `870.00us`, `1.03ms`, `1.20s`.
 fn latency(text: &str) -> Result<Duration> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let seconds = match unit {
@@ -229,7 +231,7 @@ fn latency(text: &str) -> Result<Duration> {
         "ms" => 1e-3,
         "s" => 1.0,
         "m" => 60.0,
-        _ => bail!("`{text}` is no latency"),
+        _ => bail!("`{text}` is not a latency of wrk, such as `1.03ms`"),
     };
     Ok(Duration::try_from_secs_f64(number.parse::<f64>()? * seconds)?)
 }
@@ -246,8 +248,8 @@ mod tests {
     fn reads_a_report() {
         let measured = parse("nginx", REPORT).unwrap();
         assert_eq!(measured.requests_per_second, 12345.67);
-        assert_eq!(measured.half, Duration::from_micros(870));
-        assert_eq!(measured.most, Duration::from_millis(1200));
+        assert_eq!(measured.p50, Duration::from_micros(870));
+        assert_eq!(measured.p99, Duration::from_millis(1200));
     }
 
     #[test]

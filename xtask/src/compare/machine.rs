@@ -1,16 +1,16 @@
-//! What the numbers were measured on.
+//! Describes the machine and the commit of a measurement.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Machine, commit and day, in one line each.
+/// Machine and commit, in one line each.
 #[derive(Debug)]
 pub(super) struct Machine {
     /// Processor, cores, memory, kernel.
     pub(super) hardware: String,
-    /// Short commit, with a word when the checkout differs from it.
+    /// Short commit, followed by ` with edits` if the checkout differs from it.
     pub(super) commit: String,
 }
 

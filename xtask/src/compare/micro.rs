@@ -1,8 +1,5 @@
-//! Single decisions of the peers.
-//!
-//! In: the questions of benches/support/rows.rs, the shipped Rego and its input.
-//! Out: nanoseconds by question and peer. Never: a peer's wrong answer timed;
-//! each peer checks what it answers.
+//! Times single decisions of the peers: the questions of benches/support/rows.rs, and the shipped
+//! Rego policy. Each peer checks its answers, except those to lists, and fails on a wrong one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,12 +14,12 @@ use super::peers::Binaries;
 #[path = "../../../benches/support/rows.rs"]
 mod rows;
 
-/// Applications in the list that is asked for.
+/// Applications in the question that lists them.
 const LISTED: usize = 10_000;
-/// Rows of the policy the list is asked with.
+/// Rows of the policy for which the list is asked.
 const LIST_ROWS: usize = 10_000;
 
-/// Who answered.
+/// A program that Tollgate is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     /// Argo CD's own enforcer.
@@ -33,16 +30,16 @@ pub(super) enum Peer {
     Opa,
 }
 
-/// One line a peer printed.
+/// One result that a peer printed.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Who.
+    /// The peer that printed it.
     pub(super) peer: Peer,
-    /// Question, named as the criterion bench of it.
+    /// Question, named as its criterion bench.
     pub(super) name: String,
     /// Median.
     pub(super) nanoseconds: f64,
-    /// How many answers were timed, when the rest was extrapolated.
+    /// How many answers were timed, if the rest was extrapolated.
     pub(super) scaled_from: Option<u64>,
 }
 
@@ -77,7 +74,7 @@ pub(super) fn ask(root: &Path, binaries: &Binaries, folder: &Path, effort: Effor
     Ok(answers)
 }
 
-/// Policy text and questions of `rows` rows, in the file every peer reads.
+/// Writes a policy of `rows` rows and its questions to the file that every peer reads.
 fn write_questions(folder: &Path, rows: usize) -> Result<PathBuf> {
     let asked = rows::questions(rows, if rows == LIST_ROWS { LISTED } else { 0 });
     let tuple =
@@ -96,17 +93,17 @@ fn write_questions(folder: &Path, rows: usize) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A policy of `rows` rows for the proxies' common world.
+/// A policy of `rows` rows, for the objects that both proxies read.
 pub(super) fn policy(rows: usize) -> String {
     rows::questions(rows, 0).policy
 }
 
 fn read(peer: Peer, command: &mut Command) -> Result<Vec<Answer>> {
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{command:?} ended with {}: {said}",
+        "{command:?} ended with {}: {stderr}",
         output.status
     );
     let mut answers = Vec::new();

@@ -1,7 +1,5 @@
-//! Builds the peers into the tool cache.
-//!
-//! In: benches/peers. Out: paths of binaries. Never: a peer's source in the
-//! checkout; module proxy and crates registry deliver it.
+//! Builds the peers in benches/peers into the tool cache. Their own sources come from the Go
+//! module proxy and crates.io.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,20 +8,20 @@ use anyhow::{Context, Result};
 
 use crate::{execute, setup};
 
-/// What is measured, as far as it is built here.
+/// The measured programs that are built from source.
 #[derive(Debug)]
 pub(super) struct Binaries {
-    /// Tollgate, unless only its peers are measured.
+    /// Tollgate; none if only the peers are measured.
     pub(super) gateway: Option<PathBuf>,
     /// Argo CD's enforcer and extension proxy.
     pub(super) argocd: PathBuf,
-    /// OPA's SDK.
+    /// The program around OPA's SDK.
     pub(super) opa: PathBuf,
-    /// casbin-rs.
+    /// The program around casbin-rs.
     pub(super) casbin: PathBuf,
 }
 
-/// Builds the three peers; the first time takes minutes, as Argo CD is large.
+/// Builds the three peers. The first build takes minutes, because Argo CD is large.
 pub(super) fn build(root: &Path, gateway: Option<PathBuf>) -> Result<Binaries> {
     let folder = setup::cache()?.join("peers");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -37,7 +35,7 @@ pub(super) fn build(root: &Path, gateway: Option<PathBuf>) -> Result<Binaries> {
     })
 }
 
-/// Go's own build cache makes this a matter of seconds when nothing changed.
+/// Builds a Go peer. With Go's build cache this takes seconds if nothing changed.
 fn go(source: &Path, binary: PathBuf) -> Result<PathBuf> {
     let mut build = Command::new("go");
     build

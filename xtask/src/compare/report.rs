@@ -1,7 +1,5 @@
-//! The tables.
-//!
-//! In: everything one run found. Out: Markdown, and docs/performance.md with its
-//! blocks replaced. Never: a ratio of numbers from two runs.
+//! Writes the measurements of one run as Markdown tables, and replaces the marked blocks of
+//! docs/performance.md with them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,19 +13,19 @@ use super::load::Measured;
 use super::machine::Machine;
 use super::micro::{Answer, Peer};
 
-/// Name of our row.
+/// Name of Tollgate's row.
 pub(super) const TOLLGATE: &str = "Tollgate";
 /// Name of the row of Argo CD's extension proxy.
 pub(super) const ARGOCD: &str = "Argo CD's extension proxy";
-/// Name of nginx' row.
+/// Name of nginx's row.
 pub(super) const NGINX: &str = "nginx `proxy_pass`";
 /// Name of the row without any proxy.
 pub(super) const DIRECT: &str = "direct to the backend";
 
-/// Questions every run must have an own answer to.
+/// Benches without which the report is not written.
 const NEEDED: [&str; 4] = ["rbac/hit/10000", "rbac/miss/10000", "rego/extensions", "list/10000"];
 
-/// What a bench is held to: its name, the bound in nanoseconds, in words.
+/// Upper bounds of benches: name, bound in nanoseconds, description.
 const BOUNDS: [(&str, f64, &str); 10] = [
     ("credential/cached", 200.0, "cached credential of a cluster"),
     ("rbac/hit/10000", 300.0, "RBAC decision at 10,000 rows, allowed"),
@@ -49,15 +47,16 @@ const BOUNDS: [(&str, f64, &str); 10] = [
     (ONE_THREAD, 12_000.0, "per-request plugin"),
 ];
 
-/// A plugin's call on one thread and on two.
+/// Benches of plugin calls on one thread and on two.
 const ONE_THREAD: &str = "call/fresh instance, 1 threads";
 const TWO_THREADS: &str = "call/fresh instance, 2 threads";
-/// Arithmetic that shares nothing: what the machine itself makes of two threads.
+/// Benches of arithmetic without shared data on one thread and on two: how far the machine itself
+/// scales.
 const CONTROL: [&str; 2] = ["call/control, 1 threads", "call/control, 2 threads"];
-/// How much more work two threads are to do than one.
+/// Least ratio of the throughput of two threads to that of one.
 const THREADS: f64 = 1.6;
 
-/// What throughput is held to: the other row and the least ratio.
+/// Least ratios of Tollgate's throughput to that of another row.
 const RATIOS: [(&str, f64); 2] = [(NGINX, 0.7), (ARGOCD, 3.0)];
 
 /// The finished tables.
@@ -82,7 +81,7 @@ impl<'a> Report<'a> {
         format!("{}\n{}", self.compared(), self.benches())
     }
 
-    /// Questions without an answer of ours.
+    /// Those of [`NEEDED`] that have no result.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         NEEDED.into_iter().filter(|name| self.own(name).is_none()).collect()
     }
@@ -131,8 +130,8 @@ impl<'a> Report<'a> {
         for Measured {
             name,
             requests_per_second,
-            half,
-            most,
+            p50,
+            p99,
         } in &self.findings.proxies
         {
             let of = |other| {
@@ -145,8 +144,8 @@ impl<'a> Report<'a> {
                 of(DIRECT),
                 of(NGINX),
                 of(ARGOCD),
-                time(*half),
-                time(*most),
+                time(*p50),
+                time(*p99),
             ];
             row(&mut table, &cells);
         }
@@ -216,11 +215,11 @@ impl<'a> Report<'a> {
             }
         }
         let ratio = |one: &str, two: &str| Some(self.own(one)? / self.own(two)?);
-        if let (Some(reached), Some(most)) = (ratio(ONE_THREAD, TWO_THREADS), ratio(CONTROL[0], CONTROL[1])) {
+        if let (Some(reached), Some(control)) = (ratio(ONE_THREAD, TWO_THREADS), ratio(CONTROL[0], CONTROL[1])) {
             row(
                 &mut table,
                 &[
-                    format!("plugin calls of two threads beside one; plain arithmetic reached {most:.2} ×"),
+                    format!("plugin calls of two threads beside one; plain arithmetic reached {control:.2} ×"),
                     format!("{THREADS:.1} ×"),
                     format!("{reached:.2} ×"),
                     yes(reached >= THREADS),
@@ -261,7 +260,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// `rbac/hit/10` asked again is `rbac/hit-repeated/10`.
+/// Name of a variant of a question: `rbac/hit/10` and `repeated` give `rbac/hit-repeated/10`.
 fn variant(name: &str, word: &str) -> String {
     match name.rsplit_once('/') {
         Some((question, size)) => format!("{question}-{word}/{size}"),
@@ -282,7 +281,7 @@ fn nanoseconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value * 1e-9).unwrap_or(Duration::MAX)
 }
 
-/// Three significant digits, in the unit that suits.
+/// Formats a time with up to three significant digits, in a suitable unit.
 fn time(value: Duration) -> String {
     let seconds = value.as_secs_f64();
     let (number, unit) = match seconds {
@@ -311,7 +310,7 @@ fn significant(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
-/// `12,345`.
+/// Formats a number with thousands separators: `12,345`.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_has_no_answer_and_shows_what_missed_its_goal() {
+    fn lists_missing_benches_and_unmet_goals() {
         let findings = Findings {
             proxies: vec![proxy(NGINX, 20_000.0), proxy(TOLLGATE, 13_000.0)],
             peers: vec![Answer {
@@ -416,8 +415,8 @@ mod tests {
         Measured {
             name,
             requests_per_second,
-            half: Duration::from_millis(1),
-            most: Duration::from_millis(2),
+            p50: Duration::from_millis(1),
+            p99: Duration::from_millis(2),
         }
     }
 }

@@ -1,7 +1,4 @@
-//! The servers of one run, each stopped with the run.
-//!
-//! In: binaries and a folder. Out: servers on free loopback ports. Never: a
-//! process that outlives the run; an address beyond loopback.
+//! Starts the servers of one run on free loopback ports. Dropping a [`Server`] stops its process.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -16,9 +13,9 @@ use crate::setup;
 const BACKEND: &str = include_str!("../../../benches/peers/nginx/backend.conf");
 const PROXY: &str = include_str!("../../../benches/peers/nginx/proxy.conf");
 
-/// Core of the load generator and the backend.
+/// CPU core of the load generator and the backend.
 pub(super) const LOAD_CORE: &str = "0";
-/// Core of the proxy under load.
+/// CPU core of the proxy under load.
 const PROXY_CORE: &str = "1";
 
 /// A running server.
@@ -26,14 +23,14 @@ const PROXY_CORE: &str = "1";
 pub(super) struct Server {
     /// Where it listens.
     pub(super) address: SocketAddr,
-    /// Session token it made, if it is one that makes tokens.
+    /// Session token that it printed; only Argo CD's proxy does.
     pub(super) token: Option<String>,
     child: Child,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGTERM, so that nginx takes its workers along.
+        // SIGTERM, so that nginx stops its workers too.
         let stopped = Command::new("kill")
             .args(["-TERM", &self.child.id().to_string()])
             .status();
@@ -45,7 +42,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// The backend behind every proxy: nginx that answers one kibibyte at once.
+    /// The backend behind every proxy: nginx with a fixed response of one kibibyte.
     pub(super) fn backend(folder: &Path) -> Result<Self> {
         let body = body();
         Self::start_nginx(folder, "backend", LOAD_CORE, |listen| {
@@ -53,7 +50,7 @@ impl Server {
         })
     }
 
-    /// nginx as a plain proxy.
+    /// nginx as a proxy.
     pub(super) fn nginx(folder: &Path, backend: SocketAddr) -> Result<Self> {
         Self::start_nginx(folder, "proxy", PROXY_CORE, |listen| {
             PROXY
@@ -62,8 +59,7 @@ impl Server {
         })
     }
 
-    /// Argo CD's extension proxy; it logs each request at its default level, to
-    /// nowhere.
+    /// Argo CD's extension proxy. It logs each request at its default level; the log is discarded.
     pub(super) fn argocd(binary: &Path, world: &World) -> Result<Self> {
         let mut command = pinned(PROXY_CORE, binary);
         command
@@ -128,8 +124,8 @@ impl Server {
     }
 }
 
-/// A command on one core, so that every proxy has exactly one and shares it with
-/// neither load nor backend; unpinned on a machine with a single core.
+/// A command pinned to one CPU core, so that the proxy under load does not share its core with the
+/// load generator or the backend. Not pinned on a machine with a single core.
 pub(super) fn pinned(core: &str, binary: &Path) -> Command {
     let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
     if alone {
@@ -140,7 +136,7 @@ pub(super) fn pinned(core: &str, binary: &Path) -> Command {
     command
 }
 
-/// The backend's answer, 1,024 bytes of JSON.
+/// The backend's response body: 1,024 bytes of JSON.
 pub(super) fn body() -> String {
     format!(r#"{{"series":"{}"}}"#, "x".repeat(1024 - r#"{"series":""}"#.len()))
 }

@@ -1,7 +1,5 @@
-//! The Kubernetes objects that Tollgate and Argo CD's proxy both read.
-//!
-//! In: the backend's address. Out: a folder of YAML and Tollgate's settings.
-//! Never: a difference between what the two sides get.
+//! Writes the folder of Kubernetes objects that both Tollgate and Argo CD's proxy read, and
+//! Tollgate's settings.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,21 +9,21 @@ use anyhow::{Context, Result};
 
 use super::{micro, servers};
 
-/// The account whose session every request carries.
+/// The account whose session the requests carry.
 pub(super) const ACCOUNT: &str = "alice";
-/// The request's headers that name application and project.
+/// Request headers that name the application and the project.
 pub(super) const SCOPE: [(&str, &str); 2] = [
     ("Argocd-Application-Name", "argocd:cart"),
     ("Argocd-Project-Name", "proj5"),
 ];
-/// What is asked for, on each proxy alike.
+/// Path of the request, the same on each proxy.
 pub(super) const PATH: &str = "/extensions/metrics/api/series?range=1h&step=15s";
 
-/// Rows of the RBAC policy: a team of ten roles, small on purpose, since Argo CD
-/// answers the repeated tuple from its cache at any size.
+/// Rows of the RBAC policy. Its size does not matter, because Argo CD answers the repeated request
+/// from its cache.
 const ROWS: usize = 100;
 
-/// A folder with everything both sides read.
+/// A folder with everything that both proxies read.
 #[derive(Debug)]
 pub(super) struct World {
     /// Folder of Kubernetes YAML.
@@ -37,7 +35,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Writes the folder below `folder`.
+    /// Writes the objects and the settings below `folder`.
     pub(super) fn create(folder: &Path, root: &Path, backend: SocketAddr) -> Result<Self> {
         let state = folder.join("state");
         fs::create_dir_all(&state).with_context(|| format!("creating {}", state.display()))?;
@@ -66,7 +64,7 @@ impl World {
 fn settings_text(root: &Path, state: &Path, gateway: SocketAddr, admin: SocketAddr) -> String {
     let policies = root.join("policies");
     let (state, policies) = (state.display(), policies.display());
-    // One person holds all connections of the load generator.
+    // All connections of the load generator belong to one person.
     format!(
         "listen: {gateway}\nadmin:\n  listen: {admin}\nstate:\n  directory: {state}\n  namespace: argocd\n\
          policies:\n  directory: {policies}\nauthentication:\n  argocdSessions: true\n\
@@ -97,7 +95,7 @@ fn rbac_config_map() -> String {
     )
 }
 
-/// A key for this run's loopback only; it guards nothing.
+/// The key is only used on loopback during a run, and protects nothing.
 const SECRET: &str = "\
 apiVersion: v1
 kind: Secret

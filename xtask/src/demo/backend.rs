@@ -1,4 +1,4 @@
-//! An extension's backend that answers with what it was sent.
+//! An extension backend that echoes each request as JSON.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --check`: the requests of the README, compared.
+//! `cargo xtask demo --check`: sends requests like those of the README and checks the responses.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,14 +13,14 @@ struct Answer {
     body: Value,
 }
 
-/// Sends the requests and compares what comes back.
+/// Sends the requests and checks the responses.
 pub async fn run(world: &mut World) -> Result<()> {
-    say("a stranger is refused");
-    let stranger = call(world, None, "cart").await?;
+    say("a request without a token is refused");
+    let anonymous = call(world, None, "cart").await?;
     ensure!(
-        stranger.status == 401,
+        anonymous.status == 401,
         "a request without a token got {}",
-        stranger.status
+        anonymous.status
     );
 
     say("bob is denied, with a reason");
@@ -31,7 +31,7 @@ pub async fn run(world: &mut World) -> Result<()> {
         "the refusal has no reason: {}",
         bob.body
     );
-    compare(world, &bob, "denied", "bob").await?;
+    check_record(world, &bob, "denied", "bob").await?;
 
     say("alice is allowed, and the backend sees only what it should");
     let alice = call(world, Some(&world.alice), "cart").await?;
@@ -49,9 +49,9 @@ pub async fn run(world: &mut World) -> Result<()> {
         "not the backend's own token: {headers}"
     );
     ensure!(headers["cookie"].is_null(), "a cookie got through: {headers}");
-    compare(world, &alice, "allowed", "alice").await?;
+    check_record(world, &alice, "allowed", "alice").await?;
 
-    say("the other cluster's backend, and a destination the project does not permit");
+    say("another cluster has another backend, and a destination that the project does not permit is denied");
     let production = call(world, Some(&world.alice), "cart-production").await?;
     ensure!(
         production.body["backend"] == "backend-b",
@@ -65,16 +65,16 @@ pub async fn run(world: &mut World) -> Result<()> {
         elsewhere.status
     );
 
-    say("a cluster is reached with a token minted for it, the same one twice");
+    say("a cluster gets a token minted for it, which two requests share");
     cluster(world).await?;
 
     say("people reach a cluster through its agent, as themselves");
     agent(world).await?;
 
-    say("an Application acts as its own service account, as far as its project lets it");
+    say("an Application acts as its own service account, within the limits of its project");
     application(world).await?;
 
-    say("an ApplicationSet is written with what it generates, if all of it may be");
+    say("an ApplicationSet is written only if everything it generates is permitted");
     application_set(world).await?;
 
     say("an edited policy takes effect");
@@ -88,7 +88,7 @@ pub async fn run(world: &mut World) -> Result<()> {
     })
     .await?;
 
-    say("a broken policy does not");
+    say("a broken policy does not take effect");
     let rego = world.folder.join("policies/extensions/policy.rego");
     let good = std::fs::read_to_string(&rego)?;
     std::fs::write(&rego, format!("{good}\nallow if {{ input.\n"))?;
@@ -109,15 +109,15 @@ pub async fn run(world: &mut World) -> Result<()> {
         .await?;
     ensure!(
         check.status.code() == Some(1),
-        "tollgate check said {} about a broken policy",
+        "tollgate check ended with {} for a broken policy",
         check.status
     );
     ensure!(
         call(world, Some(&world.alice), "cart").await?.status == 200,
-        "the last good policy did not stay"
+        "the last good policy did not stay in effect"
     );
     std::fs::write(&rego, good)?;
-    until("the mended policy to take effect", || async {
+    until("the repaired policy to take effect", || async {
         let text = reqwest::get(format!("{}/metrics", world.admin)).await?.text().await?;
         ensure!(
             text.contains("tollgate_configuration_broken{part=\"policies\"} 0"),
@@ -127,7 +127,7 @@ pub async fn run(world: &mut World) -> Result<()> {
     })
     .await?;
 
-    say("a plugin dropped into the folder takes effect, and goes away with its file");
+    say("a plugin takes effect when its files are added, and stops when they are removed");
     let plugins = world.folder.join("plugins");
     for ending in ["yaml", "wasm"] {
         let file = format!("tenant-router.{ending}");
@@ -144,7 +144,7 @@ pub async fn run(world: &mut World) -> Result<()> {
         answer.status == 200 && answer.body["headers"]["x-scope-orgid"].is_null()
     })
     .await?;
-    say("all as the README says");
+    say("every check passed");
     Ok(())
 }
 
@@ -175,9 +175,9 @@ async fn call(world: &World, token: Option<&str>, application: &str) -> Result<A
     Ok(Answer { status, decision, body })
 }
 
-/// alice reaches the demo cluster, bob does not; one token is minted.
+/// alice reaches the demo cluster, and only one token is minted for her; bob does not reach it.
 async fn cluster(world: &World) -> Result<()> {
-    let ask = async |token: &str| -> Result<(u16, Value)> {
+    let get = async |token: &str| -> Result<(u16, Value)> {
         let url = format!("{}/clusters/demo/k8s/api", world.gateway);
         let response = reqwest::Client::new().get(url).bearer_auth(token).send().await?;
         let status = response.status().as_u16();
@@ -186,13 +186,13 @@ async fn cluster(world: &World) -> Result<()> {
             serde_json::from_str(&response.text().await?).unwrap_or_default(),
         ))
     };
-    let (status, refused) = ask(&world.bob).await?;
+    let (status, refused) = get(&world.bob).await?;
     ensure!(
         status == 403 && refused["reason"] == "permission_denied",
         "bob reached the cluster: {status} {refused}"
     );
     for _ in 0..2 {
-        let (status, body) = ask(&world.alice).await?;
+        let (status, body) = get(&world.alice).await?;
         ensure!(status == 200, "alice got {status} from the cluster: {body}");
         ensure!(body["path"] == "/api", "wrong path: {body}");
         ensure!(body["tokensMinted"] == 1, "not one token: {body}");
@@ -200,7 +200,7 @@ async fn cluster(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// alice may sync objects of her own, bob may look; Secrets are kept back by the project.
+/// alice may write objects of the Application, bob may only read. The project excludes Secrets.
 async fn application(world: &World) -> Result<()> {
     let client = reqwest::Client::new();
     let write = async |token: &str, resource: &str| -> Result<(u16, Value)> {
@@ -233,8 +233,8 @@ async fn application(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// alice's set is written with its Applications; bob is told why his is not, and a set
-/// that leads out of the project is refused as a whole.
+/// alice's set is written with its Applications. bob's is refused with reasons, and a set that
+/// leads out of the project is refused as a whole.
 async fn application_set(world: &World) -> Result<()> {
     let client = reqwest::Client::new();
     let sets = format!("{}/api/v1/applicationsets", world.gateway);
@@ -254,16 +254,16 @@ async fn application_set(world: &World) -> Result<()> {
     let (status, refused) = create(&world.bob, set.clone()).await?;
     ensure!(
         status == 403 && refused["refusals"][0]["about"].is_string(),
-        "bob made a set: {status} {refused}"
+        "bob was not refused with reasons: {status} {refused}"
     );
     let (status, refused) = create(&world.alice, set.replace("namespace: shop", "namespace: kube-system")).await?;
     let refusals = refused["refusals"].as_array().map_or(0, Vec::len);
     ensure!(
         matches!(status, 400 | 403) && refusals == 2,
-        "not every refusal was told: {status} {refused}"
+        "not every refusal was reported: {status} {refused}"
     );
     let (status, made) = create(&world.alice, set).await?;
-    ensure!(status == 200, "alice made no set: {status} {made}");
+    ensure!(status == 200, "alice could not create the set: {status} {made}");
     let made: Vec<&Value> = made["changes"].as_array().into_iter().flatten().collect();
     ensure!(made.len() == 2, "not two Applications: {made:?}");
     let deleted = client
@@ -279,8 +279,8 @@ async fn application_set(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// alice makes a token and is seen by the cluster as alice; bob, a reporter, gets
-/// none; a revoked token is refused.
+/// alice creates a token, and the cluster sees her as alice. bob, a reporter, may not create one. A
+/// revoked token is refused.
 async fn agent(world: &World) -> Result<()> {
     let client = reqwest::Client::new();
     let tokens = format!("{}/api/v1/tokens", world.gateway);
@@ -299,7 +299,7 @@ async fn agent(world: &World) -> Result<()> {
     let (status, made) = create(&world.alice).await?;
     ensure!(status == 201, "alice got no token: {status} {made}");
     let bearer = made["bearer"].as_str().context("no bearer")?;
-    let ask = async || -> Result<(u16, Value)> {
+    let get = async || -> Result<(u16, Value)> {
         let response = client.get(format!("{}/k8s-proxy/api", world.gateway));
         let response = response.bearer_auth(bearer).send().await?;
         let status = response.status().as_u16();
@@ -308,15 +308,18 @@ async fn agent(world: &World) -> Result<()> {
             serde_json::from_str(&response.text().await?).unwrap_or_default(),
         ))
     };
-    let (status, body) = ask().await?;
+    let (status, body) = get().await?;
     ensure!(status == 200, "alice got {status} through the agent: {body}");
-    let told = &body["impersonated"];
-    ensure!(told["user"] == "gitlab:user:alice", "the cluster was told {told}");
+    let impersonated = &body["impersonated"];
     ensure!(
-        told["groups"]
+        impersonated["user"] == "gitlab:user:alice",
+        "the cluster received {impersonated}"
+    );
+    ensure!(
+        impersonated["groups"]
             .as_array()
             .is_some_and(|groups| groups.iter().any(|group| group == "gitlab:project_role:11:maintainer")),
-        "the cluster was told {told}"
+        "the cluster received {impersonated}"
     );
     let id = made["token"]["id"].as_str().context("no id")?;
     let revoked = client
@@ -329,7 +332,7 @@ async fn agent(world: &World) -> Result<()> {
         "the token was not revoked: {}",
         revoked.status()
     );
-    let (status, body) = ask().await?;
+    let (status, body) = get().await?;
     ensure!(
         status == 401 && body["kind"] == "Status",
         "a revoked token got {status}: {body}"
@@ -337,9 +340,9 @@ async fn agent(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The decision record of `answer` says how it ended and who called.
-async fn compare(world: &World, answer: &Answer, outcome: &str, who: &str) -> Result<()> {
-    ensure!(!answer.decision.is_empty(), "the answer names no decision");
+/// Checks that the decision record of `answer` has this outcome and caller.
+async fn check_record(world: &World, answer: &Answer, outcome: &str, who: &str) -> Result<()> {
+    ensure!(!answer.decision.is_empty(), "the response names no decision");
     let text = reqwest::get(format!("{}/decisions/{}", world.admin, answer.decision))
         .await?
         .text()

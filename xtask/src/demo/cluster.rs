@@ -1,7 +1,5 @@
-//! A cluster and the issuer of its tokens, behind TLS on loopback.
-//!
-//! In: the broker's key. Out: tokens, counted, and an API server that believes
-//! only those. Never: a certificate another run would accept.
+//! A fake cluster and the issuer of its tokens, with TLS, on loopback. The issuer counts its
+//! tokens, and the API server accepts no others. Each run has its own certificate authority.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,15 +20,15 @@ use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use tokio_rustls::TlsAcceptor;
 
-/// What the issuer wants to see.
+/// The key that the issuer accepts.
 pub const BROKER_KEY: &str = "the-brokers-own-key";
 
-/// Where it listens, and who signed its certificate.
+/// A running cluster with its issuer.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Both servers.
+    /// Address of both the API server and the issuer.
     pub address: SocketAddr,
-    /// The authority, PEM.
+    /// Certificate authority, PEM.
     pub ca_pem: String,
 }
 
@@ -71,14 +69,14 @@ pub async fn start() -> Result<Cluster> {
     Ok(Cluster { address, ca_pem })
 }
 
-/// Whether the kinds of all groups are asked for at once.
-fn asks_kinds(head: &hyper::http::request::Parts) -> bool {
+/// Whether the request is for aggregated discovery: the resources of all groups at once.
+fn is_aggregated_discovery(head: &hyper::http::request::Parts) -> bool {
     let accepted = head.headers.get("accept").and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.contains("APIGroupDiscoveryList"))
 }
 
-/// What the cluster serves, as aggregated discovery has it: two kinds of one group.
-fn kinds(path: &str) -> serde_json::Value {
+/// Response to aggregated discovery: two resources of the core group.
+fn discovery(path: &str) -> serde_json::Value {
     let kind = |resource: &str, kind: &str| {
         json!({"resource": resource, "responseKind": {"group": "", "version": "v1", "kind": kind},
                "scope": "Namespaced", "singularResource": kind.to_lowercase(), "verbs": ["create"]})
@@ -92,13 +90,13 @@ fn kinds(path: &str) -> serde_json::Value {
 async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let shown = head
+    let authorization = head
         .headers
         .get("authorization")
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let (status, said) = match head.uri.path() {
-        "/token" if shown == format!("Bearer {BROKER_KEY}") && body.starts_with(b"cluster=") => {
+    let (status, content) = match head.uri.path() {
+        "/token" if authorization == format!("Bearer {BROKER_KEY}") && body.starts_with(b"cluster=") => {
             let number = minted.fetch_add(1, Ordering::Relaxed) + 1;
             (
                 StatusCode::OK,
@@ -106,22 +104,24 @@ async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Re
             )
         }
         "/token" => (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"})),
-        path @ ("/api" | "/apis") if asks_kinds(&head) && shown.starts_with("Bearer demo-token-") => {
-            (StatusCode::OK, kinds(path))
+        path @ ("/api" | "/apis")
+            if is_aggregated_discovery(&head) && authorization.starts_with("Bearer demo-token-") =>
+        {
+            (StatusCode::OK, discovery(path))
         }
-        path if path.starts_with("/api") && shown.starts_with("Bearer demo-token-") => {
+        path if path.starts_with("/api") && authorization.starts_with("Bearer demo-token-") => {
             let latest = minted.load(Ordering::Relaxed);
-            let told = |name: &str| -> Vec<String> {
+            let values = |name: &str| -> Vec<String> {
                 let lines = head.headers.get_all(name).iter();
                 lines
                     .map(|line| String::from_utf8_lossy(line.as_bytes()).into_owned())
                     .collect()
             };
-            let mut said = json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest});
-            if let Some(user) = told("impersonate-user").first() {
-                said["impersonated"] = json!({"user": user, "groups": told("impersonate-group")});
+            let mut content = json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest});
+            if let Some(user) = values("impersonate-user").first() {
+                content["impersonated"] = json!({"user": user, "groups": values("impersonate-group")});
             }
-            (StatusCode::OK, said)
+            (StatusCode::OK, content)
         }
         _ => (
             StatusCode::UNAUTHORIZED,
@@ -132,6 +132,6 @@ async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Re
         .status(status)
         .header("content-type", "application/json");
     Ok(response
-        .body(Full::new(Bytes::from(said.to_string() + "\n")))
+        .body(Full::new(Bytes::from(content.to_string() + "\n")))
         .unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Argo CD session tokens for the demo's people.
+//! Argo CD session tokens for the users of the demo.
 
 use anyhow::Result;
 use base64::Engine;

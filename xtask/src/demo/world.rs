@@ -14,9 +14,9 @@ use super::{backend, cluster, token, until};
 /// A running demo.
 #[derive(Debug)]
 pub struct World {
-    /// Folder with everything the gateway reads; edit it and see.
+    /// Folder with everything that the gateway reads. It reloads edited files.
     pub folder: PathBuf,
-    /// Where built guests lie.
+    /// Folder of the built guests.
     pub guests: PathBuf,
     /// Base URL of the gateway.
     pub gateway: String,
@@ -32,7 +32,7 @@ pub struct World {
 }
 
 impl World {
-    /// Lays out the folder, starts backends and gateway, waits until it is ready.
+    /// Prepares the folder, starts the backends and the gateway, and waits until it is ready.
     pub async fn start(root: &Path, binary: &Path, port: u16) -> Result<Self> {
         let target = super::target(root);
         let folder = target.join("demo");
@@ -51,13 +51,13 @@ impl World {
             }
         }
         let backends = [backend::start("backend-a").await?, backend::start("backend-b").await?];
-        fill_in(&folder.join("state/argocd-cm.yaml"), &backends)?;
+        set_backends(&folder.join("state/argocd-cm.yaml"), &backends)?;
         let cluster = cluster::start().await?;
-        describe(&folder, &cluster)?;
+        set_cluster(&folder, &cluster)?;
         let key = random_key()?;
         write_secret(&folder.join("state/argocd-secret.yaml"), &key)?;
-        let (gate, admin) = addresses(port)?;
-        settle_addresses(&folder.join("tollgate.yaml"), gate, admin)?;
+        let (gateway, admin) = addresses(port)?;
+        set_addresses(&folder.join("tollgate.yaml"), gateway, admin)?;
         let child = Command::new(binary)
             .arg("serve")
             .arg("--config")
@@ -66,7 +66,7 @@ impl World {
             .spawn()
             .with_context(|| format!("starting {}", binary.display()))?;
         let mut world = Self {
-            gateway: format!("http://{gate}"),
+            gateway: format!("http://{gateway}"),
             admin: format!("http://{admin}"),
             alice: token::mint(key.as_bytes(), "alice", 12 * 3600)?,
             bob: token::mint(key.as_bytes(), "bob", 12 * 3600)?,
@@ -98,7 +98,7 @@ impl World {
         self.child.wait().await.unwrap_or_default()
     }
 
-    /// Stops the gateway as an operator does, with SIGTERM, and expects exit 0.
+    /// Stops the gateway with SIGTERM, as an operator does, and expects exit status 0.
     pub async fn stop(mut self) -> Result<()> {
         if let Some(pid) = self.child.id() {
             Command::new("kill").arg("-TERM").arg(pid.to_string()).status().await?;
@@ -121,17 +121,17 @@ impl World {
         write_private(&self.folder.join("env"), &text)
     }
 
-    /// What a newcomer types next.
+    /// Text with commands to try.
     pub fn instructions(&self) -> String {
         let folder = self.folder.display();
         format!(
             r#"
-The gateway listens on {gate}, its admin listener on {admin}.
+The gateway listens on {gateway}, its admin listener on {admin}.
 In another terminal:
 
   source {folder}/env
 
-  # bob is denied, with the reason and the decision's id
+  # bob is denied, with a reason and the decision's id
   curl -i "$GATE/api/v1/extensions/metrics/api/series?range=1h" -H "Authorization: Bearer $BOB" \
     -H 'Argocd-Application-Name: argocd:cart' -H 'Argocd-Project-Name: shop'
 
@@ -139,37 +139,37 @@ In another terminal:
   curl -i "$GATE/api/v1/extensions/metrics/api/series?range=1h" -H "Authorization: Bearer $ALICE" \
     -H 'Argocd-Application-Name: argocd:cart' -H 'Argocd-Project-Name: shop'
 
-  # the cluster `demo`, with a token minted for it by the plugin `webapi`; the second time it is the same token
+  # the cluster `demo`, with a token that the plugin `webapi` mints for it; both requests use the same token
   curl -s "$GATE/clusters/demo/k8s/api" -H "Authorization: Bearer $ALICE"
   curl -s "$GATE/clusters/demo/k8s/api" -H "Authorization: Bearer $ALICE"
 
-  # how the cluster's credential is doing
+  # the state of the cluster's credential
   curl -s "$GATE/api/v1/clusters" -H "Authorization: Bearer $ALICE"
 
-  # a token for the agent `shop-cluster`, and what the cluster is told of who calls
+  # a token for the agent `shop-cluster`, and the identity that the cluster receives
   curl -s "$GATE/api/v1/tokens" -H "Authorization: Bearer $ALICE" -H 'Content-Type: application/json' \
     -d '{{"name": "laptop", "agent": 7}}'
   curl -s "$GATE/k8s-proxy/api" -H "Authorization: Bearer <the bearer it shows>"
 
-  # the Application `checkout` writes as its own service account; its project keeps Secrets back
+  # the Application `checkout` writes as its own service account; its project excludes Secrets
   curl -s -X POST "$GATE/applications/argocd/checkout/k8s/api/v1/namespaces/checkout/configmaps" -d '{{}}' \
     -H 'Content-Type: application/json' -H "Authorization: Bearer $ALICE"
   curl -s -X POST "$GATE/applications/argocd/checkout/k8s/api/v1/namespaces/checkout/secrets" -d '{{}}' \
     -H 'Content-Type: application/json' -H "Authorization: Bearer $ALICE"
 
-  # an ApplicationSet: what it would generate, bob's refusals, then alice's is written
+  # an ApplicationSet: what it would generate, why bob may not create it, and its creation by alice
   export TOLLGATE_SERVER=$GATE
   TOLLGATE_AUTH_TOKEN=$ALICE {binary} appset generate {folder}/stages.yaml
   TOLLGATE_AUTH_TOKEN=$BOB {binary} appset create {folder}/stages.yaml
   TOLLGATE_AUTH_TOKEN=$ALICE {binary} appset create {folder}/stages.yaml
 
-  # the records of both
+  # the records of the last two decisions
   curl -s "$ADMIN/decisions?most=2"
 
-Everything under {folder} is read again when it changes. Stop with ctrl-c.
+The gateway reloads everything under {folder} when it changes. Stop with ctrl-c.
 "#,
             binary = self.binary.display(),
-            gate = self.gateway,
+            gateway = self.gateway,
             admin = self.admin,
         )
     }
@@ -189,7 +189,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn fill_in(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
+fn set_backends(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
     let [a, b] = backends;
     let text = std::fs::read_to_string(file)?;
     let text = text
@@ -198,8 +198,8 @@ fn fill_in(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
     Ok(std::fs::write(file, text)?)
 }
 
-/// Puts the demo cluster's address and authority where the gateway reads them.
-fn describe(folder: &Path, cluster: &cluster::Cluster) -> Result<()> {
+/// Writes the demo cluster's address and certificate authority to the files that the gateway reads.
+fn set_cluster(folder: &Path, cluster: &cluster::Cluster) -> Result<()> {
     std::fs::write(folder.join("cluster-ca.pem"), &cluster.ca_pem)?;
     let ca_data = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &cluster.ca_pem);
     for file in ["state/clusters.yaml", "tollgate.yaml"] {
@@ -238,25 +238,25 @@ fn write_private(file: &Path, text: &str) -> Result<()> {
     Ok(open.write_all(text.as_bytes())?)
 }
 
-/// The gateway's two addresses; free ones for port 0.
+/// Addresses of the gateway and its admin listener; two free ones if `port` is 0.
 fn addresses(port: u16) -> Result<(SocketAddr, SocketAddr)> {
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     if port != 0 {
         return Ok((at(port), at(port.checked_add(1).context("the port is too high")?)));
     }
-    // Both are held open together so that they differ, then given to the gateway.
+    // Both are open at the same time, so that they differ.
     let (one, two) = (std::net::TcpListener::bind(at(0))?, std::net::TcpListener::bind(at(0))?);
     Ok((one.local_addr()?, two.local_addr()?))
 }
 
-fn settle_addresses(file: &Path, gate: SocketAddr, admin: SocketAddr) -> Result<()> {
+fn set_addresses(file: &Path, gateway: SocketAddr, admin: SocketAddr) -> Result<()> {
     let text = std::fs::read_to_string(file)?;
-    // In one pass: either new address may be one of the old ones.
-    let settled = |line: &str| match line.trim_start() {
-        "listen: 127.0.0.1:8080" => line.replace("127.0.0.1:8080", &gate.to_string()),
+    // In one pass, because either new address may be one of the old ones.
+    let replaced = |line: &str| match line.trim_start() {
+        "listen: 127.0.0.1:8080" => line.replace("127.0.0.1:8080", &gateway.to_string()),
         "listen: 127.0.0.1:8081" => line.replace("127.0.0.1:8081", &admin.to_string()),
         _ => line.to_owned(),
     };
-    let text: String = text.lines().map(|line| settled(line) + "\n").collect();
+    let text: String = text.lines().map(|line| replaced(line) + "\n").collect();
     Ok(std::fs::write(file, text)?)
 }

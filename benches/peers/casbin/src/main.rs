@@ -1,7 +1,5 @@
-//! Measures casbin-rs on the policy and questions the other sides get.
-//!
-//! In: the questions file of `cargo xtask compare`. Out: one JSON object a line
-//! on standard output. Never: a cache of decisions; each one is computed.
+//! Measures casbin-rs on the same policy and questions as Tollgate and the other peers, and
+//! prints each result as a line of JSON. Decisions are not cached.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -28,7 +26,7 @@ e = some(where (p.eft == allow)) && !some(where (p.eft == deny))
 m = g(r.sub, p.sub) && keyMatch(r.res, p.res) && keyMatch(r.act, p.act) && keyMatch(r.obj, p.obj)
 "#;
 
-/// How long one sample lasts at least.
+/// About the least duration of a sample.
 const SAMPLE: Duration = Duration::from_millis(2);
 
 #[derive(Deserialize)]
@@ -94,8 +92,8 @@ fn decide(enforcer: &Enforcer, principals: &[&str], tuple: &Tuple) -> Result<boo
     Ok(false)
 }
 
-/// Times `once` for about `budget`; gives the median in nanoseconds and the
-/// number of samples, each of at least [`SAMPLE`].
+/// Times `once` for about `budget`. Returns the median in nanoseconds and the number of samples,
+/// each of at least about [`SAMPLE`].
 fn measure(budget: Duration, mut once: impl FnMut() -> Result<()>) -> Result<(f64, usize)> {
     let start = Instant::now();
     once()?;

@@ -1,4 +1,4 @@
-//! Two sets of inputs: one entry or two.
+//! Checks whether two sets of inputs share a cache entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 
-use super::bench::{Answer, Bench};
+use super::harness::{Harness, MintResult};
 use crate::suite::same;
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Expected {
     same_entry: bool,
 }
 
-/// What a credential is made of.
+/// Inputs of a credential's cache key.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Inputs {
@@ -36,7 +36,7 @@ pub(super) struct Inputs {
     pub(super) config: Value,
     #[serde(default)]
     pub(super) secret: BTreeMap<String, String>,
-    /// The version of the Kubernetes Secret, where the case names one.
+    /// The version of the Kubernetes Secret, if the case has one.
     #[serde(default, alias = "secret_version")]
     resource_version: Value,
     cluster: String,
@@ -47,7 +47,7 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Some inputs, for cases about what resets failures.
+    /// Arbitrary inputs, for cases about changes that reset failures.
     pub(super) fn some() -> Self {
         Self {
             plugin: "p".to_owned(),
@@ -94,7 +94,7 @@ impl Inputs {
 }
 
 pub(super) async fn pair(case: Pair) -> Result<(), String> {
-    let bench = Bench::new(Answer::New(None));
-    let (a, b) = (bench.slot_of(case.a.key()), bench.slot_of(case.b.key()));
+    let harness = Harness::new(MintResult::New(None));
+    let (a, b) = (harness.slot_of(case.a.key()), harness.slot_of(case.b.key()));
     same(&case.expect.same_entry, &Arc::ptr_eq(&a, &b))
 }

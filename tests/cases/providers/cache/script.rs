@@ -1,4 +1,4 @@
-//! Requests one after the other, and many at once.
+//! Sequences of requests, and concurrent requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use serde::Deserialize;
 use tollgate_plugin::credential::cache::Slot;
 use tollgate_plugin::credential::is_unauthorized;
 
-use super::bench::{Answer, Bench, answer, later, settle};
+use super::harness::{Harness, MintResult, later, parse_result, settle};
 use crate::suite::same;
 
-/// The lifetime of credentials whose case names none.
+/// Lifetime of credentials in seconds, unless the case has one.
 const LIFETIME: f64 = 3600.0;
 
 #[derive(Deserialize)]
@@ -28,8 +28,8 @@ struct StepsExpected {
     current: Option<String>,
 }
 
-/// One line of a script: `get g1`, `refresh g2`, `401 g1`, `403 g1`, each with
-/// an optional `(after N s)` that passes before it; `wait N s`.
+/// One line of a script: `get g1`, `refresh g2`, `401 g1` or `403 g1`, each optionally with
+/// `(after N s)` to advance the clock first; or `wait N s`.
 struct Step<'a> {
     word: &'a str,
     generation: u64,
@@ -38,12 +38,12 @@ struct Step<'a> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_suffix('s').and_then(|it| it.trim().parse().ok());
-    number.ok_or(format!("`{text}` is no number of seconds"))
+    number.ok_or(format!("`{text}` is not a number of seconds"))
 }
 
 fn generation(text: &str) -> Result<u64, String> {
     let number = text.trim().strip_prefix('g').and_then(|it| it.parse().ok());
-    number.ok_or(format!("`{text}` is no generation"))
+    number.ok_or(format!("`{text}` is not a generation"))
 }
 
 fn step(text: &str) -> Result<Step<'_>, String> {
@@ -57,7 +57,7 @@ fn step(text: &str) -> Result<Step<'_>, String> {
             )
         }
     };
-    let (word, rest) = line.split_once(' ').ok_or(format!("`{text}` is no step"))?;
+    let (word, rest) = line.split_once(' ').ok_or(format!("`{text}` is not a step"))?;
     let (generation, after) = match word {
         "wait" | "advance" => (0, after + seconds(rest)?),
         _ => (generation(rest)?, after),
@@ -69,8 +69,8 @@ fn step(text: &str) -> Result<Step<'_>, String> {
     })
 }
 
-async fn take(bench: &Bench, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), String> {
-    bench.advance(step.after);
+async fn run_step(harness: &Harness, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), String> {
+    harness.advance(step.after);
     match step.word {
         "wait" | "advance" => {}
         "get" => {
@@ -79,7 +79,7 @@ async fn take(bench: &Bench, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), St
         }
         "refresh" => {
             let due = slot.health().refresh_at.ok_or("nothing to renew")?;
-            bench.advance(due.duration_since(bench.now()).as_secs_f64().max(0.0));
+            harness.advance(due.duration_since(harness.now()).as_secs_f64().max(0.0));
             slot.get(later()).await.map_err(|error| error.to_string())?;
             settle().await;
             same(&Some(step.generation), &slot.cached().map(|lease| lease.generation))?;
@@ -97,18 +97,18 @@ async fn take(bench: &Bench, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), St
 }
 
 pub(super) async fn steps(case: Steps) -> Result<(), String> {
-    let bench = Bench::new(Answer::New(Some(case.lifetime_s.unwrap_or(LIFETIME))));
-    let slot = bench.slot();
+    let harness = Harness::new(MintResult::New(Some(case.lifetime_s.unwrap_or(LIFETIME))));
+    let slot = harness.slot();
     for line in &case.steps {
-        let taken = take(&bench, &slot, &step(line)?).await;
-        taken.map_err(|error| format!("`{line}`: {error}"))?;
+        let done = run_step(&harness, &slot, &step(line)?).await;
+        done.map_err(|error| format!("`{line}`: {error}"))?;
     }
     let StepsExpected { mints_total, current } = case.expect;
     if mints_total.is_none() && current.is_none() {
         return Err("the case expects nothing".to_owned());
     }
     if let Some(total) = mints_total {
-        same(&total, &bench.mints()).map_err(|error| format!("mints: {error}"))?;
+        same(&total, &harness.mints()).map_err(|error| format!("mints: {error}"))?;
     }
     if let Some(current) = current {
         let now = slot.cached().map(|lease| lease.generation);
@@ -119,11 +119,11 @@ pub(super) async fn steps(case: Steps) -> Result<(), String> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Crowd {
+pub(super) struct ConcurrentGets {
     concurrent_gets: usize,
     cancel: Option<Cancelled>,
     mint_result: Option<String>,
-    expect: CrowdExpected,
+    expect: ConcurrentGetsExpected,
 }
 
 #[derive(Deserialize)]
@@ -139,51 +139,51 @@ enum Cancelled {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CrowdExpected {
+struct ConcurrentGetsExpected {
     mints_total: u64,
     #[serde(default)]
     failures: usize,
 }
 
-pub(super) async fn crowd(case: Crowd) -> Result<(), String> {
-    let told = case.mint_result.as_deref().unwrap_or("new token");
-    let bench = Bench::new(answer(told, Some(LIFETIME), None)?);
-    bench.hold();
-    let slot = bench.slot();
-    let mut asks = Vec::new();
+pub(super) async fn concurrent_gets(case: ConcurrentGets) -> Result<(), String> {
+    let result = case.mint_result.as_deref().unwrap_or("new token");
+    let harness = Harness::new(parse_result(result, Some(LIFETIME), None)?);
+    harness.hold();
+    let slot = harness.slot();
+    let mut requests = Vec::new();
     for _ in 0..case.concurrent_gets {
         let slot = Arc::clone(&slot);
-        asks.push(tokio::spawn(async move { slot.get(later()).await }));
-        // The first is under way before the second comes.
+        requests.push(tokio::spawn(async move { slot.get(later()).await }));
+        // Each request waits before the next one starts.
         settle().await;
     }
-    let waiting = asks.iter().filter(|ask| !ask.is_finished()).count();
+    let waiting = requests.iter().filter(|request| !request.is_finished()).count();
     same(&case.concurrent_gets, &waiting).map_err(|error| format!("waiting at once: {error}"))?;
-    let gone = match case.cancel {
+    let cancelled_range = match case.cancel {
         None => 0..0,
         Some(Cancelled::Leader) => 0..1,
-        Some(Cancelled::Followers) => 1..asks.len(),
-        Some(Cancelled::All) => 0..asks.len(),
+        Some(Cancelled::Followers) => 1..requests.len(),
+        Some(Cancelled::All) => 0..requests.len(),
     };
-    for ask in asks.drain(gone) {
-        ask.abort();
-        let cancelled = ask.await.is_err_and(|error| error.is_cancelled());
+    for request in requests.drain(cancelled_range) {
+        request.abort();
+        let cancelled = request.await.is_err_and(|error| error.is_cancelled());
         same(&true, &cancelled).map_err(|error| format!("cancelled: {error}"))?;
     }
-    bench.release();
+    harness.release();
     let (mut failures, mut served) = (0, BTreeSet::new());
-    for ask in asks {
-        match ask.await.map_err(|error| error.to_string())? {
+    for request in requests {
+        match request.await.map_err(|error| error.to_string())? {
             Ok(lease) => drop(served.insert(lease.generation)),
             Err(_) => failures += 1,
         }
     }
     settle().await;
-    let CrowdExpected {
+    let ConcurrentGetsExpected {
         mints_total,
         failures: allowed,
     } = case.expect;
-    same(&mints_total, &bench.mints()).map_err(|error| format!("mints: {error}"))?;
+    same(&mints_total, &harness.mints()).map_err(|error| format!("mints: {error}"))?;
     same(&allowed, &failures).map_err(|error| format!("failures: {error}"))?;
     same(&true, &(served.len() <= 1)).map_err(|error| format!("one credential for all: {error}"))
 }

@@ -1,4 +1,4 @@
-//! When a credential is renewed, put away, and asked for again.
+//! Times at which a credential is renewed, becomes unusable, or is minted again after a failure.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use serde_json::json;
 use tollgate_plugin::credential::MintErrorClass;
 use tollgate_plugin::credential::cache::{Error, Slot};
 
-use super::bench::{Answer, Bench, answer, later, settle};
+use super::harness::{Harness, MintResult, later, parse_result, settle};
 use super::keys::Inputs;
 use crate::suite::same;
 
-/// A moment before a time, in seconds.
+/// How long before a time "just before" is, in seconds.
 const BEFORE: f64 = 0.001;
 
 #[derive(Deserialize)]
@@ -28,19 +28,19 @@ struct WindowExpected {
     refresh_after_s: Time,
     #[serde(default)]
     unusable_after_s: Time,
-    /// Whether a second request is served what the first was.
+    /// Whether a second request gets the same credential as the first.
     #[serde(alias = "cache", alias = "cacheable")]
     cached: Option<bool>,
     use_once: Option<bool>,
 }
 
-/// What a case says of a time.
+/// A time in a case.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Time {
-    /// Nothing.
+    /// The field is absent.
     #[default]
-    Untold,
-    /// That there is none: `null`, or no time at all.
+    Unspecified,
+    /// `null`, or not greater than zero: there is no such time.
     Never,
     After(f64),
 }
@@ -52,25 +52,25 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// What a request sees some time after the first.
+/// What a request observes some time after the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
-    /// Whether it is served the first credential.
+    /// Whether it gets the first credential.
     first: bool,
     /// Whether a second mint ran.
     minted: bool,
 }
 
-async fn look(lifetime: Option<f64>, after: f64) -> Result<Seen, String> {
-    let bench = Bench::new(Answer::New(lifetime));
-    let slot = bench.slot();
+async fn observe(lifetime: Option<f64>, after: f64) -> Result<Seen, String> {
+    let harness = Harness::new(MintResult::New(lifetime));
+    let slot = harness.slot();
     slot.get(later()).await.map_err(|error| error.to_string())?;
-    bench.advance(after);
+    harness.advance(after);
     let lease = slot.get(later()).await.map_err(|error| error.to_string())?;
     settle().await;
     Ok(Seen {
         first: lease.generation == 1,
-        minted: bench.mints() == 2,
+        minted: harness.mints() == 2,
     })
 }
 
@@ -82,15 +82,15 @@ pub(super) async fn window(case: Window) -> Result<(), String> {
         cached,
         use_once,
     } = expect;
-    if [refresh, unusable] == [Time::Untold; 2] && cached.is_none() && use_once.is_none() {
+    if [refresh, unusable] == [Time::Unspecified; 2] && cached.is_none() && use_once.is_none() {
         return Err("the case expects nothing".to_owned());
     }
     let at = |after: f64, first: bool, minted: bool| async move {
-        let seen = look(lifetime_s, after).await?;
+        let seen = observe(lifetime_s, after).await?;
         same(&Seen { first, minted }, &seen).map_err(|error| format!("after {after} s: {error}"))
     };
-    let gone = [refresh, unusable].contains(&Time::Never) || cached == Some(false) || use_once == Some(true);
-    if gone {
+    let is_uncached = [refresh, unusable].contains(&Time::Never) || cached == Some(false) || use_once == Some(true);
+    if is_uncached {
         return at(0.0, false, true).await;
     }
     at(0.0, true, false).await?;
@@ -99,7 +99,7 @@ pub(super) async fn window(case: Window) -> Result<(), String> {
         at(refresh, unusable != Time::After(refresh), true).await?;
     }
     if let Time::After(unusable) = unusable {
-        if refresh != Time::Untold {
+        if refresh != Time::Unspecified {
             at(unusable - BEFORE, true, refresh != Time::After(unusable)).await?;
         }
         at(unusable, false, true).await?;
@@ -128,15 +128,15 @@ struct RenewalExpected {
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Serve {
-    /// The credential that was there.
+    /// The previous credential.
     Current,
-    /// The one the mint made.
+    /// The new credential.
     New,
-    /// None.
+    /// No credential.
     Error,
 }
 
-/// What is served once the mint has ended.
+/// What a request gets after the mint has ended.
 async fn served(slot: &Arc<Slot>) -> Serve {
     match slot.get(later()).await {
         Ok(lease) if lease.generation == 1 => Serve::Current,
@@ -145,21 +145,20 @@ async fn served(slot: &Arc<Slot>) -> Serve {
     }
 }
 
-/// Seconds from now until a request makes the provider work again; requests
-/// come all the time.
-async fn next_attempt(bench: &Bench, slot: &Arc<Slot>) -> Result<f64, String> {
+/// Seconds until a request starts another mint, with requests at short intervals.
+async fn next_attempt(harness: &Harness, slot: &Arc<Slot>) -> Result<f64, String> {
     const STEP: f64 = 0.25;
     const LONGEST: f64 = 4000.0;
-    let before = bench.mints();
+    let before = harness.mints();
     let mut passed = 0.0;
     while passed <= LONGEST {
-        // Served or refused: only whether a mint starts counts here.
+        // The result does not matter here, only whether a mint starts.
         drop(slot.get(later()).await);
         settle().await;
-        if bench.mints() > before {
+        if harness.mints() > before {
             return Ok(passed);
         }
-        bench.advance(STEP);
+        harness.advance(STEP);
         passed += STEP;
     }
     Err(format!("no further attempt in {LONGEST} s"))
@@ -173,20 +172,20 @@ pub(super) async fn renewal(case: Renewal) -> Result<(), String> {
         retry_after_s,
         expect,
     } = case;
-    let bench = Bench::new(Answer::New(lifetime_s));
-    let slot = bench.slot();
+    let harness = Harness::new(MintResult::New(lifetime_s));
+    let slot = harness.slot();
     slot.get(later()).await.map_err(|error| error.to_string())?;
-    bench.answers(answer(&mint_result, lifetime_s, retry_after_s)?);
-    bench.advance(at_s);
-    // What the request itself gets is looked at once the mint has ended.
+    harness.set_result(parse_result(&mint_result, lifetime_s, retry_after_s)?);
+    harness.advance(at_s);
+    // The result is checked below, after the mint has ended.
     drop(slot.get(later()).await);
     settle().await;
-    same(&2, &bench.mints()).map_err(|error| format!("mints at {at_s} s: {error}"))?;
+    same(&2, &harness.mints()).map_err(|error| format!("mints at {at_s} s: {error}"))?;
     same(&expect.serve, &served(&slot).await).map_err(|error| format!("served: {error}"))?;
     if expect.next_attempt_backoff.is_none() && expect.min_next_attempt_s.is_none() {
         return Ok(());
     }
-    let next = next_attempt(&bench, &slot).await?;
+    let next = next_attempt(&harness, &slot).await?;
     if let Some(backoff) = expect.next_attempt_backoff {
         same(&backoff, &(next > 0.0)).map_err(|error| format!("a wait before the next attempt: {error}"))?;
     }
@@ -213,10 +212,10 @@ struct FailuresExpected {
     reset_on: Vec<String>,
 }
 
-/// One failing request, and how long the next mint then waits; that it waits so
-/// long is tried.
-async fn failure(bench: &Bench, slot: &Arc<Slot>, class: MintErrorClass) -> Result<f64, String> {
-    let before = bench.mints();
+/// Sends a request that fails. Returns how long the next mint waits, and checks that a request just
+/// before that time does not mint.
+async fn failure(harness: &Harness, slot: &Arc<Slot>, class: MintErrorClass) -> Result<f64, String> {
+    let before = harness.mints();
     let wait = match slot.get(later()).await {
         Err(Error::Mint(error)) => {
             same(&class, &error.class)?;
@@ -224,50 +223,50 @@ async fn failure(bench: &Bench, slot: &Arc<Slot>, class: MintErrorClass) -> Resu
         }
         other => return Err(format!("expected `{}`, observed {other:?}", class.as_ref())),
     };
-    same(&(before + 1), &bench.mints()).map_err(|error| format!("mints: {error}"))?;
-    bench.advance(wait - BEFORE);
+    same(&(before + 1), &harness.mints()).map_err(|error| format!("mints: {error}"))?;
+    harness.advance(wait - BEFORE);
     let early = slot.get(later()).await.is_err();
-    same(&(true, before + 1), &(early, bench.mints())).map_err(|error| format!("before its time: {error}"))?;
-    bench.advance(BEFORE);
+    same(&(true, before + 1), &(early, harness.mints())).map_err(|error| format!("before its time: {error}"))?;
+    harness.advance(BEFORE);
     Ok(wait)
 }
 
 pub(super) async fn failures(case: Failures) -> Result<(), String> {
-    let told = answer(&case.mint_result, None, case.retry_after_s)?;
-    let Answer::Failure(class, _) = told else {
-        return Err(format!("`{}` is no failure", case.mint_result));
+    let result = parse_result(&case.mint_result, None, case.retry_after_s)?;
+    let MintResult::Failure(class, _) = result else {
+        return Err(format!("`{}` is not a failure", case.mint_result));
     };
     let expected = case.expect;
-    let bench = Bench::new(told);
+    let harness = Harness::new(result);
     let inputs = Inputs::some();
-    let slot = bench.slot_of(inputs.key());
-    let first = failure(&bench, &slot, class).await?;
+    let slot = harness.slot_of(inputs.key());
+    let first = failure(&harness, &slot, class).await?;
     same(&expected.first_backoff_s, &first).map_err(|error| format!("first wait: {error}"))?;
     let mut longest = first;
     for _ in 0..16 {
-        longest = failure(&bench, &slot, class).await?.max(longest);
+        longest = failure(&harness, &slot, class).await?.max(longest);
     }
     if let Some(seconds) = expected.max_backoff_s {
         same(&seconds, &longest).map_err(|error| format!("longest wait: {error}"))?;
     }
     for change in &expected.reset_on {
-        let reset = reset(&bench, &inputs, change).await;
+        let reset = reset(&harness, &inputs, change).await;
         reset.map_err(|error| format!("{change}: {error}"))?;
     }
     Ok(())
 }
 
-/// A slot that waits, then a change of what it is made of: the next request
-/// mints at once.
-async fn reset(bench: &Bench, inputs: &Inputs, change: &str) -> Result<(), String> {
-    let ask = |inputs: &Inputs| {
-        let slot = bench.slot_of(inputs.key());
+/// Checks that a change of the inputs makes the next request mint at once, while requests with the
+/// old inputs still wait.
+async fn reset(harness: &Harness, inputs: &Inputs, change: &str) -> Result<(), String> {
+    let fails = |inputs: &Inputs| {
+        let slot = harness.slot_of(inputs.key());
         async move { slot.get(later()).await.is_err() }
     };
-    let failing = ask(inputs).await;
-    let before = bench.mints();
-    same(&(true, true), &(failing, ask(inputs).await))?;
-    same(&before, &bench.mints()).map_err(|error| format!("mints without a change: {error}"))?;
+    let failing = fails(inputs).await;
+    let before = harness.mints();
+    same(&(true, true), &(failing, fails(inputs).await))?;
+    same(&before, &harness.mints()).map_err(|error| format!("mints without a change: {error}"))?;
     let mut changed = inputs.clone();
     match change {
         "config change" => changed.config = json!({"field": change}),
@@ -276,6 +275,6 @@ async fn reset(bench: &Bench, inputs: &Inputs, change: &str) -> Result<(), Strin
         "plugin change" => changed.plugin.push_str(change),
         other => return Err(format!("no change `{other}`")),
     }
-    same(&true, &ask(&changed).await)?;
-    same(&(before + 1), &bench.mints()).map_err(|error| format!("mints after it: {error}"))
+    same(&true, &fails(&changed).await)?;
+    same(&(before + 1), &harness.mints()).map_err(|error| format!("mints after it: {error}"))
 }

@@ -1,8 +1,9 @@
-//! What fuzz targets share: seeds out of the checkout, and a run of seeds, earlier finds
-//! and seeded mutations as an ordinary test.
+//! What fuzz targets share: seeds from the checkout, and an ordinary test that runs targets on
+//! seeds, on inputs that failed earlier and on seeded mutations of both.
 //!
-//! A target stands beside its parser, in a module that only tests and the feature `fuzz` have.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "what fails here is a test")]
+//! Each target is in the crate of its parser, in a module that only tests and the feature `fuzz`
+//! compile.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic fails a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -12,40 +13,40 @@ use serde_json::Value;
 /// A parser, and the inputs a fuzzer starts from.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// In snake case; `cargo xtask fuzz NAME`.
+    /// Name in snake case, for `cargo xtask fuzz NAME`.
     pub name: &'static str,
-    /// Runs the parser once. Panics where a property does not hold.
+    /// Runs the parser once. Panics if a property does not hold.
     pub run: fn(&[u8]),
     /// Valid and nearly valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// Runs each target on its seeds, its earlier finds and seeded mutations of both.
+/// Runs each target on its seeds, on inputs that failed earlier and on seeded mutations of both.
 ///
 /// # Panics
-/// Where a target has no seeds, or does not hold on an input.
+/// If a target has no seeds, or fails on an input.
 pub fn check(targets: &[Target]) {
     for target in targets {
         let mut corpus = (target.seeds)();
         assert!(!corpus.is_empty(), "target `{}` has no seeds", target.name);
-        corpus.extend(finds(target));
+        corpus.extend(past_failures(target));
         for input in &corpus {
-            holds(target, input);
+            run(target, input);
         }
         let mut random = Random(13);
         for _ in 0..MUTATIONS {
-            holds(target, &mutate(&mut random, &corpus));
+            run(target, &mutate(&mut random, &corpus));
         }
     }
 }
 
-/// Mutated inputs of each target in an ordinary test run.
+/// Number of mutated inputs for each target in an ordinary test run.
 const MUTATIONS: u64 = 1_500;
 
-/// Longest mutated input, in bytes.
-const MOST_BYTES: usize = 8 * 1024;
+/// Length limit of a mutated input.
+const MAX_BYTES: usize = 8 * 1024;
 
-/// Bytes that mean something to one of the parsers.
+/// Byte sequences with a meaning in one of the parsed formats.
 const TOKENS: [&[u8]; 28] = [
     b"{{",
     b"}}",
@@ -77,8 +78,8 @@ const TOKENS: [&[u8]; 28] = [
     b"-1",
 ];
 
-/// The generator `SplitMix64` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-/// Generators): few lines, and the same on every machine.
+/// The pseudorandom number generator `SplitMix64` (Steele, Lea, Flood: Fast Splittable
+/// Pseudorandom Number Generators). It is short, and gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -95,8 +96,8 @@ impl Random {
     }
 }
 
-/// One to four changes of an input: bytes flipped, cut, doubled, tokens put in, or the end
-/// of another input.
+/// Changes a random input of the corpus one to four times: flips a bit, inserts a byte or a token,
+/// removes or repeats bytes, or replaces its end with the end of another input.
 fn mutate(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(4) {
@@ -121,12 +122,12 @@ fn mutate(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
             _ => input.insert(at, u8::try_from(random.below(256)).unwrap()),
         }
     }
-    input.truncate(MOST_BYTES);
+    input.truncate(MAX_BYTES);
     input
 }
 
-/// What earlier runs found, one file an input: `tests/data/fuzz/<target>/`.
-fn finds(target: &Target) -> Vec<Vec<u8>> {
+/// Inputs that failed in earlier runs, the files of `tests/data/fuzz/<target>/`.
+fn past_failures(target: &Target) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(checkout("tests/data/fuzz").join(target.name)) else {
         return Vec::new();
     };
@@ -135,8 +136,8 @@ fn finds(target: &Target) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Panics where the target does on this input, with the bytes.
-fn holds(target: &Target, input: &[u8]) {
+/// Runs the target on one input. If it panics, panics with the bytes of the input.
+fn run(target: &Target, input: &[u8]) {
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     assert!(
         outcome.is_ok(),
@@ -146,7 +147,7 @@ fn holds(target: &Target, input: &[u8]) {
     );
 }
 
-/// A file or folder of the checkout.
+/// Path of a file or folder of the checkout.
 pub fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path)
 }
@@ -168,12 +169,12 @@ pub fn sources() -> Vec<String> {
     texts
 }
 
-/// Most bytes of one seed: longer files slow a fuzzer down more than they teach it.
-const MOST_SEED_BYTES: usize = 16 * 1024;
+/// Size limit of a seed. Longer files slow a fuzzer down more than they help it.
+const MAX_SEED_BYTES: usize = 16 * 1024;
 
-/// The files below `folder` whose names end with one of `endings`.
+/// The contents of files below `folder` whose names end with one of `endings`.
 ///
-/// A folder that is missing has none; the tests notice targets without seeds.
+/// A missing folder has none; [`check`] fails if a target then has no seeds.
 pub fn files(folder: &str, endings: &[&str]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut folders = vec![checkout(folder)];
@@ -185,7 +186,7 @@ pub fn files(folder: &str, endings: &[&str]) -> Vec<Vec<u8>> {
             if path.is_dir() {
                 folders.push(path);
             } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
-                found.extend(std::fs::read(path).ok().filter(|bytes| bytes.len() <= MOST_SEED_BYTES));
+                found.extend(std::fs::read(path).ok().filter(|bytes| bytes.len() <= MAX_SEED_BYTES));
             }
         }
     }
@@ -219,12 +220,12 @@ fn collect(value: &Value, keys: &[&str], found: &mut Vec<Value>) {
     }
 }
 
-/// As [`values`], strings alone, each once.
+/// As [`values`], but only the strings, without duplicates.
 pub fn strings(paths: &[&str], keys: &[&str]) -> Vec<String> {
     let mut texts: Vec<String> = values(paths, keys)
         .into_iter()
         .filter_map(|value| match value {
-            Value::String(text) if text.len() <= MOST_SEED_BYTES => Some(text),
+            Value::String(text) if text.len() <= MAX_SEED_BYTES => Some(text),
             _ => None,
         })
         .collect();
@@ -233,22 +234,22 @@ pub fn strings(paths: &[&str], keys: &[&str]) -> Vec<String> {
     texts
 }
 
-/// Texts as inputs.
+/// Converts texts to inputs.
 pub fn inputs<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
     texts.into_iter().map(|text| text.as_ref().to_vec()).collect()
 }
 
-/// The input as text, where it is one.
+/// The input as text, if it is UTF-8.
 pub fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// The input's first line and what follows it.
+/// The first line of `text`, and the rest.
 pub fn first_line(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }
 
-/// Header fields, one `name: value` a line; lines that are none are left out.
+/// Header fields, one `name: value` per line. Invalid lines are ignored.
 pub fn fields(data: &[u8]) -> http::HeaderMap {
     let mut fields = http::HeaderMap::new();
     for line in data.split(|byte| *byte == b'\n') {

@@ -1,6 +1,4 @@
-//! The real guests in the real host, for the cases about providers.
-//!
-//! In: the hosts a table talks to. Out: plugins that may talk to those, and an
+//! Runs the real guests in the real plugin host, with access to the hosts of a table and an
 //! endpoint that answers by script.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +24,11 @@ const GUESTS: [&str; 9] = [
     "vault",
     "exec-credential",
 ];
-/// A case that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of a case.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Plugins with one allow-list.
-pub(crate) struct Stage {
+/// Loaded plugins with one allow-list.
+pub(crate) struct PluginHost {
     pub(crate) world: World,
     set: PluginSet,
     _guests: tempfile::TempDir,
@@ -45,21 +43,23 @@ pub(crate) static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| 
         .expect("a runtime")
 });
 
-impl Stage {
-    /// The stage of these hosts and audiences; made once.
+impl PluginHost {
+    /// The plugin host with these hosts and audiences allowed, created once.
     pub(crate) fn of(hosts: &BTreeSet<String>, audiences: &BTreeSet<String>) -> Arc<Self> {
-        type Stages = BTreeMap<(BTreeSet<String>, BTreeSet<String>), Arc<Stage>>;
-        static STAGES: LazyLock<Mutex<Stages>> = LazyLock::new(Mutex::default);
-        let mut stages = STAGES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let stage = stages.entry((hosts.clone(), audiences.clone())).or_insert_with(|| {
-            let world = RUNTIME.block_on(World::new());
-            let entries: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
-            Arc::new(Self::load(world, &GUESTS, &entries, audiences).expect("the guests load"))
-        });
-        Arc::clone(stage)
+        type PluginHosts = BTreeMap<(BTreeSet<String>, BTreeSet<String>), Arc<PluginHost>>;
+        static PLUGIN_HOSTS: LazyLock<Mutex<PluginHosts>> = LazyLock::new(Mutex::default);
+        let mut plugin_hosts = PLUGIN_HOSTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let plugin_host = plugin_hosts
+            .entry((hosts.clone(), audiences.clone()))
+            .or_insert_with(|| {
+                let world = RUNTIME.block_on(World::new());
+                let entries: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
+                Arc::new(Self::load(world, &GUESTS, &entries, audiences).expect("the guests load"))
+            });
+        Arc::clone(plugin_host)
     }
 
-    /// One with these entries.
+    /// Loads the plugins `names` with these entries.
     pub(crate) fn load(
         world: World,
         names: &[&str],
@@ -81,20 +81,20 @@ impl Stage {
         }
     }
 
-    /// Checks and mints, as a load and a first request do. Gives the script back
-    /// with what was seen.
+    /// Checks the configuration and mints, as loading and a first request do. Returns the script
+    /// with the requests that the endpoint received.
     pub(crate) fn mint(
         &self,
-        asked: &Asked,
+        input: &MintInput,
         script: Script,
     ) -> (Result<Credential, MintError>, Vec<EgressRecord>, Script) {
         self.world.endpoint.play(script);
-        let provider = self.set.provider(&asked.plugin).expect("the plugin is loaded");
-        let public = match asked.plugin.as_str() {
-            "webapi" => webapi_public_values(&asked.config),
+        let provider = self.set.provider(&input.plugin).expect("the plugin is loaded");
+        let public = match input.plugin.as_str() {
+            "webapi" => webapi_public_values(&input.config),
             _ => BTreeSet::new(),
         };
-        let values = asked
+        let values = input
             .secret
             .iter()
             .map(|(name, value)| (name.clone(), value.clone().into()));
@@ -102,7 +102,7 @@ impl Stage {
             values: values.collect(),
             public,
         };
-        let source = provider.mint_for(asked.cluster.clone(), &asked.config, secret_values);
+        let source = provider.mint_for(input.cluster.clone(), &input.config, secret_values);
         let request = MintRequest {
             reason: MintReason::Initial,
             previous_expiry: None,
@@ -115,22 +115,22 @@ impl Stage {
             source.mint_traced(request).await
         };
         let (minted, exchanges) = RUNTIME
-            .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-            .expect("a mint ends");
+            .block_on(async { tokio::time::timeout(TIMEOUT, work).await })
+            .expect("the mint ends in time");
         (minted, exchanges, self.world.endpoint.play(Script::default()))
     }
 }
 
-/// What a case asks for.
-pub(crate) struct Asked {
+/// Inputs of a mint.
+pub(crate) struct MintInput {
     pub(crate) plugin: String,
     pub(crate) config: Value,
     pub(crate) secret: BTreeMap<String, String>,
     pub(crate) cluster: ProviderCluster,
 }
 
-impl Asked {
-    /// The plugin `webapi`.
+impl MintInput {
+    /// Inputs for the plugin `webapi`.
     pub(crate) fn webapi(config: Value, secret: BTreeMap<String, String>) -> Self {
         Self {
             plugin: "webapi".to_owned(),

@@ -1,5 +1,4 @@
-//! A whole gateway with everything around it: API server, platform, issuer,
-//! store, clock.
+//! Starts a whole gateway with its environment: API server, platform, issuer, store and clock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,23 +20,23 @@ use uuid::Uuid;
 use super::case::Record;
 use super::cluster::Cluster;
 use super::issuer::Issuer;
-use super::plan::{Plan, Reach};
+use super::plan::{ApiServerState, Plan};
 use super::platform::Platform;
 use super::table::World;
-use super::wire::PATIENCE;
+use super::wire::TIMEOUT;
 use test_support::world::{checker, checkout, copy_tree};
 
-/// How the store knows a token.
+/// A credential that was put into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seed {
-    /// With this record.
+    /// A personal access token: user and record.
     Token(String, Record),
-    /// As this session's cookie.
+    /// The cookie of a browser session: user and CSRF token.
     Session(String, String),
 }
 
-/// A gateway and what surrounds it. Dropping it stops the gateway.
-pub(super) struct Stage {
+/// A gateway with its environment. Dropping it stops the gateway.
+pub(super) struct TestEnvironment {
     pub(super) plan: Plan,
     pub(super) world: World,
     pub(super) running: RunningGateway,
@@ -51,18 +50,18 @@ pub(super) struct Stage {
     folder: TempDir,
 }
 
-impl Stage {
-    /// Starts one.
+impl TestEnvironment {
+    /// Starts a gateway.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The gateway or a part of its environment cannot be started.
     pub(super) async fn start(plan: &Plan, world: &World) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| format!("the gateway cannot be started: {error}");
         let folder = tempfile::tempdir().map_err(|error| text(&error))?;
         let root = folder.path();
-        let cluster = match plan.reach {
-            Reach::Listens => Cluster::start().await?,
-            Reach::Refuses => Cluster::absent()?,
+        let cluster = match plan.api_server {
+            ApiServerState::Listening => Cluster::start().await?,
+            ApiServerState::Refusing => Cluster::absent()?,
         };
         let platform = Platform::start().await?;
         let issuer = Issuer::start(&world.oidc).await?;
@@ -100,13 +99,13 @@ impl Stage {
         })
     }
 
-    /// A moment of the world, by this gateway's clock.
-    pub(super) fn moment(&self, world: &World, at: Timestamp) -> Timestamp {
+    /// Converts a time of the world to this gateway's clock.
+    pub(super) fn gateway_time(&self, world: &World, at: Timestamp) -> Timestamp {
         self.clock.now() + at.duration_since(world.now)
     }
 
-    /// Whether it knows a token otherwise than `record` says, or does when
-    /// there is none.
+    /// Whether the store has the token with another user or record. Without a `record`, whether
+    /// the store has it at all.
     pub(super) fn contradicts(&self, token: &str, user: &str, record: Option<&Record>) -> bool {
         let wanted = record.map(|record| Seed::Token(user.to_owned(), record.clone()));
         self.seeds
@@ -127,13 +126,13 @@ impl Stage {
         }
         let id = Uuid::now_v7();
         let now = self.clock.now();
-        let expires_at = self.moment(world, record.expires_at);
+        let expires_at = self.gateway_time(world, record.expires_at);
         let agent = world.agents.get(&record.agent_id.to_string());
         let imported = Token {
             id,
             name: token.to_owned(),
             user: person(world, user)?,
-            agent_id: AgentId::new(record.agent_id).ok_or("a record's agent is no number of an agent")?,
+            agent_id: AgentId::new(record.agent_id).ok_or("a record's `agent_id` is not a number of an agent")?,
             agent: agent.map(|agent| format!("{}/production", agent.name)),
             scopes: record.scopes.clone(),
             created_at: now.min(expires_at) - SignedDuration::from_hours(24),
@@ -166,7 +165,7 @@ impl Stage {
             user: person(world, user)?,
             csrf: SecretHash::of(&SecretString::from(csrf)),
             created_at: now,
-            // Longer than the clock moves in one run.
+            // Longer than a run advances the clock.
             expires_at: now + SignedDuration::from_hours(30 * 24),
             revoked_at: None,
         };
@@ -181,16 +180,16 @@ impl Stage {
         Ok(())
     }
 
-    /// The number of an imported token.
+    /// The id of an imported token.
     pub(super) fn token_id(&self, token: &str) -> Option<Uuid> {
         self.tokens.get(token).copied()
     }
 
-    /// Rewrites the state and waits until it is in force.
-    pub(super) async fn becomes(&self, world: &World) -> Result<(), String> {
+    /// Rewrites the state folder and waits until the gateway uses it.
+    pub(super) async fn update_state(&self, world: &World) -> Result<(), String> {
         let before = self.generation().await?;
         write_state(self.folder.path(), &self.plan.state(world, &self.cluster)?)?;
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             while self.generation().await? == before {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -198,7 +197,7 @@ impl Stage {
         });
         waited
             .await
-            .map_err(|_| format!("expected a generation after {before}, observed none within {PATIENCE:?}"))?
+            .map_err(|_| format!("expected a generation after {before}, observed none within {TIMEOUT:?}"))?
     }
 
     async fn generation(&self) -> Result<u64, String> {
@@ -208,7 +207,7 @@ impl Stage {
             .ok_or_else(|| format!("no generation in `{page}`"))
     }
 
-    /// Status and JSON of a page of the admin listener.
+    /// Status and JSON of a response of the admin listener.
     pub(super) async fn admin(&self, path: &str) -> Result<(u16, Value), String> {
         let url = format!("http://{}{path}", self.running.admin_address());
         let answer = reqwest::get(url).await.map_err(|error| error.to_string())?;
@@ -217,9 +216,9 @@ impl Stage {
         Ok((status, serde_json::from_str(&text).unwrap_or(json!(text))))
     }
 
-    /// The record of a decision; it is written when the exchange has ended.
+    /// Waits for the record of a decision, which is written when the exchange has ended.
     pub(super) async fn decision(&self, id: &str) -> Result<Value, String> {
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             loop {
                 match self.admin(&format!("/decisions/{id}")).await? {
                     (200, record) => return Ok(record),
@@ -229,7 +228,7 @@ impl Stage {
         });
         waited
             .await
-            .map_err(|_| format!("expected a record of decision `{id}`, observed none within {PATIENCE:?}"))?
+            .map_err(|_| format!("expected a record of decision `{id}`, observed none within {TIMEOUT:?}"))?
     }
 }
 
@@ -245,7 +244,7 @@ pub(super) fn person(world: &World, username: &str) -> Result<User, String> {
     })
 }
 
-/// Each object in a file of its own, as an editor saves them: beside, then over.
+/// Writes each object to its own file, atomically, as editors do.
 fn write_state(root: &Path, objects: &[(String, Value)]) -> Result<(), String> {
     for (name, object) in objects {
         let (aside, file) = (root.join("aside"), root.join("state").join(name));

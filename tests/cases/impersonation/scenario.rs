@@ -1,4 +1,4 @@
-//! An Application, its project and the cluster it goes to, as a case has them.
+//! The Application of a case, with its project and the cluster it deploys to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tollgate_state::{Application, Cluster, DestinationServiceAccount, ObjectName
 pub(super) const PROJECT: &str = "case";
 /// The Application of every case.
 pub(super) const APPLICATION: &str = "app";
-/// A server no pattern is written for.
-const NOWHERE: &str = "https://nowhere.invalid";
+/// A server that no pattern of a case matches.
+const UNMATCHED_SERVER: &str = "https://nowhere.invalid";
 
 /// An entry of `destinationServiceAccounts`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,7 +53,7 @@ pub(super) struct Destination {
     pub(super) namespace: String,
 }
 
-/// What the destination resolves to.
+/// The cluster to which the destination resolves.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Known {
@@ -62,19 +62,19 @@ pub(super) struct Known {
     pub(super) name: String,
 }
 
-/// All of it.
+/// Everything that a case describes.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
+pub(super) struct Scenario {
     pub(super) settings: BTreeMap<String, String>,
     pub(super) accounts: Vec<Entry>,
     pub(super) app: App,
-    /// None: no cluster is known.
+    /// None if the destination does not resolve to a cluster.
     pub(super) cluster: Option<Known>,
     /// `spec.destinations` of the project.
     pub(super) destinations: Vec<Destination>,
-    /// The same after a change.
+    /// Its `spec.destinations` after a change.
     pub(super) patched: Option<Vec<Destination>>,
-    /// Accounts the cluster has, as `namespace/name`; all when it is not said.
+    /// Accounts that exist in the cluster, as `namespace/name`. If none, all accounts exist.
     pub(super) existing: Option<BTreeSet<String>>,
 }
 
@@ -125,7 +125,7 @@ impl Destination {
     }
 }
 
-/// A case's word for an error of the derivation.
+/// The error class of cases for an error of the derivation.
 pub(super) fn class(error: &Error) -> &'static str {
     match error {
         Error::ServerPattern { .. } => "invalid_server_glob",
@@ -138,9 +138,9 @@ pub(super) fn class(error: &Error) -> &'static str {
     }
 }
 
-impl Scene {
+impl Scenario {
     pub(super) fn new(accounts: Vec<Entry>, app: App, cluster: Option<Known>) -> Self {
-        let mut scene = Self {
+        let mut scenario = Self {
             settings: BTreeMap::new(),
             accounts,
             app,
@@ -153,13 +153,13 @@ impl Scene {
             patched: None,
             existing: None,
         };
-        scene.agree();
-        scene
+        scenario.align_destination();
+        scenario
     }
 
-    /// A case hands both a destination and what it resolves to, where one lookup
-    /// gives the other here.
-    fn agree(&mut self) {
+    /// Makes the destination and the resolved cluster consistent. Cases give both independently,
+    /// but the index resolves one from the other.
+    fn align_destination(&mut self) {
         let Some(cluster) = &mut self.cluster else {
             return;
         };
@@ -172,7 +172,7 @@ impl Scene {
         }
     }
 
-    /// The user that acts, empty where no entry matches.
+    /// The user that acts, empty if no entry matches.
     pub(super) fn derived(&self, semantics: ServiceAccountSemantics) -> Result<String, Error> {
         let mut rules = ImpersonationRules::new(semantics);
         rules.fallback = Fallback::Deny;
@@ -188,7 +188,7 @@ impl Scene {
         }
     }
 
-    /// Mode and what governs the Application, by the index.
+    /// The Application in the index.
     pub(super) fn governed(&self, rules: &ImpersonationRules) -> Arc<IndexedApplication> {
         let index = self.index(rules);
         let found = index.find(&self.app.namespace, APPLICATION);
@@ -221,33 +221,33 @@ impl Scene {
         ApplicationIndex::build(&resources, rules, None, None)
     }
 
-    /// The same with the cluster at another server. Each pattern says of it what it
-    /// said of the one the case has.
-    pub(super) fn at(&self, server: &str, semantics: ServiceAccountSemantics) -> Self {
+    /// The same scenario with the cluster at another server. Patterns are changed so that each one
+    /// matches the new server exactly if it matched the case's.
+    pub(super) fn moved_to(&self, server: &str, semantics: ServiceAccountSemantics) -> Self {
         let mut moved = self.clone();
         let (Some(own), Some(there)) = (&self.cluster, &mut moved.cluster) else {
             return moved;
         };
         server.clone_into(&mut there.server);
         for entry in &mut moved.accounts {
-            let before = asked(entry, &own.state(), semantics);
+            let before = server_match(entry, &own.state(), semantics);
             let mut written = entry.clone();
             written.server = entry.server.replace(&own.server, server);
-            if asked(&written, &there.state(), semantics) != before {
+            if server_match(&written, &there.state(), semantics) != before {
                 written.server = match before {
                     PatternMatch::Yes => server.to_owned(),
-                    PatternMatch::No | PatternMatch::Broken => NOWHERE.to_owned(),
+                    PatternMatch::No | PatternMatch::Broken => UNMATCHED_SERVER.to_owned(),
                 };
             }
             *entry = written;
         }
-        moved.agree();
+        moved.align_destination();
         moved
     }
 }
 
-/// What the server pattern of an entry says of a cluster.
-fn asked(entry: &Entry, cluster: &Cluster, semantics: ServiceAccountSemantics) -> PatternMatch {
+/// Whether the server pattern of an entry matches a cluster.
+fn server_match(entry: &Entry, cluster: &Cluster, semantics: ServiceAccountSemantics) -> PatternMatch {
     let target = DeployTarget {
         cluster,
         namespace: "",
@@ -286,7 +286,7 @@ fn set(resources: &mut Resources, key: &str, value: &str) {
     resources.argocd_cm.data.insert(key.to_owned(), text);
 }
 
-/// The entries of a project that has a global project.
+/// The effective entries of a project with a global project.
 pub(super) fn merged(
     own: &[Entry],
     global: &[Entry],

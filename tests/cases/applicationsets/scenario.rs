@@ -1,4 +1,4 @@
-//! What a case describes, as objects of a gateway's state, and its requests.
+//! Converts what a case describes to objects of a gateway's state, and sends its requests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, map, object};
 
 const GROUP: &str = "argoproj.io/v1alpha1";
-/// Where sources and destinations of generated Applications lead.
+/// Destination and source of generated Applications.
 const SERVER: &str = "https://kubernetes.default.svc";
 const REPOSITORY: &str = "https://git.example.com/apps.git";
 
@@ -54,8 +54,8 @@ struct Status {
     sync: Option<String>,
 }
 
-/// A name as Kubernetes takes it. Tables have some that only a fake client takes:
-/// empty ones, and upper-case letters.
+/// Converts a name to one that Kubernetes accepts. Tables contain empty names and upper-case
+/// letters, which only a fake client accepts.
 pub(super) fn name(written: &str) -> String {
     match written {
         "" => "unnamed".to_owned(),
@@ -139,32 +139,32 @@ impl Status {
     }
 }
 
-/// How far the gateway checks.
+/// Which checks the gateway makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checks {
-    /// Everything, as it does by default.
+    /// All checks, as by default.
     Generated,
-    /// What Argo CD checks.
+    /// Only Argo CD's checks.
     Argocd,
 }
 
-/// Everything around the requests of a case.
+/// The state of the gateway for a case.
 #[derive(Clone, Debug)]
-pub(super) struct Scene {
+pub(super) struct Scenario {
     pub(super) control_plane: String,
-    /// Namespaces sets may be in.
+    /// Namespaces in which sets are allowed.
     pub(super) enabled: Vec<String>,
     /// `policy.csv`.
     pub(super) policy: String,
     pub(super) default_role: Option<String>,
     pub(super) projects: Vec<Value>,
-    /// Names and servers.
+    /// Names and servers of clusters.
     pub(super) clusters: Vec<(String, String)>,
     pub(super) sets: Vec<Value>,
 }
 
-impl Scene {
-    /// A project that permits everything, but Applications of other namespaces.
+impl Scenario {
+    /// A project that permits everything; Applications of other namespaces only as listed.
     pub(super) fn project(name: &str, source_namespaces: Option<&[String]>) -> Value {
         let mut spec = json!({
             "sourceRepos": ["*"],
@@ -176,7 +176,7 @@ impl Scene {
         object(GROUP, "AppProject", name, "", json!({"spec": spec}))
     }
 
-    /// What a gateway that checks so far starts with; `user` may log in.
+    /// The setup of a gateway with these checks, on which `user` may log in.
     pub(super) fn setup(&self, checks: Checks, user: &str) -> Setup {
         let mut objects: Vec<Value> = self.projects.clone();
         for project in &mut objects {
@@ -213,7 +213,7 @@ impl Scene {
     }
 }
 
-/// What a request was answered.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -227,12 +227,12 @@ impl Answer {
         self.status == 200
     }
 
-    /// What the caller is told.
+    /// The error message for the caller.
     pub(super) fn message(&self) -> String {
         self.body["message"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Names of a list's items, as they are there.
+    /// Names of a list's items, in order.
     pub(super) fn names(&self, list: &str) -> Vec<String> {
         let items = self.body[list].as_array().into_iter().flatten();
         let named = items.filter_map(|item| item.pointer("/metadata/name")?.as_str().map(str::to_owned));
@@ -264,7 +264,7 @@ pub(super) async fn send(
     Ok(Answer { status, body, record })
 }
 
-/// Lays one tree over another.
+/// Merges `from` into `onto`, recursively.
 pub(super) fn merge(onto: &mut Value, from: Value) {
     match (onto, from) {
         (Value::Object(onto), Value::Object(from)) => {
