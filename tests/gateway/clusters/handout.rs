@@ -1,4 +1,4 @@
-//! Credentials handed to callers, and what the API tells of clusters.
+//! Credentials that the API returns to callers, and its list of clusters.
 
 use serde_json::{Value, json};
 
