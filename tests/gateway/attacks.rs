@@ -95,7 +95,7 @@ async fn check(attack: &Attack, target: &Target) {
 }
 
 #[tokio::test]
-async fn ambiguous_requests_come_to_nothing() {
+async fn ambiguous_requests_are_refused_or_forwarded_clean() {
     // The scope is global, in which the backend must get no cluster.
     let target = Target::start("global", ada()).await;
     for attack in &attacks() {

@@ -25,7 +25,7 @@ async fn wait(world: &World, user: &str, wanted: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_that_is_an_object_is_passed_to_its_service_by_the_same_rules() {
+async fn an_extension_object_is_authorized_like_other_extensions() {
     let mut setup = Setup::default();
     let backend = json!({"serviceName": "nobody-serves-this:8080", "endpoint": "/api"});
     setup.objects.push(extension(&backend));

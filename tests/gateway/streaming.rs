@@ -427,7 +427,7 @@ async fn a_stop_cuts_what_does_not_end_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_call_does_not_reach_the_backend() {
+async fn refused_calls_do_not_reach_the_backend() {
     let backend = Backend::start(|_| Reply::ok("never")).await;
     let world = Setup::with_backend(backend.address).start().await;
     assert_eq!(status(&world, "echo/", "bob").await, 403);

@@ -39,7 +39,7 @@ async fn a_dry_run_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_generated_in_json_and_yaml() {
+async fn generate_takes_json_and_yaml() {
     let world = start().await;
     made(&world, &set("shop", "dev", &["cart", "till"])).await;
     let wanted = set("shop", "dev", &["cart", "desk"]);

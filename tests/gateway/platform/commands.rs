@@ -118,7 +118,7 @@ async fn lists_have_every_page() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_helps() {
+async fn refusals_are_one_line_with_the_reason() {
     let environment = environment().await;
     for (user, arguments, part) in [
         (

@@ -76,7 +76,7 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
 }
 
 #[tokio::test]
-async fn lives_are_bounded() {
+async fn token_lifetimes_are_bounded() {
     let environment = environment().await;
     for (content, expected) in [
         (json!({"lifetime": "48h"}), Ok(2 * DAY)),
