@@ -1,5 +1,5 @@
-//! Who may call what: each allowed call beside the refused one that differs in
-//! one thing.
+//! Authorization of extension calls. Each allowed call has a refused twin that differs in one
+//! thing.
 
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn backend() -> Backend {
     Backend::start(|_| Reply::ok("x")).await
 }
 
-/// A body without what differs by nature.
+/// Status and body of a refusal, without the id of the decision.
 async fn refusal(answer: Response) -> (u16, Value) {
     let status = answer.status().as_u16();
     let mut body: Value = answer.json().await.unwrap();
@@ -120,8 +120,8 @@ async fn an_edited_policy_takes_effect_and_denies_a_method() {
     let denial =
         "\ndeny contains \"only reading is allowed\" if {\n\tnot input.request.method in {\"GET\", \"HEAD\"}\n}\n";
     let policy = std::fs::read_to_string(file("policy.rego")).unwrap() + denial;
-    // The cases that come with it say that writing is allowed: with them the
-    // gateway would keep the old policy.
+    // The shipped cases expect that writing is allowed. With them, the gateway would reject the
+    // edited policy and keep the old one.
     let cases = std::fs::read_to_string(file("cases.yaml")).unwrap();
     let (base, _) = cases.split_once("\ncases:").unwrap();
     let own = "\ncases:\n  - note: reading\n    want: {allow: true}\n    reason: allowed\n  - note: writing\n    \
@@ -194,11 +194,11 @@ async fn only_who_may_call_learns_what_exists() {
     let world = setup.start().await;
     let (known, unknown) = ("/extensions/echo/x", "/extensions/nothing/x");
     let cart = ["argocd:cart", "shop"];
-    // Who may see the application and invoke any extension.
+    // alice may see the application and invoke any extension.
     assert_eq!(about(&world, "alice", known, cart).await.status(), 200);
     let (status, body) = refusal(about(&world, "alice", unknown, cart).await).await;
     assert_eq!((status, &body["reason"]), (404, &json!("extension_not_found")));
-    // Missing, and there but in another project: no difference.
+    // A missing application and one of another project get the same refusal.
     let missing = refusal(about(&world, "alice", known, ["argocd:missing", "shop"]).await).await;
     let foreign = refusal(about(&world, "alice", known, ["argocd:vault", "shop"]).await).await;
     assert_eq!(missing.0, 403);
@@ -210,7 +210,7 @@ async fn only_who_may_call_learns_what_exists() {
             (403, &json!("you may not see this application"))
         );
     }
-    // Who may nothing sees one refusal, whatever he asks for.
+    // A caller without permissions gets the same refusal for everything.
     let mut refusals = Vec::new();
     for path in [known, unknown] {
         for subject in [

@@ -1,4 +1,4 @@
-//! Bounds on the callers of the admin listener.
+//! Limits of the admin listener on connections and requests.
 
 use serde_json::json;
 use tokio::time::timeout;
@@ -78,5 +78,5 @@ async fn it_ends_with_the_gateway() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, refused).await.expect("nobody listens any more");
+    timeout(PATIENCE, refused).await.expect("the listener is closed");
 }

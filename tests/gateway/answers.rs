@@ -1,7 +1,7 @@
-//! A property of answers: whatever fields an upstream sends, nothing that touches the
-//! gateway's origin comes out, and everything harmless does.
+//! Property test of response headers: whatever fields an upstream sends, those that affect the
+//! gateway's origin are removed, and all harmless ones pass.
 //!
-//! The oracle knows the two kinds by lists of its own, not by the gateway's.
+//! The test has lists of its own for the two kinds and does not use those of the gateway.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use test_support::client::Client;
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup};
 
-/// Where the random numbers start; a failure names the answer's number.
+/// The seed of the random numbers. A failure names the number of the answer.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Answers on each front.
+/// How many answers each front gets.
 const ANSWERS: u64 = 300;
 
-/// What changes more than the answer it is in, wherever it comes from.
-const TOUCHING: [(&str, &str); 34] = [
+/// Fields that affect more than the answer they are in. They never pass.
+const HARMFUL: [(&str, &str); 34] = [
     ("Set-Cookie", "argocd.token=stolen; Path=/"),
     ("Set-Cookie", "argocd.token-1=stolen; Path=/extensions/echo"),
     ("Set-Cookie", "=argocd.token=stolen"),
@@ -64,7 +64,7 @@ const TOUCHING: [(&str, &str); 34] = [
     ("Keep-Alive", "timeout=9"),
 ];
 
-/// What is an answer's own, of a backend that the operator chose.
+/// Fields that pass from a backend, which the operator chose.
 const OF_BACKENDS: [(&str, &str); 16] = [
     ("Content-Type", "text/html"),
     ("Cache-Control", "max-age=60"),
@@ -84,7 +84,7 @@ const OF_BACKENDS: [(&str, &str); 16] = [
     ("Warning", "299 - \"old\""),
 ];
 
-/// What passes from behind a cluster, where anybody may answer.
+/// Fields that pass from a cluster, where any pod may answer.
 const OF_CLUSTERS: [(&str, &str); 9] = [
     ("content-type", "text/html"),
     ("cache-control", "no-cache, private"),
@@ -97,7 +97,7 @@ const OF_CLUSTERS: [(&str, &str); 9] = [
     ("x-kubernetes-pf-prioritylevel-uid", "u"),
 ];
 
-/// What does not, though a backend may send it.
+/// Fields that do not pass from a cluster.
 const NOT_OF_CLUSTERS: [(&str, &str); 8] = [
     ("server", "pod"),
     ("access-control-allow-origin", "*"),
@@ -109,7 +109,7 @@ const NOT_OF_CLUSTERS: [(&str, &str); 8] = [
     ("set-cookie", "echo=1; Path=/extensions/echo"),
 ];
 
-/// Numbers that look random, the same for the same answer.
+/// Pseudo-random numbers, deterministic for each answer.
 struct Numbers(u64);
 
 impl Numbers {
@@ -130,15 +130,15 @@ impl Numbers {
 type Field = (&'static str, &'static str);
 
 /// The fields of an answer, each with whether it is harmless.
-fn fields(answer: u64, harmless: &[Field], touching: &[Field]) -> Vec<(Field, bool)> {
+fn fields(answer: u64, harmless: &[Field], harmful: &[Field]) -> Vec<(Field, bool)> {
     let mut numbers = Numbers::of(answer);
     let count = numbers.below(14);
     let mut fields: Vec<(Field, bool)> = Vec::new();
     for _ in 0..count {
         let is_harmless = numbers.below(2) == 0;
-        let pool = if is_harmless { harmless } else { touching };
+        let pool = if is_harmless { harmless } else { harmful };
         let field = pool[numbers.below(pool.len())];
-        // One of each, so that what comes out can be counted.
+        // No field occurs twice, so that the result can be compared.
         if !fields.iter().any(|(other, _)| *other == field) {
             fields.push((field, is_harmless));
         }
@@ -146,7 +146,7 @@ fn fields(answer: u64, harmless: &[Field], touching: &[Field]) -> Vec<(Field, bo
     fields
 }
 
-/// The name as somebody may write it.
+/// The name in lowercase, in uppercase or as it is.
 fn spelled(name: &str, numbers: &mut Numbers) -> String {
     match numbers.below(3) {
         0 => name.to_lowercase(),
@@ -155,13 +155,13 @@ fn spelled(name: &str, numbers: &mut Numbers) -> String {
     }
 }
 
-/// Fields of an answer as they are compared.
+/// Sorts fields for comparison.
 fn sorted(mut fields: Vec<(String, String)>) -> Vec<(String, String)> {
     fields.sort();
     fields
 }
 
-/// What the client saw but for `own`.
+/// The fields that the client received, without those named in `own`.
 fn came_out(head: &str, own: &[&str]) -> Vec<(String, String)> {
     let lines = head.trim_end().split("\r\n").skip(1);
     let fields = lines.filter_map(|line| line.split_once(':'));
@@ -177,19 +177,19 @@ fn harmless(fields: &[(Field, bool)]) -> Vec<(String, String)> {
     )
 }
 
-/// Which answer a path asks for.
+/// The number of the answer that a path asks for.
 fn asked(target: &str) -> u64 {
     target.rsplit('-').next().unwrap().parse().unwrap_or(0)
 }
 
 #[tokio::test]
-async fn an_extensions_backend_touches_nothing_but_its_own_answers() {
+async fn an_extensions_backend_affects_nothing_but_its_own_answers() {
     println!("seed {SEED:#x}");
     let backend = Backend::start(|seen| {
         let answer = asked(seen.line().split(' ').nth(1).unwrap());
         let mut numbers = Numbers::of(!answer);
         let mut head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n".to_owned();
-        for ((name, value), _) in fields(answer, &OF_BACKENDS, &TOUCHING) {
+        for ((name, value), _) in fields(answer, &OF_BACKENDS, &HARMFUL) {
             head.push_str(&format!("{}: {value}\r\n", spelled(name, &mut numbers)));
         }
         Reply::Bytes((head + "\r\n").into_bytes())
@@ -204,7 +204,7 @@ async fn an_extensions_backend_touches_nothing_but_its_own_answers() {
             token::session(SESSION_KEY, "alice")
         );
         let head = client.exchange(request.as_bytes()).await.head;
-        let sent = fields(answer, &OF_BACKENDS, &TOUCHING);
+        let sent = fields(answer, &OF_BACKENDS, &HARMFUL);
         let own = ["content-length", "date", "tollgate-decision-id"];
         assert_eq!(came_out(&head, &own), harmless(&sent), "answer {answer}: {sent:?}");
         assert!(!head.contains("forged"), "answer {answer}: {head}");
@@ -212,10 +212,10 @@ async fn an_extensions_backend_touches_nothing_but_its_own_answers() {
 }
 
 #[tokio::test]
-async fn what_is_behind_a_cluster_touches_nothing_but_its_own_answers() {
+async fn what_is_behind_a_cluster_affects_nothing_but_its_own_answers() {
     println!("seed {SEED:#x}");
-    let touching: Arc<Vec<Field>> = Arc::new([TOUCHING.as_slice(), &NOT_OF_CLUSTERS].concat());
-    let known = Arc::clone(&touching);
+    let harmful: Arc<Vec<Field>> = Arc::new([HARMFUL.as_slice(), &NOT_OF_CLUSTERS].concat());
+    let known = Arc::clone(&harmful);
     let api = Api::start(move |seen| -> Answer {
         if matches!(seen.target.as_str(), "/api" | "/apis") {
             return cross_site::good(seen);
@@ -245,7 +245,7 @@ async fn what_is_behind_a_cluster_touches_nothing_but_its_own_answers() {
             );
             let seen = client.exchange(request.as_bytes()).await;
             assert_eq!(seen.status, 200, "{front} answer {answer}: {}", seen.head);
-            let sent = fields(answer, &OF_CLUSTERS, &touching);
+            let sent = fields(answer, &OF_CLUSTERS, &harmful);
             assert_eq!(
                 came_out(&seen.head, &own),
                 harmless(&sent),

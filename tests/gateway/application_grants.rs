@@ -1,5 +1,5 @@
-//! What the gateway finds out about the service accounts of Applications: when it asks,
-//! what operators are told, and that requests follow it.
+//! Whether clusters permit the gateway to impersonate the service accounts of Applications: when
+//! the gateway asks, what operators see, and how requests follow the answers.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, application, map, object};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Keys the shipped rules send along.
+/// The extra keys (`Impersonate-Extra-*`) that the shipped rules send.
 const KEYS: [&str; 2] = ["tollgate.dev/application", "tollgate.dev/user"];
 
-/// A cluster that grants what `grants` says of resource attributes; to everything else
-/// it says `answer`.
+/// A cluster that answers access reviews with `grants` and everything else with the status of
+/// `answer`.
 async fn api(
     grants: impl Fn(&Value) -> bool + Send + Sync + 'static,
     answer: impl Fn(&Seen) -> u16 + Send + Sync + 'static,
@@ -39,14 +39,15 @@ async fn api(
     .await
 }
 
-/// Questions about rights, as `verb resource/subresource namespace/name`.
+/// The access reviews that the cluster received, as `verb resource` with the subresource, then
+/// `namespace/name`.
 fn reviews(api: &Api) -> Vec<String> {
     let asked = api.seen().into_iter().filter(|seen| seen.target == REVIEWS);
     let text = |seen: Seen| {
         assert_eq!(seen.value("authorization"), Some("Bearer cluster-token"));
         assert!(
             seen.value("impersonate-user").is_none(),
-            "asked in the gateway's own name"
+            "the gateway asks with its own identity"
         );
         let review: Value = serde_json::from_slice(&seen.body).unwrap();
         let of = |key: &str| {
@@ -77,7 +78,8 @@ fn switch(enabled: &str) -> Value {
     )
 }
 
-/// `cart` acts as `cart:deployer` of the cluster `prod`.
+/// A gateway whose Application `cart` acts as the service account `cart:deployer` in the cluster
+/// `prod`.
 async fn world(api: &Api, enabled: &str) -> World {
     let mut cart = application("cart", "shop");
     cart["spec"]["destination"] = json!({"server": api.url(), "namespace": "cart"});
@@ -101,7 +103,7 @@ async fn world(api: &Api, enabled: &str) -> World {
             ),
             cart,
         ],
-        // They list, which takes the right to override.
+        // Lists need the permission `override`.
         rbac_cm: map(&[(
             "policy.csv",
             "p, alice, applications, get, shop/*, allow\np, alice, applications, sync, shop/*, allow\n\
@@ -117,7 +119,7 @@ async fn report(world: &World) -> Value {
     serde_json::from_str(&world.admin("/applications").await).unwrap()
 }
 
-/// The report of the one cluster, once it `is_so`.
+/// Waits until the report of the only cluster `is_so`, and returns it.
 async fn known(world: &World, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     world
         .until(what, || async { is_so(&report(world).await["clusters"][0]) })
@@ -158,7 +160,7 @@ async fn accounts_are_asked_about_only_while_they_may_act() {
             (&json!("prod"), &json!(api.url()))
         );
     }
-    // It went on with what it knew: the same questions were not asked again.
+    // It kept what it knew: it asked each question only once.
     let mut asked = reviews(&api);
     asked.sort();
     let expected = [
@@ -195,7 +197,7 @@ async fn accounts_are_asked_about_only_while_they_may_act() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing_along() {
+async fn a_cluster_that_does_not_answer_reviews_is_reported_as_unknown() {
     let api = Api::start(|_| (500, Vec::new(), String::new())).await;
     let world = world(&api, "true").await;
     let cluster = known(&world, "a problem", |cluster| cluster["problem"].is_string()).await;
@@ -205,15 +207,15 @@ async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing_along() {
         json!({"granted": 0, "missing": 0, "unknown": 1})
     );
     assert_eq!(cluster["extra"][0]["state"], "unknown");
-    assert_eq!(reviews(&api).len(), 1, "one answer is enough");
+    assert_eq!(reviews(&api).len(), 1, "after a failed review the gateway asks no more");
     let client = reqwest::Client::new();
     let page = format!("http://{}/applications", world.running.admin_address());
     let answer = client.get(page).header("host", "evil.example").send().await.unwrap();
     assert_eq!(answer.status(), 421);
 }
 
-/// What travels along with alice's request, and the answer.
-async fn travels(world: &World, api: &Api) -> (u16, Vec<String>) {
+/// Sends a request of alice. Returns the status and the extra keys that the cluster received.
+async fn extra_keys(world: &World, api: &Api) -> (u16, Vec<String>) {
     let before = api.seen().len();
     let path = "/applications/argocd/cart/k8s/api/v1/namespaces/cart/configmaps";
     let answer = reqwest::Client::new()
@@ -239,22 +241,22 @@ async fn travels(world: &World, api: &Api) -> (u16, Vec<String>) {
 }
 
 #[tokio::test]
-async fn what_travels_along_follows_what_the_cluster_takes() {
-    let gives = Arc::new(AtomicBool::new(true));
-    let (grants, answers) = (Arc::clone(&gives), Arc::clone(&gives));
+async fn an_extra_key_is_sent_only_while_the_cluster_grants_it() {
+    let is_granted = Arc::new(AtomicBool::new(true));
+    let (grants, answers) = (Arc::clone(&is_granted), Arc::clone(&is_granted));
     let api = api(
         move |asked| match asked["resource"].as_str() {
-            // The whole cluster is never granted.
+            // Impersonation of every account of the cluster is never granted.
             Some("serviceaccounts") => asked["name"] == "deployer",
             Some("userextras") => asked["subresource"] == KEYS[1] && grants.load(Ordering::SeqCst),
             _ => false,
         },
         move |seen| {
-            let along = seen
+            let has_extra = seen
                 .headers
                 .keys()
                 .any(|name| name.as_str().starts_with("impersonate-extra-"));
-            if along && !answers.load(Ordering::SeqCst) {
+            if has_extra && !answers.load(Ordering::SeqCst) {
                 403
             } else {
                 200
@@ -265,15 +267,15 @@ async fn what_travels_along_follows_what_the_cluster_takes() {
     let world = world(&api, "true").await;
     known(&world, "the cluster was asked", is_known).await;
     let one = vec![KEYS[1].to_owned()];
-    assert_eq!(travels(&world, &api).await, (200, one.clone()));
+    assert_eq!(extra_keys(&world, &api).await, (200, one.clone()));
 
-    // The cluster takes it no longer: the request that finds out is refused, and
-    // those behind it go without.
-    gives.store(false, Ordering::SeqCst);
-    assert_eq!(travels(&world, &api).await, (403, one));
+    // When the cluster no longer grants the key, it refuses one request; the gateway sends later
+    // requests without the key.
+    is_granted.store(false, Ordering::SeqCst);
+    assert_eq!(extra_keys(&world, &api).await, (403, one));
     world
         .until("the cluster was asked again", || async {
-            travels(&world, &api).await == (200, Vec::new())
+            extra_keys(&world, &api).await == (200, Vec::new())
         })
         .await;
     known(&world, "the key is missing", |cluster| {
@@ -326,7 +328,7 @@ async fn a_kubeconfig_leads_to_one_application() {
             "users": [{"name": "argocd-cart", "user": {"tokenFile": file}}],
         })
     );
-    // As a client goes on from there.
+    // A client uses the kubeconfig.
     let answer = reqwest::Client::new()
         .get(format!("{server}/api/v1/namespaces/cart/configmaps"))
         .bearer_auth(std::fs::read_to_string(file).unwrap())

@@ -1,5 +1,5 @@
-//! Clusters by way of Applications: who gets in, what projects keep back, whom the
-//! API server sees.
+//! Requests into clusters through Applications: who may send them, what projects deny, and which
+//! identity the API server sees.
 
 mod entering;
 mod modes;
@@ -13,8 +13,8 @@ use crate::clusters::{bearer, cluster};
 use test_support::api_server::{Answer, Api, Seen};
 use test_support::world::{Setup, application, map, object};
 
-/// alice overrides, dave syncs and may change some of the objects, carol looks, bob is
-/// nobody; mallory may do everything elsewhere.
+/// alice may override; dave may sync, change some of the objects, read logs and exec; carol may
+/// only read; bob has no permissions; mallory may do everything, but in another project.
 const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, applications, sync, shop/*, allow\n\
                       p, alice, applications, override, shop/*, allow\n\
                       p, dave, applications, get, shop/*, allow\np, dave, applications, sync, shop/*, allow\n\
@@ -23,10 +23,10 @@ const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, appl
                       p, dave, logs, get, shop/*, allow\np, dave, exec, create, shop/*, allow\n\
                       p, carol, applications, get, shop/*, allow\np, mallory, applications, *, other/*, allow\n";
 
-/// The front of the Application `cart`.
+/// The path of the Application `cart`.
 const CART: &str = "/applications/argocd/cart/k8s";
 
-/// Kinds of the fake cluster, as discovery has them.
+/// The kinds of the fake cluster, in the format of discovery.
 fn kinds() -> Value {
     let kind = |resource: &str, kind: &str, scope: &str| {
         json!({"resource": resource, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
@@ -52,7 +52,7 @@ fn kinds() -> Value {
     })
 }
 
-/// What discovery answers, with its media type; none for other targets.
+/// The media type and body of discovery; `None` for other targets.
 pub(crate) fn discovery(target: &str) -> Option<(&'static str, String)> {
     if !matches!(target, "/api" | "/apis") {
         return None;
@@ -64,7 +64,7 @@ pub(crate) fn discovery(target: &str) -> Option<(&'static str, String)> {
     Some((media, all.to_string()))
 }
 
-/// An API server that serves [`kinds`], and anything else with `answer`.
+/// An API server that answers discovery with [`kinds`] and everything else with `answer`.
 pub(crate) async fn api(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Api {
     Api::start(move |seen| match discovery(&seen.target) {
         Some((media, body)) => (200, vec![("content-type", media.to_owned())], body),
@@ -78,9 +78,9 @@ fn good(_: &Seen) -> Answer {
     (200, json, "{\"kind\":\"Status\",\"status\":\"Success\"}".to_owned())
 }
 
-/// What the cluster saw but for questions of the gateway's own.
+/// The requests that the cluster received, without those that the gateway sends for itself.
 fn asked(api: &Api) -> Vec<Seen> {
-    // What it asks for itself: the kinds, its rights, and whether the accounts exist.
+    // For itself, it asks for the kinds, its permissions, and whether the accounts exist.
     let own = ["selfsubject", "/serviceaccounts/"];
     let mut seen = api.seen();
     seen.retain(|seen| {
@@ -89,7 +89,7 @@ fn asked(api: &Api) -> Vec<Seen> {
     seen
 }
 
-/// The project `shop`, whose accounts are `deployer` of the destination namespace.
+/// The project `shop`, whose service account is `deployer` of the destination namespace.
 fn shop(more: &Value) -> Value {
     let mut spec = json!({
         "destinations": [{"server": "*", "namespace": "cart"}, {"server": "*", "namespace": "cart-*"}],
@@ -113,7 +113,8 @@ fn cart(api: &Api) -> Value {
     cart
 }
 
-/// A gateway with the front open; `enabled` is the switch of `argocd-cm`.
+/// A gateway with `/applications` enabled. `enabled` is the setting for impersonation in
+/// `argocd-cm`.
 fn setup(api: &Api, enabled: &str, project: Value) -> Setup {
     Setup {
         argocd_cm: map(&[
@@ -135,8 +136,8 @@ fn setup(api: &Api, enabled: &str, project: Value) -> Setup {
     }
 }
 
-/// Status, and `message` of the `Status` that says it.
-async fn told(answer: reqwest::Response) -> (u16, String) {
+/// The status of a response, and `message` of its Kubernetes `Status`.
+async fn status_message(answer: reqwest::Response) -> (u16, String) {
     let status = answer.status().as_u16();
     let body: Value = answer.json().await.unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! ApplicationSets by the API: who may do what, what is written, and what is told.
+//! The API for ApplicationSets: permissions, writes and responses.
 
 mod bounds;
 mod changes;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::clusters::ask;
 use test_support::world::{CONTROL_PLANE, Setup, World, map, object};
 
-/// Where the API is.
+/// The path of the API.
 pub(crate) const API: &str = "/api/v1/applicationsets";
 
-/// alice may do everything in `dev`, carol look, dave preview, erin everything but
-/// delete Applications, frank everything with sets but nothing with Applications; bob
-/// may nothing.
+/// In `dev`, alice may do everything; carol may read sets; dave may preview them; erin may do
+/// everything except delete Applications; frank may do everything with sets, but nothing with
+/// Applications. bob has no permissions.
 const POLICY: &str = "\
 p, alice, applicationsets, *, dev/*, allow
 p, alice, applications, *, dev/*, allow
@@ -31,7 +31,7 @@ p, erin, applications, update, dev/*, allow
 p, frank, applicationsets, *, dev/*, allow
 ";
 
-/// Projects `dev` and `prod` and these people, with the front open.
+/// A gateway with the projects `dev` and `prod`, these people and the API enabled.
 fn setup() -> Setup {
     let people = ["alice", "bob", "carol", "dave", "erin", "frank"];
     let accounts = people.map(|name| (format!("accounts.{name}"), "login".to_owned()));
@@ -85,14 +85,14 @@ async fn get(world: &World, user: &str, rest: &str) -> (u16, Value) {
     send(ask(world, Method::GET, user, &format!("{API}{rest}"))).await
 }
 
-/// Makes a set that has to be made.
+/// Creates a set as alice, which must succeed.
 async fn made(world: &World, set: &Value) -> Value {
     let (status, stored) = post(world, "alice", "", set).await;
     assert_eq!(status, 200, "{stored}");
     stored
 }
 
-/// Status, code of gRPC, word and sentence of a refusal.
+/// Status, gRPC code, reason and text of a refusal.
 fn refused((status, body): &(u16, Value)) -> (u16, u64, &str, &str) {
     let text = |key: &str| body[key].as_str().unwrap_or_default();
     assert_eq!(body["error"], body["message"], "{body}");
@@ -104,7 +104,7 @@ fn refused((status, body): &(u16, Value)) -> (u16, u64, &str, &str) {
     )
 }
 
-/// What is refused, about what.
+/// What each of the listed refusals is about.
 fn about(body: &Value) -> Vec<String> {
     let listed = body["refusals"].as_array().cloned().unwrap_or_default();
     listed
@@ -123,7 +123,7 @@ fn actions(body: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Every object of a kind in the state folder, by name.
+/// Every object of a kind in the state folder, sorted by name.
 fn stored(world: &World, kind: &str) -> Vec<Value> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(world.path("state")).unwrap() {

@@ -1,7 +1,7 @@
-//! Argo CD's own command line against the gateway: `argocd appset`, as its users type
-//! it, by gRPC and by gRPC-Web, with TLS and without.
+//! Argo CD's own command line against the gateway: `argocd appset` over gRPC and gRPC-Web, with and
+//! without TLS.
 //!
-//! Needs the program: `cargo xtask argocd`.
+//! The tests need the program: `cargo xtask argocd`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -15,8 +15,8 @@ use test_support::programs::Argocd;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
-/// alice may all of `shop`; carol may look at its sets and preview; bob may nothing;
-/// dave may write sets and nothing they would generate.
+/// In `shop`, alice may do everything; carol may read sets; dave may write sets, but not the
+/// Applications that the tests generate. bob has no permissions.
 const POLICY: &str = "\
 p, alice, applicationsets, *, shop/*, allow
 p, alice, applications, *, shop/*, allow
@@ -26,19 +26,19 @@ p, dave, applications, get, shop/*, allow
 p, dave, applications, create, shop/other, allow
 ";
 
-/// Longest a command may take.
+/// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the command line reaches the gateway.
+/// How the command line connects to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Transport {
     Plain,
     PlainWeb,
     Tls,
     TlsWeb,
 }
 
-impl Way {
+impl Transport {
     const ALL: [Self; 4] = [Self::Plain, Self::PlainWeb, Self::Tls, Self::TlsWeb];
 
     fn flags(self) -> &'static [&'static str] {
@@ -55,22 +55,22 @@ impl Way {
     }
 }
 
-/// A gateway, and a user's home beside it.
-struct Desk {
+/// A gateway, and the home folder of a user of the command line.
+struct CliSetup {
     world: World,
-    way: Way,
+    transport: Transport,
     home: tempfile::TempDir,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
-struct Said {
+struct CommandResult {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Said {
+impl CommandResult {
     /// Panics unless the command succeeded.
     #[track_caller]
     fn succeeded(self) -> Self {
@@ -78,7 +78,7 @@ impl Said {
         self
     }
 
-    /// Panics unless the command failed and said all of these.
+    /// Panics unless the command failed and its standard error contains all of these.
     #[track_caller]
     fn failed(self, parts: &[&str]) {
         assert_ne!(self.code, Some(0), "{self:?}");
@@ -92,15 +92,15 @@ impl Said {
     }
 }
 
-impl Desk {
-    async fn start(way: Way) -> Self {
+impl CliSetup {
+    async fn start(transport: Transport) -> Self {
         let home = tempfile::tempdir().unwrap();
         let spec = json!({
             "sourceRepos": ["https://github.com/argoproj/argocd-example-apps.git"],
             "destinations": [{"server": "https://kubernetes.default.svc", "namespace": "guestbook-*"}],
         });
         let mut settings = json!({"applicationSets": {}});
-        if way.is_encrypted() {
+        if transport.is_encrypted() {
             let Pair { certificate, key } = Authority::new("tests").server(&["127.0.0.1"]);
             let path = |name: &str| home.path().join(name);
             std::fs::write(path("tls.crt"), certificate).unwrap();
@@ -126,18 +126,18 @@ impl Desk {
         };
         Self {
             world: setup.start().await,
-            way,
+            transport,
             home,
         }
     }
 
     /// Runs `argocd appset` as a user.
-    async fn appset(&self, user: &str, arguments: &[&str]) -> Said {
+    async fn appset(&self, user: &str, arguments: &[&str]) -> CommandResult {
         let server = self.world.address().to_string();
         let mut command = Command::new(program());
         command
             .args(["--server", &server, "--auth-token", &token::session(SESSION_KEY, user)])
-            .args(self.way.flags())
+            .args(self.transport.flags())
             .arg("appset")
             .args(arguments)
             .env_clear()
@@ -147,21 +147,21 @@ impl Desk {
         let ended = tokio::time::timeout(PATIENCE, command.output()).await;
         let Output { status, stdout, stderr } = ended.expect("the command ends").unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Said {
+        CommandResult {
             code: status.code(),
             out: text(stdout),
             err: text(stderr),
         }
     }
 
-    /// A file with the set of these environments.
+    /// Writes a set for these environments to a file, and returns its path.
     fn file(&self, name: &str, environments: &[&str]) -> String {
         let path = self.home.path().join(format!("{name}.yaml"));
         std::fs::write(&path, set(name, environments).to_string()).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
-    /// Names of the sets a user sees.
+    /// Names of the sets that a user sees.
     async fn names(&self, user: &str) -> Vec<String> {
         let listed = self.appset(user, &["list", "--output", "name"]).await.succeeded();
         listed.out.lines().map(str::to_owned).collect()
@@ -180,7 +180,7 @@ impl Desk {
         names
     }
 
-    /// Waits until the gateway shows the set the way it was written.
+    /// Waits until the gateway lists exactly these sets.
     async fn until_listed(&self, names: &[&str]) {
         self.world
             .until("the sets to be listed", async || self.names("alice").await == names)
@@ -188,7 +188,7 @@ impl Desk {
     }
 }
 
-/// What is built; the text of a panic says how.
+/// The program that `cargo xtask argocd` builds.
 fn program() -> PathBuf {
     let found = Argocd::find(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap().cli;
     assert!(
@@ -225,39 +225,36 @@ fn set(name: &str, environments: &[&str]) -> Value {
     })
 }
 
-/// The whole life of a set, as its writer sees it.
-async fn lives(way: Way) {
-    let desk = Desk::start(way).await;
-    let large = desk.file("guestbooks", &["dev", "prod"]);
-    let generated = desk.appset("alice", &["generate", &large, "--output", "json"]).await;
+/// Creates, reads, updates and deletes a set.
+async fn assert_life_cycle(transport: Transport) {
+    let cli = CliSetup::start(transport).await;
+    let large = cli.file("guestbooks", &["dev", "prod"]);
+    let generated = cli.appset("alice", &["generate", &large, "--output", "json"]).await;
     let text = generated.succeeded().out;
     assert!(
         text.contains("guestbook-dev") && text.contains("guestbook-prod"),
         "{text}"
     );
     let dry = ["create", "--dry-run", &large, "--output", "json"];
-    let dry = desk.appset("alice", &dry).await.succeeded();
+    let dry = cli.appset("alice", &dry).await.succeeded();
     assert!(
         dry.err.contains("ApplicationSet 'guestbooks' created (dry-run)"),
         "{dry:?}"
     );
     assert_eq!(dry.json()["status"]["resources"].as_array().map(Vec::len), Some(2));
-    assert_eq!(
-        (desk.names("alice").await, desk.applications()),
-        (Vec::new(), Vec::new())
-    );
+    assert_eq!((cli.names("alice").await, cli.applications()), (Vec::new(), Vec::new()));
 
-    let small = desk.file("guestbooks", &["dev"]);
-    let created = desk.appset("alice", &["create", &small]).await.succeeded();
+    let small = cli.file("guestbooks", &["dev"]);
+    let created = cli.appset("alice", &["create", &small]).await.succeeded();
     assert!(
         created.err.contains("ApplicationSet 'guestbooks' created"),
         "{created:?}"
     );
-    assert_eq!(desk.applications(), ["guestbook-dev"]);
-    desk.until_listed(&["argocd/guestbooks"]).await;
-    let same = desk.appset("alice", &["create", &small]).await.succeeded();
+    assert_eq!(cli.applications(), ["guestbook-dev"]);
+    cli.until_listed(&["argocd/guestbooks"]).await;
+    let same = cli.appset("alice", &["create", &small]).await.succeeded();
     assert!(same.err.contains("ApplicationSet 'guestbooks' unchanged"), "{same:?}");
-    let shown = desk
+    let shown = cli
         .appset("alice", &["get", "guestbooks", "--output", "json"])
         .await
         .succeeded();
@@ -266,113 +263,110 @@ async fn lives(way: Way) {
         "dev"
     );
     assert!(
-        desk.appset("alice", &["get", "argocd/guestbooks"])
+        cli.appset("alice", &["get", "argocd/guestbooks"])
             .await
             .succeeded()
             .out
             .contains("guestbooks")
     );
 
-    let large = desk.file("guestbooks", &["dev", "prod"]);
-    desk.appset("alice", &["create", &large])
+    let large = cli.file("guestbooks", &["dev", "prod"]);
+    cli.appset("alice", &["create", &large])
         .await
         .failed(&["InvalidArgument", "use upsert flag to force update"]);
-    assert_eq!(desk.applications(), ["guestbook-dev"]);
-    let updated = desk.appset("alice", &["create", "--upsert", &large]).await.succeeded();
+    assert_eq!(cli.applications(), ["guestbook-dev"]);
+    let updated = cli.appset("alice", &["create", "--upsert", &large]).await.succeeded();
     assert!(
         updated.err.contains("ApplicationSet 'guestbooks' updated"),
         "{updated:?}"
     );
-    assert_eq!(desk.applications(), ["guestbook-dev", "guestbook-prod"]);
+    assert_eq!(cli.applications(), ["guestbook-dev", "guestbook-prod"]);
 
-    desk.appset("alice", &["delete", "guestbooks", "--yes"])
+    cli.appset("alice", &["delete", "guestbooks", "--yes"])
         .await
         .succeeded();
-    desk.until_listed(&[]).await;
-    assert_eq!(desk.applications(), Vec::<String>::new());
-    desk.appset("alice", &["get", "guestbooks"])
+    cli.until_listed(&[]).await;
+    assert_eq!(cli.applications(), Vec::<String>::new());
+    cli.appset("alice", &["get", "guestbooks"])
         .await
         .failed(&["NotFound", "guestbooks"]);
 }
 
-/// What those hear who may not.
-async fn refuses(way: Way) {
-    let desk = Desk::start(way).await;
-    let file = desk.file("guestbooks", &["dev", "prod"]);
+/// Runs commands that the gateway must refuse.
+async fn assert_refusals(transport: Transport) {
+    let cli = CliSetup::start(transport).await;
+    let file = cli.file("guestbooks", &["dev", "prod"]);
     for arguments in [
         &["create", &file][..],
         &["create", "--upsert", &file],
         &["create", "--dry-run", &file],
         &["generate", &file],
     ] {
-        let refused = desk.appset("bob", arguments).await;
+        let refused = cli.appset("bob", arguments).await;
         refused.failed(&["PermissionDenied", "applicationsets"]);
     }
-    // dave may write the set, and none of what it makes.
-    let refused = desk.appset("dave", &["create", &file]).await;
+    // dave may write the set, but none of the Applications that it generates.
+    let refused = cli.appset("dave", &["create", &file]).await;
     refused.failed(&["PermissionDenied", "shop/guestbook-dev", "shop/guestbook-prod"]);
-    assert_eq!(
-        (desk.names("alice").await, desk.applications()),
-        (Vec::new(), Vec::new())
-    );
+    assert_eq!((cli.names("alice").await, cli.applications()), (Vec::new(), Vec::new()));
 
-    desk.appset("alice", &["create", &file]).await.succeeded();
-    desk.until_listed(&["argocd/guestbooks"]).await;
-    assert_eq!(desk.names("bob").await, Vec::<String>::new());
-    assert_eq!(desk.names("carol").await, ["argocd/guestbooks"]);
-    // Who may not see a set hears what he would without it.
+    cli.appset("alice", &["create", &file]).await.succeeded();
+    cli.until_listed(&["argocd/guestbooks"]).await;
+    assert_eq!(cli.names("bob").await, Vec::<String>::new());
+    assert_eq!(cli.names("carol").await, ["argocd/guestbooks"]);
+    // A caller who may not see a set gets the same answer as if it did not exist.
     for arguments in [&["get", "guestbooks"][..], &["delete", "guestbooks", "--yes"]] {
-        desk.appset("bob", arguments).await.failed(&["NotFound", "not found"]);
+        cli.appset("bob", arguments).await.failed(&["NotFound", "not found"]);
     }
     for (user, arguments) in [
         ("carol", &["delete", "guestbooks", "--yes"][..]),
         ("carol", &["create", "--upsert", &file]),
         ("dave", &["delete", "guestbooks", "--yes"]),
     ] {
-        desk.appset(user, arguments).await.failed(&["PermissionDenied"]);
+        cli.appset(user, arguments).await.failed(&["PermissionDenied"]);
     }
     let stranger = Command::new(program())
-        .args(["--server", &desk.world.address().to_string(), "--auth-token", "x.y.z"])
-        .args(way.flags())
+        .args(["--server", &cli.world.address().to_string(), "--auth-token", "x.y.z"])
+        .args(transport.flags())
         .args(["appset", "list"])
         .env_clear()
-        .env("HOME", desk.home.path())
+        .env("HOME", cli.home.path())
         .output()
         .await
         .unwrap();
-    let said = String::from_utf8_lossy(&stranger.stderr);
-    assert!(!stranger.status.success() && said.contains("Unauthenticated"), "{said}");
-    assert_eq!(desk.names("alice").await, ["argocd/guestbooks"]);
-    assert_eq!(desk.applications(), ["guestbook-dev", "guestbook-prod"]);
+    let text = String::from_utf8_lossy(&stranger.stderr);
+    assert!(!stranger.status.success() && text.contains("Unauthenticated"), "{text}");
+    assert_eq!(cli.names("alice").await, ["argocd/guestbooks"]);
+    assert_eq!(cli.applications(), ["guestbook-dev", "guestbook-prod"]);
 }
 
 #[tokio::test]
-async fn a_set_lives_by_every_way_in() {
-    for way in Way::ALL {
-        lives(way).await;
+async fn sets_are_created_updated_and_deleted_over_every_transport() {
+    for transport in Transport::ALL {
+        assert_life_cycle(transport).await;
     }
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_by_every_way_in() {
-    for way in Way::ALL {
-        refuses(way).await;
+async fn refusals_are_reported_over_every_transport() {
+    for transport in Transport::ALL {
+        assert_refusals(transport).await;
     }
 }
 
-/// The command line finds gRPC-Web out by itself, and the server's version.
+/// The command line detects gRPC-Web by itself.
 #[tokio::test]
-async fn the_version_is_told() {
-    let desk = Desk::start(Way::Plain).await;
-    let said = Command::new(program())
-        .args(["--server", &desk.world.address().to_string(), "--plaintext"])
+async fn the_version_command_shows_the_servers_version() {
+    let cli = CliSetup::start(Transport::Plain).await;
+    let output = Command::new(program())
+        .args(["--server", &cli.world.address().to_string(), "--plaintext"])
         .args(["version", "--output", "json"])
         .env_clear()
-        .env("HOME", desk.home.path())
+        .env("HOME", cli.home.path())
         .output()
         .await
         .unwrap();
-    let text = String::from_utf8_lossy(&said.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     let versions: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert!(versions["server"]["Version"].is_string(), "{versions}");
 }

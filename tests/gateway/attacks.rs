@@ -1,5 +1,5 @@
-//! Requests meant to be read in two ways, and forged identities, through the
-//! whole gateway: what is answered, and every byte a backend sees.
+//! Ambiguous requests and forged identities, through the whole gateway: how they are answered, and
+//! what exactly a backend receives.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Target {
         }
     }
 
-    /// The caller's lines.
+    /// The header lines of the caller.
     fn caller(&self) -> String {
         format!(
             "Authorization: Bearer {0}\r\nCookie: argocd.token={0}\r\n\
@@ -52,7 +52,7 @@ impl Target {
         )
     }
 
-    /// Sends bytes; gives the status, the connection and what the backend saw.
+    /// Sends bytes. Returns the status, the connection and what the backend received.
     async fn send(&self, bytes: &[u8]) -> (u16, Client, Vec<Seen>) {
         let before = self.backend.seen().len();
         let mut client = Client::connect(self.world.address()).await;
@@ -84,7 +84,7 @@ async fn check(attack: &Attack, target: &Target) {
     assert_eq!(status, attack.status, "{name}");
     if attack.closed {
         let rest = client.rest().await;
-        assert_eq!(String::from_utf8_lossy(&rest), "", "{name}: answered further");
+        assert_eq!(String::from_utf8_lossy(&rest), "", "{name}: a second answer");
     } else {
         let next = format!("GET /none HTTP/1.1\r\nHost: gateway\r\n{}\r\n", target.caller());
         client.send(next.as_bytes()).await;
@@ -95,16 +95,16 @@ async fn check(attack: &Attack, target: &Target) {
 }
 
 #[tokio::test]
-async fn ambiguous_requests_come_to_nothing() {
-    // Of global scope: a backend that is told of no cluster must see none.
+async fn ambiguous_requests_are_refused_or_forwarded_clean() {
+    // The scope is global, in which the backend must get no cluster.
     let target = Target::start("global", ada()).await;
     for attack in &attacks() {
         check(attack, &target).await;
     }
 }
 
-/// Fields that say who calls, for whom, from where or about what.
-const SPOKEN: [&str; 48] = [
+/// Fields that clients try to forge: they say who calls, for whom, from where or about what.
+const FORGED_FIELDS: [&str; 48] = [
     "Argocd-Username",
     "Argocd-User-Id",
     "Argocd-User-Groups",
@@ -155,7 +155,7 @@ const SPOKEN: [&str; 48] = [
     "Audit-ID",
 ];
 
-/// What a client may try with the field `name`: lines, each ended by CRLF.
+/// What a client may try with the field `name`. Each line ends with CRLF.
 fn attempts(name: &str) -> Vec<String> {
     let mixed: String = name
         .chars()
@@ -189,7 +189,7 @@ fn attempts(name: &str) -> Vec<String> {
     attempts
 }
 
-/// Names of the fields a backend saw.
+/// Names of the fields that a backend received.
 fn names(seen: &Seen) -> BTreeSet<String> {
     let lines = seen.head.trim_end().split("\r\n").skip(1);
     lines
@@ -198,10 +198,10 @@ fn names(seen: &Seen) -> BTreeSet<String> {
         .collect()
 }
 
-/// Tries every forgery; each request passes, with nothing in it but what
-/// `expected` says, once.
+/// Tries every forgery. Each request must pass, and the backend must get exactly the `expected`
+/// fields, each once.
 async fn check_forgeries(target: &Target, expected: &[(&str, &str)]) {
-    for name in SPOKEN {
+    for name in FORGED_FIELDS {
         for attempt in attempts(name) {
             let (status, seen) = target.get(attempt.as_bytes()).await;
             assert_eq!(status, 200, "{attempt}");
@@ -285,7 +285,7 @@ async fn a_service_may_list_what_clients_say_to_it() {
     assert_eq!(seen.values("accept"), ["text/plain"]);
     assert_eq!(seen.values("argocd-username"), ["alice"]);
     assert!(!seen.head.contains("evil"), "{}", seen.head);
-    // Trailers become fields at some servers.
+    // Some servers turn trailers into header fields.
     let token = test_support::token::session(test_support::world::SESSION_KEY, "alice");
     let request = format!(
         "POST /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {token}\r\n\
@@ -319,12 +319,12 @@ async fn the_application_is_named_once() {
         let (status, seen) = target.get(lines.as_bytes()).await;
         assert_eq!((status, seen.len()), (400, 0), "{lines}");
     }
-    // Other spellings are other fields here, and none at the backend.
+    // Other spellings are other fields to the gateway, and do not reach the backend.
     let (status, seen) = target.get(b"Argocd_Application_Name: argocd:other\r\n").await;
     assert_eq!((status, seen.len()), (200, 1));
     assert_eq!(seen[0].values("argocd-application-name"), ["argocd:cart"]);
     assert!(!seen[0].head.contains("other"), "{}", seen[0].head);
-    // Taken away before it is read, and written by the gateway all the same.
+    // `Connection` removes the client's field, but the gateway writes its own.
     let (status, seen) = target.get(b"Connection: Argocd-Application-Name\r\n").await;
     assert_eq!((status, seen.len()), (200, 1));
     assert_eq!(seen[0].values("argocd-application-name"), ["argocd:cart"]);
@@ -399,7 +399,7 @@ async fn bytes_that_are_no_utf_8_are_refused_where_they_would_be_read() {
 }
 
 #[tokio::test]
-async fn cookies_of_other_sites_neither_count_nor_travel() {
+async fn other_cookies_neither_authenticate_nor_reach_the_backend() {
     let target = Target::start("global", ada()).await;
     let send = async |cookies: &str| {
         let head = format!("GET /extensions/metrics/x HTTP/1.1\r\nHost: gateway\r\n{cookies}\r\n");

@@ -1,6 +1,7 @@
-//! What Argo CD's proxy extensions do where no test of theirs says so, each
-//! named by its row of the table of derived behaviours: what a gateway should
-//! do there, what `compat: argocd` keeps, and the refused twin.
+//! Behaviors of Argo CD's proxy extensions that Argo CD's own tests do not cover.
+//!
+//! Each test is named after its row in the table of derived behaviors. It checks what the gateway
+//! does, what `compat: argocd` keeps, and the refused twin.
 
 use std::net::SocketAddr;
 
@@ -50,8 +51,8 @@ fn only(backend: &Backend) -> Seen {
     seen.remove(0)
 }
 
-/// How a gateway with these keys of `argocd-cm` and no others starts: the names
-/// of its extensions.
+/// Starts a gateway with exactly these keys in `argocd-cm`. Returns the names of its extensions,
+/// or `None` if it does not start.
 async fn extensions(keys: &[(&str, &str)], settings: Value) -> Option<Vec<String>> {
     let setup = Setup {
         argocd_cm: map(keys),
@@ -63,12 +64,12 @@ async fn extensions(keys: &[(&str, &str)], settings: Value) -> Option<Vec<String
     serde_json::from_value(configuration["extensions"].clone()).unwrap()
 }
 
-/// The extension `e` of this text.
+/// The key of an extension `e` with this text.
 fn single(text: &str) -> [(&str, &str); 1] {
     [("extension.config.e", text)]
 }
 
-/// What a configuration's mistakes are about.
+/// The classes of a configuration's mistakes.
 fn classes(keys: &[(&str, &str)], compatibility: Compatibility) -> Vec<ErrorClass> {
     let map = object("v1", "ConfigMap", "argocd-cm", "argocd", json!({"data": map(keys)}));
     let resources = directory::load_text(&map.to_string(), "argocd-cm", "argocd")
@@ -77,7 +78,7 @@ fn classes(keys: &[(&str, &str)], compatibility: Compatibility) -> Vec<ErrorClas
     parse_with(&resources, compatibility).classes
 }
 
-/// Argo CD refuses this too, for the same reason.
+/// Asserts that these keys are refused for this reason, with and without `compat: argocd`.
 async fn refused_everywhere(keys: &[(&str, &str)], class: ErrorClass) {
     for (compatibility, settings) in [(Compatibility::None, json!({})), (Compatibility::Argocd, argocd())] {
         assert_eq!(classes(keys, compatibility), [class]);
@@ -107,10 +108,10 @@ async fn drv_ext_004_authorization_and_cookies_are_removed() {
     assert!(!seen.head.contains(&token));
 }
 
-/// Argo CD joins with bare commas. Here a comma within a name is escaped, so
-/// that splitting at commas gives the groups back.
+/// Argo CD joins groups with commas and escapes nothing. The gateway escapes a comma within a
+/// name, so that splitting at commas gives the groups back.
 #[tokio::test]
-async fn drv_ext_005_groups_are_joined_without_doubt() {
+async fn drv_ext_005_groups_are_joined_unambiguously() {
     let issuer = Issuer::start().await;
     let backend = backend("x").await;
     let mut setup = Setup::with_backend(backend.address);
@@ -208,7 +209,7 @@ async fn drv_ext_014_the_dot_before_a_name_is_required() {
 }
 
 #[tokio::test]
-async fn drv_ext_015_a_url_that_leads_nowhere_is_refused() {
+async fn drv_ext_015_a_url_without_a_scheme_is_refused() {
     let url = |url: &str| format!("services: [{{url: '{url}'}}]");
     let (bad, good) = (url("backend"), url("http://backend"));
     assert_eq!(
@@ -255,14 +256,14 @@ async fn drv_ext_018_a_bad_change_leaves_the_old_extensions() {
     replace(&world, &changed);
     world.until("a refused change", || broken(&world, 1)).await;
     assert_eq!(ask(&world).await.status, 200);
-    // The twin: a good change takes effect, here it takes the extension away.
+    // The twin: a good change takes effect; this one removes the extension.
     changed.retain(|key, _| !key.starts_with("extension."));
     replace(&world, &changed);
     world.until("a good change", || broken(&world, 0)).await;
     assert_eq!((ask(&world).await.status, backend.seen().len()), (404, 1));
 }
 
-/// A world with the application `other-ns:app1` and these RBAC rows.
+/// A gateway with the application `other-ns:app1` and these RBAC rows.
 async fn other_namespace(backend: SocketAddr, rows: &str, sources: Value, settings: Value) -> World {
     let mut setup = Setup::with_backend(backend);
     let policy = format!("{rows}\np, alice, extensions, invoke, echo, allow\n");
@@ -280,7 +281,7 @@ async fn other_namespace(backend: SocketAddr, rows: &str, sources: Value, settin
 async fn drv_ext_021_a_grant_for_a_namespace_counts_there() {
     let scoped = "p, alice, applications, get, shop/other-ns/*, allow";
     let control_plane = "p, alice, applications, get, shop/app1, allow";
-    // Argo CD never looks at the namespace: the first grants nothing there, the
+    // Argo CD ignores the namespace here. So to Argo CD, the first row grants nothing and the
     // second too much.
     for (rows, settings, status, object) in [
         (scoped, json!({}), 200, "shop/other-ns/app1"),
@@ -354,7 +355,7 @@ async fn drv_ext_024_a_service_is_found_by_name_or_server_of_the_cluster() {
         let refused = ask(&world).await;
         assert_eq!((refused.status, backend.seen().len()), (status, 0));
         assert!(text(&refused).contains(words), "{}", text(&refused));
-        // The application says `in-cluster`, the service the server: one cluster.
+        // The application names the cluster `in-cluster`, the service names its server.
         let world = start("https://kubernetes.default.svc").await;
         assert_eq!(ask(&world).await.status, 200);
         assert_eq!(only(&backend).line(), "GET /x HTTP/1.1");
@@ -374,7 +375,7 @@ async fn drv_ext_025_a_backend_that_is_down_is_502() {
         let counted = "argocd_proxy_extension_request_total{extension=\"echo\",status=\"502\"} 1";
         let metrics = world.admin("/metrics").await;
         assert!(metrics.contains(counted), "{metrics}");
-        // The twin: who is refused is not handed on, and not counted.
+        // The twin: a refused request is not forwarded and not counted.
         assert_eq!(world.get("bob", "/x").send().await.unwrap().status().as_u16() / 100, 4);
         let metrics = world.admin("/metrics").await;
         assert_eq!(metrics.matches("argocd_proxy_extension_request_total{").count(), 1);
@@ -421,12 +422,12 @@ async fn drv_ext_027_a_long_token_comes_in_chunks() {
 }
 
 #[tokio::test]
-async fn a_backend_is_told_the_cluster_and_with_compat_what_the_application_says_of_it() {
+async fn a_backend_gets_the_whole_cluster_and_with_compat_only_what_the_application_names() {
     let by_server = json!({"spec": {"project": "shop", "destination": {
         "server": "https://kubernetes.default.svc", "namespace": "till"}}});
     let by_server = object("argoproj.io/v1alpha1", "Application", "till", "argocd", by_server);
     let (name, server) = (["in-cluster"].as_slice(), ["https://kubernetes.default.svc"].as_slice());
-    for (settings, application, told) in [
+    for (settings, application, expected) in [
         (json!({}), "argocd:cart", (name, server)),
         (json!({}), "argocd:till", (name, server)),
         (argocd(), "argocd:cart", (name, [].as_slice())),
@@ -446,7 +447,7 @@ async fn a_backend_is_told_the_cluster_and_with_compat_what_the_application_says
         );
         assert_eq!(
             (found.0.as_slice(), found.1.as_slice()),
-            told,
+            expected,
             "{settings} {application}"
         );
     }

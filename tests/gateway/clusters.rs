@@ -1,5 +1,5 @@
-//! Clusters by way of the gateway: who gets in, with which credential, and what
-//! the API server sees.
+//! Requests into clusters through the gateway: who may send them, with which credential, and what
+//! the API server receives.
 
 mod commands;
 mod forward;
@@ -18,8 +18,8 @@ use test_support::api_server::Api;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 
-/// alice may do everything, carol may look into clusters, dora may see that there are
-/// some, bob may nothing.
+/// alice may do everything; carol may see and connect to clusters; dora may see and update
+/// clusters, but not connect; bob has no permissions.
 const POLICY: &str = "p, alice, clusters, get, *, allow\np, alice, clusters, update, *, allow\n\
                       p, alice, clusters, connect, *, allow\np, alice, credentials, get, *, allow\n\
                       p, carol, clusters, get, *, allow\np, carol, clusters, connect, *, allow\n\
@@ -44,7 +44,7 @@ pub(crate) fn bearer(api: &Api, token: &str) -> Value {
     json!({"bearerToken": token, "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)}})
 }
 
-/// A gateway with these clusters and the front open.
+/// A gateway with these clusters, and with forwarding to them enabled.
 fn setup(objects: Vec<Value>) -> Setup {
     Setup {
         argocd_cm: map(&[

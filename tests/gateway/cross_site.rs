@@ -1,4 +1,4 @@
-//! Requests that another site causes in the browser of somebody who is signed in.
+//! Requests that another site makes the browser of a signed-in user send.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(crate) fn good(seen: &Seen) -> Answer {
     }
 }
 
-/// An answer of discovery.
+/// The body of a discovery response.
 fn kinds(kinds: &[(&str, &str, &str)]) -> String {
     let resources: Vec<Value> = kinds
         .iter()
@@ -54,7 +54,7 @@ pub(crate) async fn world(api: &Api) -> World {
     setup.start().await
 }
 
-/// A request of alice's browser, with her cookie, that the page of `site` causes.
+/// A request of alice's browser with her cookie, and with the header fields `site`.
 async fn browse(world: &World, method: Method, path: &str, site: &[(&str, &str)]) -> (u16, String) {
     let mut request = reqwest::Client::new()
         .request(method, format!("http://{}{path}", world.address()))
@@ -70,7 +70,7 @@ async fn browse(world: &World, method: Method, path: &str, site: &[(&str, &str)]
     (answer.status().as_u16(), record["reason"].as_str().unwrap().to_owned())
 }
 
-/// What the cluster saw that runs something.
+/// The proxy requests that the cluster received. They can run something.
 fn ran(api: &Api) -> Vec<String> {
     let seen = api.seen().into_iter().map(|seen| seen.target);
     seen.filter(|target| target.contains("/proxy") || target.contains("/%70roxy"))
@@ -87,7 +87,7 @@ async fn a_navigation_from_another_site_runs_nothing() {
         &[("sec-fetch-site", "none")],
         &[("origin", "https://evil.example")],
         &[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")],
-        // A browser of old says nothing on a navigation.
+        // An old browser sends none of these fields on a navigation.
         &[],
     ];
     for front in ["/clusters/prod/k8s", "/applications/argocd/cart/k8s"] {
@@ -123,7 +123,7 @@ async fn the_gateways_own_pages_and_plain_reads_pass() {
         browse(&world, Method::GET, proxied, &own).await,
         (200, "allowed".to_owned())
     );
-    // Who sends a header of their own is no browser that was led here.
+    // Another site cannot make a browser send `Authorization`.
     let answer = crate::clusters::ask(&world, Method::GET, "alice", proxied)
         .header("sec-fetch-site", "cross-site")
         .send()

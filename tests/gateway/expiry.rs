@@ -1,4 +1,4 @@
-//! An exchange ends with its caller's credential, however far it came.
+//! An exchange ends when the caller's credential expires, whatever its stage.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use test_support::world::{Setup, World};
 const EVENT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                      9\r\ndata: 0\n\n\r\n";
 
-/// The whole of it.
+/// The last chunk of a complete response.
 const END: &[u8] = b"0\r\n\r\n";
 
-/// A request of alice, whose session ends in three seconds at most.
+/// A request of alice, whose session ends within three seconds.
 fn ending(method: &str, path: &str, fields: &str) -> Vec<u8> {
     let token = ending_session();
     bare(method, path, &format!("authorization: Bearer {token}\r\n{fields}"))
@@ -46,7 +46,7 @@ async fn a_response_is_cut_when_the_callers_token_ends_and_another_callers_goes_
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert!(!rest.ends_with(END), "the client must see that it was cut: {rest:?}");
 
-    // The backend's side of the cut one ends too, and only that one.
+    // The connection to the backend ends too, but only that of the cut exchange.
     world
         .until("the backend's connection to end", async || backend.closed() == 1)
         .await;

@@ -1,11 +1,11 @@
-//! Extensions that are objects of their own.
+//! Extensions that are `ArgoCDExtension` objects.
 
 use serde_json::{Value, json};
 
 use crate::wire::{get, once, put, reason, status};
 use test_support::world::{CONTROL_PLANE, Setup, World, object};
 
-/// An `ArgoCDExtension`; nobody serves that name on a machine of tests.
+/// An `ArgoCDExtension`. The host of its backend does not exist.
 fn extension(backend: &Value) -> Value {
     let spec = json!({"spec": {"sources": [], "backend": backend}});
     object(
@@ -25,13 +25,13 @@ async fn wait(world: &World, user: &str, wanted: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_that_is_an_object_is_passed_to_its_service_by_the_same_rules() {
+async fn an_extension_object_is_authorized_like_other_extensions() {
     let mut setup = Setup::default();
     let backend = json!({"serviceName": "nobody-serves-this:8080", "endpoint": "/api"});
     setup.objects.push(extension(&backend));
     let world = setup.start().await;
-    // Who may is passed on, to a Service that is not there; who may not is not. What a Service
-    // that is there sees is in `forward::tests::objects`.
+    // A permitted request is forwarded, to a Service that does not exist; a refused one is not.
+    // `forward::tests::objects` tests what an existing Service receives.
     for (path, user, status, why) in [
         ("metrics/up", "alice", 502, "backend_unreachable"),
         ("metrics/up", "bob", 403, "permission_denied"),
@@ -49,7 +49,7 @@ async fn an_extension_that_is_an_object_is_passed_to_its_service_by_the_same_rul
         let tried = text.contains("dns error");
         assert_eq!(tried, status == 502, "{text}");
     }
-    // It comes and goes with its object.
+    // The extension exists only while its object does.
     let at = "state/100.yaml";
     std::fs::remove_file(world.path("state/005.yaml")).unwrap();
     wait(&world, "alice", 404).await;

@@ -1,11 +1,11 @@
-//! Calls of gRPC and gRPC-Web: which are answered, and how they end.
+//! gRPC and gRPC-Web: which calls are answered, and with which status.
 
 mod client;
 mod sets;
 
 use serde_json::json;
 
-use client::{Ended, GetQuery, ListQuery, Nothing, Version, call, frame, on_tls, web};
+use client::{GetQuery, ListQuery, Nothing, Response, Version, call, frame, on_tls, web};
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, map};
 
@@ -41,18 +41,18 @@ fn get(name: &str) -> GetQuery {
 }
 
 #[tokio::test]
-async fn strangers_learn_what_the_server_is() {
+async fn unauthenticated_callers_get_the_version_and_nothing_else() {
     let world = start().await;
-    let ended = call(world.address(), VERSION, &[], frame(&Nothing {})).await;
-    let version: Version = ended.message();
+    let response = call(world.address(), VERSION, &[], frame(&Nothing {})).await;
+    let version: Version = response.message();
     assert!(version.version.starts_with("tollgate-v"), "{version:?}");
-    assert_eq!(ended.head["content-type"], "application/grpc+proto");
-    // And nothing else.
-    let ended = call(world.address(), LIST, &[], frame(&ListQuery::default())).await;
-    assert_eq!(ended.status(), (16, NO_TOKEN));
+    assert_eq!(response.head["content-type"], "application/grpc+proto");
+    // The refused twins.
+    let response = call(world.address(), LIST, &[], frame(&ListQuery::default())).await;
+    assert_eq!(response.status(), (16, NO_TOKEN));
     let empty = [("token", "")];
-    let ended = call(world.address(), LIST, &empty, frame(&ListQuery::default())).await;
-    assert_eq!(ended.status(), (16, NO_TOKEN));
+    let response = call(world.address(), LIST, &empty, frame(&ListQuery::default())).await;
+    assert_eq!(response.status(), (16, NO_TOKEN));
 }
 
 #[tokio::test]
@@ -61,40 +61,40 @@ async fn a_token_may_be_where_argo_cd_has_it() {
     let alice = session("alice");
     let bearer = format!("Bearer {alice}");
     for fields in [[("token", &*alice)], [("authorization", &*bearer)]] {
-        let ended = call(world.address(), LIST, &fields, frame(&ListQuery::default())).await;
-        assert_eq!(ended.status(), (0, ""), "{fields:?}");
+        let response = call(world.address(), LIST, &fields, frame(&ListQuery::default())).await;
+        assert_eq!(response.status(), (0, ""), "{fields:?}");
     }
     let forged = token::session("another-key-0123456789abcdef-0123", "alice");
-    let ended = call(
+    let response = call(
         world.address(),
         LIST,
         &[("token", &forged)],
         frame(&ListQuery::default()),
     )
     .await;
-    assert_eq!(ended.status(), (16, "the token is not valid"));
-    let ended = call(
+    assert_eq!(response.status(), (16, "the token is not valid"));
+    let response = call(
         world.address(),
         LIST,
         &[("token", &alice), ("authorization", "Bearer x")],
         frame(&ListQuery::default()),
     )
     .await;
-    assert_eq!(ended.status().0, 16);
+    assert_eq!(response.status().0, 16);
 }
 
 #[tokio::test]
 async fn every_call_has_one_record() {
     let world = start().await;
-    let ended = call(
+    let response = call(
         world.address(),
         GET,
         &[("token", &session("alice"))],
         frame(&get("none")),
     )
     .await;
-    assert_eq!(ended.status().0, 5);
-    let id = ended.head["tollgate-decision-id"].to_str().unwrap();
+    assert_eq!(response.status().0, 5);
+    let id = response.head["tollgate-decision-id"].to_str().unwrap();
     let record: serde_json::Value = serde_json::from_str(&world.admin(&format!("/decisions/{id}")).await).unwrap();
     assert_eq!(record["front"], "applicationsets");
     assert_eq!((&record["status"], &record["path"]), (&json!(404), &json!(GET)));
@@ -102,13 +102,16 @@ async fn every_call_has_one_record() {
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_refused() {
+async fn unknown_malformed_and_late_calls_are_refused() {
     let world = start().await;
     let alice = session("alice");
     let fields = [("token", &*alice)];
     let unknown = "/cluster.ClusterService/List";
-    let ended = call(world.address(), unknown, &fields, frame(&Nothing {})).await;
-    assert_eq!(ended.status(), (12, "this server has no `cluster.ClusterService/List`"));
+    let response = call(world.address(), unknown, &fields, frame(&Nothing {})).await;
+    assert_eq!(
+        response.status(),
+        (12, "this server has no `cluster.ClusterService/List`")
+    );
     for (content, code) in [
         (b"".to_vec(), 3),
         (b"\0\0\0\0\x05ab".to_vec(), 3),
@@ -116,18 +119,18 @@ async fn what_is_no_call_is_refused() {
         (b"\0\0\0\0\x02\x0a\x05".to_vec(), 3),
         (vec![0; 4 * 1024 * 1024 + 1], 8),
     ] {
-        let ended = call(world.address(), GET, &fields, content).await;
-        assert_eq!(ended.status().0, code);
+        let response = call(world.address(), GET, &fields, content).await;
+        assert_eq!(response.status().0, code);
     }
     let late = [("token", &*alice), ("grpc-timeout", "1n")];
-    let ended = call(world.address(), LIST, &late, frame(&ListQuery::default())).await;
-    assert_eq!(ended.status(), (4, "the call did not end in time"));
+    let response = call(world.address(), LIST, &late, frame(&ListQuery::default())).await;
+    assert_eq!(response.status(), (4, "the call did not end in time"));
     let wrong = [("token", &*alice), ("grpc-timeout", "soon")];
-    let ended = call(world.address(), LIST, &wrong, frame(&ListQuery::default())).await;
-    assert_eq!(ended.status().0, 3);
-    // The gateway is well.
-    let ended = call(world.address(), VERSION, &[], frame(&Nothing {})).await;
-    assert_eq!(ended.status(), (0, ""));
+    let response = call(world.address(), LIST, &wrong, frame(&ListQuery::default())).await;
+    assert_eq!(response.status().0, 3);
+    // The gateway still answers.
+    let response = call(world.address(), VERSION, &[], frame(&Nothing {})).await;
+    assert_eq!(response.status(), (0, ""));
 }
 
 #[tokio::test]
@@ -141,29 +144,29 @@ async fn the_same_over_tls() {
     setup.settings["tls"] = json!({"certificate": certificate, "key": key});
     let world = setup.start().await;
     let connection = on_tls(world.address(), issued.cert.der()).await;
-    let ended = connection.call(VERSION, &[], frame(&Nothing {})).await;
-    let version: Version = ended.message();
+    let response = connection.call(VERSION, &[], frame(&Nothing {})).await;
+    let version: Version = response.message();
     assert!(version.version.starts_with("tollgate-v"), "{version:?}");
-    let ended = connection.call(LIST, &[], frame(&ListQuery::default())).await;
-    assert_eq!(ended.status().0, 16);
+    let response = connection.call(LIST, &[], frame(&ListQuery::default())).await;
+    assert_eq!(response.status().0, 16);
 }
 
 #[tokio::test]
 async fn grpc_web_over_http_1() {
     let world = start().await;
     for text in [false, true] {
-        let ended: Ended = web(world.address(), VERSION, None, (&Nothing {}, text)).await;
-        let version: Version = ended.message();
+        let response: Response = web(world.address(), VERSION, None, (&Nothing {}, text)).await;
+        let version: Version = response.message();
         assert!(version.version.starts_with("tollgate-v"), "{version:?}");
         let alice = session("alice");
-        let ended = web(world.address(), LIST, Some(&alice), (&ListQuery::default(), text)).await;
-        assert_eq!(ended.status(), (0, ""));
-        // Clients that look no further than the head learn why there is nothing.
-        let ended = web(world.address(), GET, Some(&alice), (&get("none"), text)).await;
-        assert_eq!(ended.head["grpc-status"], "5");
-        assert!(ended.messages.is_empty());
+        let response = web(world.address(), LIST, Some(&alice), (&ListQuery::default(), text)).await;
+        assert_eq!(response.status(), (0, ""));
+        // Clients that read only the head get the status too.
+        let response = web(world.address(), GET, Some(&alice), (&get("none"), text)).await;
+        assert_eq!(response.head["grpc-status"], "5");
+        assert!(response.messages.is_empty());
     }
-    // gRPC itself has no way to end there.
+    // gRPC itself is refused over HTTP/1.1.
     let answer = reqwest::Client::new()
         .post(format!("http://{}{VERSION}", world.address()))
         .header("content-type", "application/grpc")

@@ -1,4 +1,4 @@
-//! Bounds on callers, and that each is given back.
+//! Limits on callers, and that ended requests no longer count.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use test_support::backend::{Backend, Reply};
 use test_support::client::{Answer, Client};
 use test_support::world::{Setup, World};
 
-/// Alice and bob may both call everything.
+/// alice and bob may both call every extension.
 const POLICY: &str = "p, role:dev, applications, get, shop/*, allow\np, role:dev, extensions, invoke, *, allow\n\
                       g, alice, role:dev\ng, bob, role:dev\n";
 
@@ -28,8 +28,7 @@ fn setup(backend: SocketAddr, limits: &str) -> Setup {
     setup
 }
 
-/// Answers at once, except below `/held`: there the head comes and the content
-/// does not.
+/// A backend that answers at once. Below `/held` it sends the head, but never the content.
 async fn backend() -> Backend {
     Backend::start(|seen| match seen.line().contains("/held") {
         true => Reply::Stall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".to_vec()),
@@ -38,7 +37,7 @@ async fn backend() -> Backend {
     .await
 }
 
-/// A request whose response has begun and does not end.
+/// Sends a request whose response begins and does not end.
 async fn hold(world: &World, path: &str, user: &str) -> Client {
     let mut client = Client::connect(world.address()).await;
     client.send(&get(path, user)).await;
@@ -70,17 +69,17 @@ async fn an_extensions_concurrency_is_given_back_when_clients_leave() {
     }
     drop(first);
     world
-        .until("a free place", || async { status(&world, "echo/", "bob").await == 200 })
+        .until("a free slot", || async { status(&world, "echo/", "bob").await == 200 })
         .await;
     drop(second);
     let both = || async {
         let (one, two) = tokio::join!(status(&world, "echo/", "alice"), status(&world, "echo/", "bob"));
         (one, two) == (200, 200)
     };
-    world.until("two free places", both).await;
+    world.until("two free slots", both).await;
 }
 
-/// Answers whatever comes, each request being one read.
+/// Answers every read, which it takes for one request.
 async fn answer_all(mut stream: TcpStream) {
     let mut read = [0; 8192];
     while matches!(stream.read(&mut read).await, Ok(length) if length > 0) {
@@ -104,7 +103,7 @@ async fn a_persons_concurrency_is_given_back_when_content_ends() {
     assert_eq!(client.head().await.unwrap().status, 200);
     assert_too_many(&once(&world, &get("echo/", "alice")).await);
 
-    // From here on somebody answers everyone else.
+    // From here on, all further connections are answered.
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(answer_all(stream));
@@ -120,20 +119,20 @@ async fn a_persons_concurrency_is_given_back_when_content_ends() {
     held.write_all(b"lo").await.unwrap();
     tokio::spawn(answer_all(held));
     client.through(b"hello").await;
-    // The same connection: its next request comes after the first one's end.
+    // On the same connection, the next request begins after the first has ended.
     assert_eq!(client.exchange(&get("echo/", "alice")).await.status, 200);
     assert_eq!(status(&world, "echo/", "alice").await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_does_not_forget_who_holds_a_place() {
+async fn a_reload_does_not_forget_who_holds_a_slot() {
     let backend = backend().await;
     let setup = setup(backend.address, "{perPerson: {concurrency: 1}}");
     let held = setup.argocd_cm["extension.config.echo"].clone();
     let cm = setup.argocd_cm.clone();
     let world = setup.start().await;
     let client = hold(&world, "echo/held", "alice").await;
-    // The same one line further down, then with another service.
+    // The same settings one line further down, then with another service.
     let moved = format!("# moved\n{held}");
     let other = held.replace("services: [{", "services: [{headers: [{name: x-a, value: b}], ");
     for (generation, text) in [(2, moved), (3, other)] {
@@ -153,14 +152,14 @@ async fn a_reload_does_not_forget_who_holds_a_place() {
     }
     drop(client);
     world
-        .until("the free place", || async {
+        .until("the free slot", || async {
             status(&world, "echo/", "alice").await == 200
         })
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_holds_its_place_until_it_ends() {
+async fn a_tunnel_holds_its_slot_until_it_ends() {
     let backend = Backend::start(|seen| match seen.values("upgrade").is_empty() {
         true => Reply::ok(""),
         false => Reply::Stall(
@@ -179,7 +178,7 @@ async fn a_tunnel_holds_its_place_until_it_ends() {
     assert_eq!(status(&world, "echo/", "bob").await, 200);
     drop(client);
     world
-        .until("the tunnel's place", || async {
+        .until("the tunnel's slot", || async {
             status(&world, "echo/", "alice").await == 200
         })
         .await;
@@ -196,7 +195,7 @@ async fn rates_bound_one_person_and_one_extension() {
         assert_eq!(alice.exchange(&get("echo/", "alice")).await.status, 200);
     }
     assert_too_many(&alice.exchange(&get("echo/", "alice")).await);
-    // Alice's refusals used nothing up: two of five are left for bob.
+    // Refusals of alice do not count: two of five requests remain for bob.
     for _ in 0..2 {
         assert_eq!(bob.exchange(&get("echo/", "bob")).await.status, 200);
     }
@@ -227,7 +226,7 @@ async fn requests_per_person_count_over_all_extensions() {
     }
     drop(first);
     world
-        .until("a free place", || async {
+        .until("a free slot", || async {
             status(&world, "other/", "alice").await == 200
         })
         .await;
@@ -250,7 +249,7 @@ async fn connections_beyond_the_bound_wait_for_those_that_are_answered() {
     );
     drop(first);
     assert_eq!(third.answer().await.unwrap().status, 200);
-    // The one that is answered still stands; the idle one makes room for a fourth.
+    // The connection with an open response stays; the idle one is closed for a fourth.
     let mut fourth = Client::connect(world.address()).await;
     assert_eq!(fourth.exchange(&get("other/", "alice")).await.status, 200);
     assert!(third.rest().await.is_empty());
@@ -282,7 +281,7 @@ async fn content_above_the_bound_is_413() {
     chunked.extend(b"\r\n1\r\nx\r\n0\r\n\r\n");
     let counted = once(&world, &chunked).await;
     assert_eq!((counted.status, reason(&counted).as_str()), (413, "content_too_large"));
-    assert_eq!(backend.seen().len(), seen + 1, "neither came to a backend whole");
+    assert_eq!(backend.seen().len(), seen + 1, "the backend gets no refused request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,7 +291,7 @@ async fn heads_above_the_bounds_are_431() {
     setup.settings = json!({"limits": {"headerBytes": 8192, "headerCount": 20}});
     let world = setup.start().await;
     let fields = |count: usize| (0..count).map(|at| format!("x-{at}: y\r\n")).collect::<String>();
-    // Host, credential, application and project are four.
+    // Host, credential, application and project are four fields.
     let fits = once(&world, &request("GET", "echo/", "alice", &fields(16))).await;
     assert_eq!(fits.status, 200);
     let many = once(&world, &request("GET", "echo/", "alice", &fields(17))).await;
@@ -328,7 +327,7 @@ async fn strangers_who_hold_every_connection_keep_nobody_out() {
     let path = "echo/x";
     let mut alice = Client::connect(world.address()).await;
     assert_eq!(alice.exchange(&get(path, "alice")).await.status, 200);
-    // Each asks one cheap thing and stays; some begin another and never end it.
+    // Each sends one cheap request and stays connected; half of them begin another that never ends.
     let mut strangers = Vec::new();
     for begun in [b"".as_slice(), b"GET /x HTTP/1.1\r\n"] {
         for _ in 0..20 {
@@ -341,7 +340,7 @@ async fn strangers_who_hold_every_connection_keep_nobody_out() {
     }
     let mut bob = Client::connect(world.address()).await;
     assert_eq!(bob.exchange(&get(path, "bob")).await.status, 200);
-    // The callers' own connections stood all the while.
+    // The connections of alice and bob stay open.
     assert_eq!(alice.exchange(&get(path, "alice")).await.status, 200);
     assert_eq!(bob.exchange(&get(path, "bob")).await.status, 200);
 }

@@ -1,13 +1,13 @@
-//! A whole gateway on loopback: what callers are told, and what backends see.
+//! Tests of a whole gateway on loopback: what callers get, and what backends receive.
 //!
-//! Needs the built guests: `cargo xtask plugins`.
+//! They need the built guests: `cargo xtask plugins`.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "helpers of tests fail like tests"
+    reason = "test helpers panic on failure, as tests do"
 )]
 
 mod access;

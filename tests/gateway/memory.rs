@@ -1,4 +1,4 @@
-//! Memory of the gateway as a process of its own, while large contents pass.
+//! Memory of the gateway process while it forwards large bodies.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -9,17 +9,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::wire::{read_head, request, swallow};
+use crate::wire::{discard, read_head, request};
 use test_support::client::PATIENCE;
 use test_support::world::{Setup, World};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;
-/// What the process may grow by: buffers of a few connections, and what the
-/// allocators of its threads keep. A sixth of what passes.
+/// How much the process may grow: the buffers of a few connections, and what the allocators of its
+/// threads keep. It is about a sixth of the bytes forwarded.
 const GROWTH_KIB: u64 = 32 << 10;
 
-/// `tollgate serve` over a world's files.
+/// `tollgate serve` with the files of a [`World`].
 pub(super) struct Process {
     child: Child,
     pub(super) address: SocketAddr,
@@ -45,7 +45,7 @@ impl Process {
                 break after.split(' ').next().unwrap().parse().unwrap();
             }
         };
-        // Whoever does not read the log would hold the gateway up in the end.
+        // The gateway would block on a full pipe if nothing read its log.
         let log = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&log);
         tokio::spawn(async move {
@@ -66,7 +66,7 @@ impl Process {
         self.log.lock().unwrap().clone()
     }
 
-    /// Most memory it ever had in RAM, in KiB. Source: proc(5), `VmHWM`.
+    /// Peak resident memory in KiB. Source: proc(5), `VmHWM`.
     fn peak_kib(&self) -> u64 {
         let file = format!("/proc/{}/status", self.child.id().unwrap());
         let status = std::fs::read_to_string(file).unwrap();
@@ -76,22 +76,22 @@ impl Process {
 }
 
 /// Reads `length` bytes of content and answers with as many.
-async fn swap(listener: &TcpListener, length: usize) {
+async fn answer_in_kind(listener: &TcpListener, length: usize) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let (_, behind) = read_head(&mut stream).await;
-    swallow(&mut stream, length - behind.len()).await;
+    discard(&mut stream, length - behind.len()).await;
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    pour(&mut stream, length).await;
+    send(&mut stream, length).await;
 }
 
-async fn pour(stream: &mut TcpStream, mut left: usize) {
+async fn send(stream: &mut TcpStream, mut left: usize) {
     let piece = vec![b'x'; 1 << 16];
     while left > 0 {
         let next = &piece[..piece.len().min(left)];
         timeout(PATIENCE, stream.write_all(next))
             .await
-            .expect("taken in time")
+            .expect("the peer reads in time")
             .unwrap();
         left -= next.len();
     }
@@ -99,19 +99,19 @@ async fn pour(stream: &mut TcpStream, mut left: usize) {
 
 /// Sends and receives `length` bytes through the gateway.
 async fn exchange(process: &Process, listener: &TcpListener, length: usize) {
-    let there = async {
+    let client = async {
         let mut client = TcpStream::connect(process.address).await.unwrap();
         let fields = format!("content-length: {length}\r\nconnection: close\r\n");
         client
             .write_all(&request("POST", "echo/", "alice", &fields))
             .await
             .unwrap();
-        pour(&mut client, length).await;
+        send(&mut client, length).await;
         let (head, behind) = read_head(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        swallow(&mut client, length - behind.len()).await;
+        discard(&mut client, length - behind.len()).await;
     };
-    tokio::join!(there, swap(listener, length));
+    tokio::join!(client, answer_in_kind(listener, length));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +119,7 @@ async fn memory_stays_flat_while_a_hundred_megabytes_go_up_and_come_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let world = Setup::with_backend(listener.local_addr().unwrap()).start().await;
     let process = Process::start(&world).await;
-    // The first exchange pays for what every process needs once.
+    // The first exchange allocates what a process needs only once.
     exchange(&process, &listener, 1 << 20).await;
     let before = process.peak_kib();
     exchange(&process, &listener, LARGE).await;

@@ -1,5 +1,5 @@
-//! The API for tokens, sessions, agents and audit: what people may do with their
-//! own things, and what with those of others.
+//! The API for tokens, sessions, agents and audit: what people may do with what is theirs, and with
+//! what belongs to others.
 
 mod agents;
 mod audit;
@@ -14,29 +14,29 @@ use crate::clusters::{ask, bearer, cluster};
 use test_support::api_server::Api;
 use test_support::world::{CONTROL_PLANE, Setup, World, map, object};
 
-/// carol administers everything and is nobody in the directory; dora reads and
-/// ends what concerns the agent `prod`.
+/// carol administers everything and is not in the user directory; dora may manage the tokens and
+/// sessions of the agent `prod` and read its audit events.
 const POLICY: &str = "p, carol, tokens, *, *, allow\np, carol, sessions, *, *, allow\np, carol, audit, *, *, allow\n\
                       p, dora, tokens, *, prod/*, allow\np, dora, sessions, *, prod/*, allow\n\
                       p, dora, audit, get, prod/*, allow\n";
 
-/// Where pages may be from.
+/// An allowed origin of pages.
 const ORIGIN: &str = "https://pages.example";
 
-/// A gateway, and the cluster of the agent `prod`.
-struct Place {
+/// A gateway, and the API server of its cluster.
+struct TestEnvironment {
     world: World,
     api: Api,
 }
 
-/// alice is a developer of the project `prod` (9999) is shared with, bob of the
-/// group `stage` (9998) is shared with; eve is blocked; `shut` (9997) is shared
-/// with nobody, `mapped` (9996) takes ID tokens alone.
-async fn place() -> Place {
-    place_with(json!({})).await
+/// The agent `prod` (9999) is shared with a project in which alice is a developer. The agents
+/// `stage` (9998) and `mapped` (9996) are shared with a group in which bob is; `mapped` accepts
+/// only ID tokens. `shut` (9997) is shared with nobody. eve is blocked.
+async fn environment() -> TestEnvironment {
+    environment_with(json!({})).await
 }
 
-async fn place_with(kubernetes: Value) -> Place {
+async fn environment_with(kubernetes: Value) -> TestEnvironment {
     let api = Api::start(|_| (200, vec![("content-type", "application/json".into())], "{}".into())).await;
     let mut settings = json!({
         "users": [{"issuer": "argocd", "is": "username"}],
@@ -65,7 +65,7 @@ async fn place_with(kubernetes: Value) -> Place {
                 &json!({"access_as": {"agent": {}}, "groups": [{"id": "group-2"}]}),
             ),
             agent("shut", 9997, &Value::Null),
-            // No agent: it is called as `prod` is numbered.
+            // Ignored, because the name of an agent needs a letter. This one is the id of `prod`.
             agent(
                 "9999",
                 9995,
@@ -80,7 +80,7 @@ async fn place_with(kubernetes: Value) -> Place {
         settings: json!({"kubernetes": settings}),
         ..Setup::default()
     };
-    Place {
+    TestEnvironment {
         world: setup.start().await,
         api,
     }
@@ -90,7 +90,7 @@ fn people() -> Value {
     people_with("active")
 }
 
-/// The people, with alice in this state.
+/// The user directory, with alice in this state.
 fn people_with(alice: &str) -> Value {
     let member = |name: &str| json!([{"username": name, "role": "developer"}]);
     let spec = json!({
@@ -128,7 +128,7 @@ fn agent(name: &str, id: u32, user_access: &Value) -> Value {
     )
 }
 
-impl Place {
+impl TestEnvironment {
     fn ask(&self, method: Method, user: &str, path: &str) -> RequestBuilder {
         ask(&self.world, method, user, &format!("/api/v1/{path}"))
     }
@@ -137,7 +137,7 @@ impl Place {
         self.ask(Method::GET, user, path)
     }
 
-    /// The items of a list.
+    /// Gets the items of a list.
     async fn items(&self, user: &str, path: &str) -> Vec<Value> {
         let answer = self.get(user, path).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{user} {path}");
@@ -146,7 +146,7 @@ impl Place {
         body["items"].as_array().unwrap().clone()
     }
 
-    /// Makes a token; the answer has its secret.
+    /// Creates a token. The response has its secret.
     async fn token(&self, user: &str, content: &Value) -> Response {
         self.ask(Method::POST, user, "tokens")
             .json(content)
@@ -155,14 +155,14 @@ impl Place {
             .unwrap()
     }
 
-    /// A token of alice's for `prod`.
+    /// Creates a token of alice for `prod`.
     async fn made(&self) -> Value {
         let answer = self.token("alice", &json!({"name": "laptop", "agent": 9999})).await;
         assert_eq!(answer.status(), 201);
         answer.json().await.unwrap()
     }
 
-    /// A request to the cluster with this bearer token.
+    /// Sends a request to the cluster with this bearer token.
     async fn enter(&self, bearer: &str) -> u16 {
         let url = format!("http://{}/k8s-proxy/api/v1/namespaces", self.world.address());
         let answer = reqwest::Client::new()

@@ -1,4 +1,4 @@
-//! Sandboxed plugins in the path of real requests.
+//! Plugins that edit, refuse or fail real requests.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 use test_support::world::{Setup, World};
 
-/// A way to misbehave, and what the caller is told.
+/// A misbehavior of the guest `hostile`, and the status and reason that the caller gets.
 const HOSTILE: [(&str, u16, &str); 8] = [
     ("loop", 500, "plugin_failed"),
     ("trap", 500, "plugin_failed"),
@@ -19,7 +19,7 @@ const HOSTILE: [(&str, u16, &str); 8] = [
     ("refuse", 451, "refused_by_plugin"),
 ];
 
-/// A world with one extension per name, all at `backend`, and grants.
+/// A gateway with one extension per name, all at `backend`, and with grants.
 async fn world(backend: &Backend, extensions: &[String], grants: Value) -> World {
     let mut setup = Setup::with_backend(backend.address);
     for name in extensions {
@@ -76,7 +76,7 @@ async fn a_hostile_plugin_harms_only_its_own_calls() {
     };
     let (seen, ()) = tokio::join!(many(&world, "echo/", "alice", GOOD), hostile);
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), [(200, GOOD)]);
-    // Those that fail on the way back were asked for; the others never were.
+    // Calls that fail on the way back reached the backend; calls that fail before did not.
     let asked = backend
         .seen()
         .iter()
@@ -183,7 +183,7 @@ async fn no_plugin_writes_what_the_gateway_owns() {
             "{name}"
         );
     }
-    assert_eq!(backend.connections(), 0, "what a plugin spoiled reaches nobody");
+    assert_eq!(backend.connections(), 0, "a spoiled request reaches no backend");
 
     let answer = once(&world, &request("GET", "good/", "alice", spoofed)).await;
     assert_eq!(answer.status, 200);
@@ -212,8 +212,8 @@ async fn no_plugin_writes_what_the_gateway_owns() {
     assert_eq!(lines, wanted);
 }
 
-/// The lines of `tollgate check` that have `text`, and its exit code.
-async fn said(world: &World, text: &str) -> (Vec<String>, Option<i32>) {
+/// The output lines of `tollgate check` that contain `text`, and its exit code.
+async fn check(world: &World, text: &str) -> (Vec<String>, Option<i32>) {
     let output = crate::wire::check(world).await;
     let all = String::from_utf8(output.stdout).unwrap();
     let lines = all.lines().filter(|line| line.contains(text)).map(str::to_owned);
@@ -221,12 +221,12 @@ async fn said(world: &World, text: &str) -> (Vec<String>, Option<i32>) {
 }
 
 #[tokio::test]
-async fn a_grant_of_an_extension_that_is_not_there_is_said_at_the_settings() {
+async fn a_grant_of_an_unknown_extension_is_reported_at_the_settings() {
     let backend = Backend::start(|_| Reply::ok("")).await;
     for (extensions, lines) in [(json!(["echo", "nope"]), 1), (json!(["echo"]), 0)] {
         let world = world(&backend, &[], json!({"baseline": {"extensions": extensions}})).await;
         install(&world, "baseline", "baseline");
-        let (found, code) = said(&world, "plugins.grants.baseline.extensions").await;
+        let (found, code) = check(&world, "plugins.grants.baseline.extensions").await;
         assert_eq!((found.len(), code), (lines, Some(0)), "{found:?}");
         for line in found {
             assert!(
@@ -239,7 +239,7 @@ async fn a_grant_of_an_extension_that_is_not_there_is_said_at_the_settings() {
 }
 
 #[tokio::test]
-async fn mistakes_in_a_grants_config_are_said_at_the_settings() {
+async fn mistakes_in_a_grants_config_are_reported_at_the_settings() {
     let backend = Backend::start(|_| Reply::ok("")).await;
     for (guest, wrong, right) in [
         ("tenant-router", json!({"fallback": 5}), json!({"fallback": "t"})),
@@ -253,7 +253,7 @@ async fn mistakes_in_a_grants_config_are_said_at_the_settings() {
         for (config, is_wrong) in [(wrong, true), (right, false)] {
             let world = world(&backend, &[], json!({guest: {"config": config}})).await;
             install(&world, guest, guest);
-            let (found, _) = said(&world, &about).await;
+            let (found, _) = check(&world, &about).await;
             assert_eq!(found.len(), usize::from(is_wrong), "{guest}: {found:?}");
             for line in found {
                 assert!(line.starts_with("::error ") && line.contains("tollgate.yaml"), "{line}");
@@ -273,7 +273,7 @@ async fn the_log_says_when_configuration_took_effect_without_a_plugin() {
     let wait = async |text: &str| {
         world.until(text, || async { process.log().contains(text) }).await;
     };
-    // The twin: all of it.
+    // The twin: all of the configuration takes effect.
     wait("configuration took effect").await;
     assert!(!process.log().contains(WITHOUT), "{}", process.log());
     install(&world, "tenant-router", "tenant-router");

@@ -1,5 +1,4 @@
-//! AppProjects by the API: who may see and change which, versions, and what is
-//! kept of a file.
+//! The API for AppProjects: permissions, versions, and what stays unchanged in files.
 
 use std::path::PathBuf;
 
@@ -9,7 +8,8 @@ use serde_json::{Value, json};
 use crate::clusters::ask;
 use test_support::world::{Setup, World, map, project};
 
-/// alice may change `shop`, carol may look at it; nobody else may anything.
+/// alice may read and change every project; carol may read `shop`; dave may change `shop`, but not
+/// read it; bob has no permissions.
 const POLICY: &str = "p, alice, projects, get, *, allow\np, alice, projects, update, *, allow\n\
                       p, carol, projects, get, shop, allow\np, dave, projects, update, shop, allow\n";
 
@@ -93,12 +93,12 @@ async fn a_change_is_in_the_file_and_takes_effect() {
     assert_ne!(stored["metadata"]["resourceVersion"], old);
     let lines = "  destinationServiceAccounts:\n  - defaultServiceAccount: guestbook-deployer\n    namespace: guestbook\n    server: https://kubernetes.default.svc\n";
     assert_eq!(std::fs::read_to_string(file(&world)).unwrap(), format!("{FILE}{lines}"));
-    // The same again, based on what was: somebody else's change is not undone.
+    // The same change again, based on the old version, is a conflict.
     let again = put(&world, "alice", "shop", &project).await;
     let text = "AppProject `shop` has changed since it was read: read it again and repeat the change";
     assert_eq!(refused(&again), (409, "conflict", text));
     assert_eq!(get(&world, "alice").await, (200, stored));
-    // The gateway sees its own write as it sees anybody's.
+    // The gateway loads its own write like any other.
     let lists = || ask(&world, Method::GET, "alice", "/api/v1/projects");
     world
         .until("a snapshot with the change", async || {
@@ -109,7 +109,7 @@ async fn a_change_is_in_the_file_and_takes_effect() {
 }
 
 #[tokio::test]
-async fn who_may_not_learns_nothing() {
+async fn callers_without_permission_learn_nothing() {
     let world = start().await;
     let (status, project) = get(&world, "carol").await;
     assert_eq!(status, 200);
@@ -161,7 +161,7 @@ async fn who_may_not_learns_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_entries_cannot_be_changed() {
+async fn only_destination_service_accounts_can_be_changed() {
     let world = start().await;
     let (_, stored) = get(&world, "alice").await;
     let only = "differs from what is stored; only `spec.destinationServiceAccounts` can be changed here";
@@ -196,7 +196,7 @@ async fn what_is_not_the_entries_cannot_be_changed() {
     let answer = put(&world, "alice", "shop", &unversioned).await;
     let text = "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed";
     assert_eq!(refused(&answer), (409, "version_missing", text));
-    // Content that is none, of another type, or too long.
+    // Content with an unknown field, of another type, or too long.
     let request = || ask(&world, Method::PUT, "alice", "/api/v1/projects/shop");
     let answer = send(request().json(&json!({"project": stored, "upsert": true}))).await;
     assert_eq!((answer.0, refused(&answer).1), (400, "bad_content"));
@@ -244,8 +244,8 @@ async fn the_command_goes_through_the_gateway() {
     };
     let add = ["add-destination-service-account", "shop", "*", "guestbook", "deployer"];
     let (code, out, err) = run("alice", &add).await;
-    let said = "project shop: added service account deployer for server *, namespace guestbook\n";
-    assert_eq!((code, out.as_str()), (Some(0), said), "{err}");
+    let text = "project shop: added service account deployer for server *, namespace guestbook\n";
+    assert_eq!((code, out.as_str()), (Some(0), text), "{err}");
     let (code, _, err) = run("alice", &add).await;
     let text = "tollgate: project.present: specified destination service account is already defined in project\n";
     assert_eq!((code, err.as_str()), (Some(1), text));
@@ -258,7 +258,7 @@ async fn the_command_goes_through_the_gateway() {
     let (code, out, _) = run("carol", &["get", "shop", "-o", "yaml"]).await;
     assert_eq!(code, Some(0));
     assert!(out.contains("defaultServiceAccount: deployer"), "{out}");
-    // Several at once: each tries again, none is lost.
+    // Of several concurrent changes none is lost, because each command tries again.
     let accounts: Vec<String> = (0..3).map(|number| format!("https://{number}")).collect();
     let runs = accounts.iter().map(|server| {
         let arguments = ["add-destination-service-account", "shop", server.as_str(), "n", "a"];

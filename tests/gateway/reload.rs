@@ -1,4 +1,4 @@
-//! Edits of files while the gateway runs.
+//! Edits of configuration files while the gateway runs.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use test_support::client::Client;
 use test_support::token;
 use test_support::world::{SESSION_KEY, Setup, World, map};
 
-/// Policy of the default world.
+/// The default `policy.csv` of [`Setup`].
 const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n";
 
 async fn hello() -> Backend {
@@ -36,8 +36,8 @@ async fn generation(world: &World) -> u64 {
     page["generation"].as_u64().unwrap()
 }
 
-/// Asserts that a file's mistakes are found at these places while alice still
-/// gets what she got before, and that `tollgate check` says the same.
+/// Asserts that the mistakes of a file are found at these places, that the last good configuration
+/// stays in force, and that `tollgate check` reports the same places.
 async fn assert_broken(world: &World, part: &str, places: &[&str]) {
     let before = generation(world).await;
     wait_broken(world, part, true).await;
@@ -56,9 +56,10 @@ async fn assert_broken(world: &World, part: &str, places: &[&str]) {
         200,
         "the last good configuration stays"
     );
-    assert_eq!(status(world, "echo/", "bob").await, 403, "for those it refuses too");
+    assert_eq!(status(world, "echo/", "bob").await, 403, "it still refuses bob");
     if part == "policies" {
-        // What objects that are refused take away takes effect; here that is nothing.
+        // A refused policy changes nothing. A refused load of objects can still take permissions
+        // away, and so make a new generation.
         assert_eq!(generation(world).await, before, "nothing took effect");
     }
     assert!(
@@ -108,7 +109,7 @@ async fn a_broken_policy_keeps_the_old_one() {
     );
     assert_broken(&world, "policies", &[&format!("policy.rego:{}:", lines + 4)]).await;
 
-    // A good one that decides otherwise takes effect.
+    // A correct policy that decides otherwise takes effect.
     let closed = good.replace("\tpermitted\n}", "\tpermitted\n\tinput.request.path != \"/closed\"\n}");
     assert_ne!(closed, good);
     put(&world, file, closed);
@@ -357,7 +358,7 @@ async fn an_open_stream_survives_reloads_that_are_not_about_it() {
     assert_eq!(client.head().await.unwrap().status, 200);
     client.through(b"first").await;
 
-    // An unrelated change goes by; one that removes the extension itself does not.
+    // An unrelated change leaves the stream open; a change that removes its extension ends it.
     let before = generation(&world).await;
     put_policy(&world, &format!("{POLICY}p, bob, applications, get, shop/*, allow\n"));
     world

@@ -1,4 +1,4 @@
-//! Content, events and tunnels on their way through the whole gateway.
+//! Bodies, events and tunnels through the whole gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::wire::{admin, bare, get, many, once, read_head, reason, request, status, swallow};
+use crate::wire::{admin, bare, discard, get, many, once, read_head, reason, request, status};
 use test_support::backend::{Backend, Reply};
 use test_support::client::{Client, PATIENCE};
 use test_support::token;
@@ -21,21 +21,20 @@ use test_support::world::{SESSION_KEY, Setup, World};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;
-/// More than what four kernel buffers of loopback sockets and the gateway's own
-/// windows hold together.
+/// More bytes than four kernel buffers of loopback sockets and the gateway's own windows hold
+/// together.
 const IN_FLIGHT: usize = 40 << 20;
-/// A writer that cannot go on for so long is held back.
+/// A writer that makes no progress for this long is held back.
 const HELD_BACK: Duration = Duration::from_millis(500);
 
-/// A backend whose test holds its one connection.
+/// The listener of a backend whose connections the test serves itself.
 pub(crate) async fn bare_backend() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Writes at most `most` bytes, until nobody takes any; gives how many were
-/// taken.
+/// Writes at most `most` bytes, until the peer takes no more. Returns how many it took.
 async fn write_until_held_back(stream: &mut TcpStream, most: usize) -> usize {
     let piece = vec![b'x'; 1 << 16];
     let mut written = 0;
@@ -67,7 +66,7 @@ async fn an_upload_waits_for_a_backend_that_does_not_read() {
     );
 
     let reading = tokio::spawn(async move {
-        swallow(&mut backend, LARGE - behind.len()).await;
+        discard(&mut backend, LARGE - behind.len()).await;
         backend.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
         backend
     });
@@ -108,7 +107,7 @@ async fn a_download_waits_for_a_client_that_does_not_read() {
     });
     let (answer, behind) = read_head(&mut client).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    swallow(&mut client, LARGE - behind.len()).await;
+    discard(&mut client, LARGE - behind.len()).await;
     writing.await.unwrap();
 }
 
@@ -136,7 +135,7 @@ async fn events_arrive_one_by_one() {
     client.through(b"0\r\n\r\n").await;
 }
 
-/// A WebSocket server that sends back what it gets.
+/// Starts a WebSocket server that echoes messages.
 async fn websocket_echo() -> SocketAddr {
     let (listener, address) = bare_backend().await;
     tokio::spawn(async move {
@@ -231,7 +230,7 @@ async fn a_hanging_backend_slows_nobody_else() {
     assert_eq!((slow.seen().len(), slow.closed()), (HANGING, 0), "all still hang");
 }
 
-/// A world whose extension `echo` has this backend and further settings.
+/// A gateway whose extension `echo` has this backend and these further settings.
 async fn bounded(address: SocketAddr, settings: &str) -> World {
     Setup::with_extension(&format!("{{services: [{{url: 'http://{address}'}}], {settings}}}"))
         .start()
@@ -276,7 +275,7 @@ async fn the_total_time_is_504_before_the_head_and_breaks_the_stream_after() {
                 let _ = stream
                     .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
                     .await;
-                // Never silent, never done.
+                // Sends without a pause and without an end.
                 while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -300,7 +299,7 @@ async fn a_backend_that_does_not_take_connections_is_502_in_time() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address = listener.local_addr().unwrap();
-    // With its queue full, the kernel answers no more.
+    // Once its queue is full, the kernel accepts no more connections.
     let mut queued = Vec::new();
     while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
         queued.push(stream.unwrap());
@@ -316,7 +315,7 @@ async fn a_backend_that_does_not_take_connections_is_502_in_time() {
     assert!(taken >= Duration::from_millis(300), "{taken:?}");
     assert!(
         taken < Duration::from_secs(2),
-        "{taken:?}: the default of 2 s counted, not the setting"
+        "{taken:?}: the default of 2 s applied instead of the setting"
     );
 }
 
@@ -332,7 +331,7 @@ async fn a_tunnel_ends_with_its_lifetime() {
     assert!(taken >= Duration::from_millis(800), "{taken:?}");
 }
 
-/// A session of alice's that ends in three seconds at most.
+/// A session token of alice that ends within three seconds.
 pub(crate) fn ending_session() -> String {
     let now = jiff::Timestamp::now().as_second();
     let claims = json!({"iss": "argocd", "sub": "alice:login", "iat": now, "nbf": now, "exp": now + 3, "jti": "1"});
@@ -356,7 +355,7 @@ async fn a_tunnel_ends_with_the_callers_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_takes_its_request_along() {
+async fn a_client_that_leaves_cancels_its_request() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let world = Setup::with_backend(backend.address).start().await;
     let mut client = Client::connect(world.address()).await;
@@ -397,7 +396,7 @@ async fn a_stop_lets_open_requests_end() {
     });
     let refuses = async { while TcpStream::connect(gateway).await.is_ok() {} };
     timeout(PATIENCE, refuses).await.expect("no new connections");
-    assert!(!stopping.is_finished(), "an open request is waited for");
+    assert!(!stopping.is_finished(), "the stop waits for an open request");
     backend
         .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone")
         .await
@@ -428,7 +427,7 @@ async fn a_stop_cuts_what_does_not_end_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_call_does_not_reach_the_backend() {
+async fn refused_calls_do_not_reach_the_backend() {
     let backend = Backend::start(|_| Reply::ok("never")).await;
     let world = Setup::with_backend(backend.address).start().await;
     assert_eq!(status(&world, "echo/", "bob").await, 403);

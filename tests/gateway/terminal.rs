@@ -1,4 +1,4 @@
-//! What commands show of servers that answer with odd texts, or not at all.
+//! What commands print when a server answers with hostile text, or does not answer.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -18,7 +18,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::memory::Process;
 use test_support::world::Setup;
 
-/// Sets a terminal's clipboard, clears its screen, turns the direction of text, ends a line.
+/// Text that would set a terminal's clipboard, clear its screen, change the direction of text and
+/// return to the start of the line.
 const HOSTILE: &str = "x\u{1b}]52;c;eA==\u{7}\u{9b}2J\u{202e}\r\u{7f}y";
 
 async fn tollgate(arguments: &[&str], server: &str) -> Output {
@@ -32,7 +33,7 @@ async fn tollgate(arguments: &[&str], server: &str) -> Output {
         .unwrap()
 }
 
-/// A server that gives every request this answer.
+/// Starts a server that gives every request this answer.
 async fn answering(status: u16, body: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -46,7 +47,7 @@ async fn answering(status: u16, body: &Value) -> SocketAddr {
             let answer = answer.clone();
             tokio::spawn(async move {
                 let mut read = vec![0; 1 << 16];
-                // The whole of it comes at once over loopback.
+                // Over loopback, one read gets the whole request.
                 let _ = stream.read(&mut read).await;
                 let _ = stream.write_all(answer.as_bytes()).await;
             });
@@ -55,7 +56,8 @@ async fn answering(status: u16, body: &Value) -> SocketAddr {
     address
 }
 
-/// An item of every list, a set, a decision: each text is hostile.
+/// A body that fits every request: an item of every list, a set, a decision and a refusal. Every
+/// text in it is hostile.
 fn everything() -> Value {
     let mut item = json!({
         "id": HOSTILE, "name": HOSTILE, "username": HOSTILE, "user": HOSTILE, "agent": {"id": 7, "name": HOSTILE},
@@ -142,8 +144,8 @@ async fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
-/// A server of TLS whose certificate is for 127.0.0.1 or another name and ends so far
-/// from now; with the PEM of its authority.
+/// Starts a TLS server with a certificate for `name`, which has expired if `days` is negative.
+/// Returns its address and the PEM of its authority.
 async fn secured(name: &str, days: i64) -> (SocketAddr, String) {
     let authority = KeyPair::generate().unwrap();
     let mut of_authority = CertificateParams::new(Vec::new()).unwrap();
@@ -324,7 +326,7 @@ async fn serve_and_check_refuse_the_same_with_file_and_line() {
             "{command}: {text}"
         );
     }
-    // The twin: what is good starts.
+    // The twin: good settings pass, and the gateway starts.
     std::fs::write(&settings, text).unwrap();
     let (code, text) = run("check").await;
     assert_eq!(code, Some(0), "{text}");

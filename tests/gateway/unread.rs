@@ -1,5 +1,5 @@
-//! Requests that end before their head is read: each is answered, recorded and
-//! counted once, and its twin is served.
+//! Requests whose head the gateway refuses or never reads completely: each is answered, recorded
+//! and counted once, and its valid twin is served.
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -9,7 +9,7 @@ use test_support::backend::{Backend, Reply};
 use test_support::client::Client;
 use test_support::world::{Setup, World};
 
-/// An alice's request, and what is made of it.
+/// An edit that makes alice's valid request invalid, and the expected refusal.
 struct Case {
     name: &'static str,
     edit: fn(&str) -> String,
@@ -31,7 +31,7 @@ const CASES: [Case; 7] = [
         reason: "malformed_head",
     },
     Case {
-        name: "a name that is none",
+        name: "an invalid field name",
         edit: |request| request.replacen("\r\n", "\r\nX(Y: z\r\n", 1),
         status: 400,
         reason: "malformed_head",
@@ -73,7 +73,7 @@ async fn records(world: &World) -> Vec<Value> {
     serde_json::from_str(&world.admin("/decisions?most=1000").await).unwrap()
 }
 
-/// Waits for the first record; gives all.
+/// Waits for the first record, and returns all records.
 async fn recorded(world: &World) -> Vec<Value> {
     world.until("a record", async || !records(world).await.is_empty()).await;
     records(world).await
@@ -100,7 +100,7 @@ async fn a_head_that_is_refused_is_recorded_and_counted_once() {
         let (world, backend) = world(json!({"limits": {"headerBytes": 100_000}})).await;
         let request = String::from_utf8(get("echo/x", "alice")).unwrap();
         let mut client = Client::connect(world.address()).await;
-        // The twin: the same connection, served before.
+        // The valid twin, on the same connection.
         assert_eq!(client.exchange(request.as_bytes()).await.status, 200, "{}", case.name);
         let refused = client.exchange((case.edit)(&request).as_bytes()).await;
         assert_eq!(refused.status, case.status, "{}", case.name);
@@ -120,7 +120,7 @@ async fn a_head_that_takes_too_long_is_recorded_once_and_silence_is_not() {
     let mut silent = Client::connect(world.address()).await;
     assert!(silent.rest().await.is_empty());
     assert!(records(&world).await.is_empty(), "silence is no request");
-    // `P` may begin HTTP/2 too.
+    // `P` could also begin the preface of HTTP/2.
     for begun in ["GET /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\n", "P"] {
         let before = records(&world).await.len();
         let mut slow = Client::connect(world.address()).await;
@@ -175,7 +175,7 @@ async fn content_that_is_refused_belongs_to_the_record_of_its_request() {
 }
 
 #[tokio::test]
-async fn fields_that_are_ambiguous_are_refused_with_words_after_whatever_came_before() {
+async fn ambiguous_fields_are_refused_with_a_reason_however_the_bytes_are_split() {
     let whole = String::from_utf8(get("echo/x", "alice")).unwrap();
     let framings = "\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n";
     for (name, refused) in [
@@ -190,7 +190,7 @@ async fn fields_that_are_ambiguous_are_refused_with_words_after_whatever_came_be
         for cut in [0, 1, 30, refused.len() - 3] {
             let (world, backend) = world(json!({})).await;
             let mut client = Client::connect(world.address()).await;
-            // One piece with the request before it, and two.
+            // The bytes before the cut arrive together with the valid request before them.
             let (start, rest) = refused.split_at(cut);
             client.send(format!("{whole}{start}").as_bytes()).await;
             assert_eq!(client.answer().await.unwrap().status, 200, "{name} cut at {cut}");

@@ -1,4 +1,4 @@
-//! Requests as bytes, and edits of a running world's files.
+//! Helpers that send requests as bytes, and that edit the files of a running gateway.
 
 use std::collections::BTreeMap;
 use std::process::Output;
@@ -35,21 +35,21 @@ pub(crate) async fn once(world: &World, request: &[u8]) -> Answer {
     Client::connect(world.address()).await.exchange(request).await
 }
 
-/// Status of one GET on a connection of its own; 0 where the connection ends without a
-/// whole answer, as it does when access is withdrawn while the answer is on its way.
+/// Status of one GET on a connection of its own; 0 if the connection ends without a complete
+/// answer, as it does when access is withdrawn during the answer.
 pub(crate) async fn status(world: &World, path: &str, user: &str) -> u16 {
     let mut client = Client::connect(world.address()).await;
     client.send(&get(path, user)).await;
     client.answer().await.map_or(0, |answer| answer.status)
 }
 
-/// The reason an answer of the gateway's own gives.
+/// The reason in an error response of the gateway.
 pub(crate) fn reason(answer: &Answer) -> String {
     let body: Value = serde_json::from_slice(&answer.content).expect("JSON");
     body["reason"].as_str().expect("a reason").to_owned()
 }
 
-/// Sends `count` GETs over eight connections; gives how often each status came.
+/// Sends `count` GETs over eight connections, and counts the statuses.
 pub(crate) async fn many(world: &World, path: &str, user: &str, count: usize) -> BTreeMap<u16, usize> {
     const CONNECTIONS: usize = 8;
     let (address, request) = (world.address(), get(path, user));
@@ -75,29 +75,29 @@ pub(crate) async fn many(world: &World, path: &str, user: &str, count: usize) ->
     all
 }
 
-/// A page of the admin listener.
+/// Gets a page of the admin listener.
 pub(crate) async fn admin(world: &World, path: &str) -> Answer {
     let address = world.running.admin_address();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
     Client::connect(address).await.exchange(request.as_bytes()).await
 }
 
-/// Errors of the latest loads, as `file:line: message`, without the folder.
+/// The errors of the latest loads as `file:line: message`, without the folder.
 pub(crate) async fn findings(world: &World) -> Vec<String> {
     let page: Value = serde_json::from_slice(&admin(world, "/configuration").await.content).expect("JSON");
     let errors = page["findings"].as_array().expect("findings").iter();
     errors
         .filter(|finding| finding["severity"] == "error")
         .map(|finding| {
-            let (place, message) = (&finding["location"], finding["message"].as_str().unwrap_or_default());
-            let file = place["file"].as_str().unwrap_or_default();
+            let (location, message) = (&finding["location"], finding["message"].as_str().unwrap_or_default());
+            let file = location["file"].as_str().unwrap_or_default();
             let file = file.rsplit('/').next().unwrap_or_default();
-            format!("{file}:{}: {message}", place["line"])
+            format!("{file}:{}: {message}", location["line"])
         })
         .collect()
 }
 
-/// Whether the metric says that `part`'s files are not in force.
+/// Whether the metric says that the files of `part` are not in force.
 pub(crate) async fn is_broken(world: &World, part: &str) -> bool {
     let metrics = String::from_utf8(admin(world, "/metrics").await.content).expect("text");
     let line = format!("tollgate_configuration_broken{{part=\"{part}\"}} ");
@@ -109,7 +109,7 @@ pub(crate) async fn is_broken(world: &World, part: &str) -> bool {
     }
 }
 
-/// Writes a file as editors and `git pull` do: whole, by a rename.
+/// Replaces a file atomically, by a rename.
 pub(crate) fn put(world: &World, name: &str, bytes: impl AsRef<[u8]>) {
     let draft = world.path("draft");
     std::fs::write(&draft, bytes).expect("a draft");
@@ -129,7 +129,7 @@ pub(crate) fn put_policy(world: &World, policy: &str) {
     put(world, "state/001.yaml", map.to_string());
 }
 
-/// Replaces the keys of `argocd-secret` beside the session key.
+/// Replaces the keys of `argocd-secret` other than the session key.
 pub(crate) fn put_secrets(world: &World, keys: &BTreeMap<String, String>) {
     let mut keys = keys.clone();
     keys.insert("server.secretkey".to_owned(), SESSION_KEY.to_owned());
@@ -143,7 +143,7 @@ pub(crate) fn put_secrets(world: &World, keys: &BTreeMap<String, String>) {
     put(world, "state/002.yaml", secret.to_string());
 }
 
-/// Puts a built guest into the plugins folder under a name.
+/// Puts a built guest into the plugins folder, as the plugin `name`.
 pub(crate) fn install(world: &World, guest: &str, name: &str) {
     let guests = checkout().join("target/guests");
     let read = |file: String| {
@@ -163,7 +163,7 @@ pub(crate) fn uninstall(world: &World, name: &str) {
     }
 }
 
-/// Runs `tollgate check` over a world's files.
+/// Runs `tollgate check` on the files of a gateway.
 pub(crate) async fn check(world: &World) -> Output {
     let settings = world.path("tollgate.yaml");
     tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
@@ -174,7 +174,7 @@ pub(crate) async fn check(world: &World) -> Output {
         .expect("`tollgate check` runs")
 }
 
-/// Reads through the end of a head; gives what came behind it.
+/// Reads a whole head. Returns it and the bytes that came behind it.
 pub(crate) async fn read_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut read = Vec::new();
     loop {
@@ -189,8 +189,8 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
     }
 }
 
-/// Reads exactly `length` bytes, keeping none.
-pub(crate) async fn swallow(stream: &mut TcpStream, length: usize) {
+/// Reads exactly `length` bytes and discards them.
+pub(crate) async fn discard(stream: &mut TcpStream, length: usize) {
     let mut sink = vec![0; 1 << 16];
     let mut left = length;
     while left > 0 {

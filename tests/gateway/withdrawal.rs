@@ -1,8 +1,8 @@
-//! What is open ends when its ground is withdrawn, on every front, whatever it is.
+//! Open exchanges of every kind, on every front, end when a change takes away what permits them.
 //!
-//! One gateway with every front open. For each change there is a victim of its own, who
-//! has a watch, a tunnel and an upload open on every front the change is about; a twin,
-//! whom no change is about, has the same open all the time. [`cell`] is the matrix.
+//! The tests run one gateway with every front enabled. Each change has a victim of its own, who has
+//! a watch, a tunnel and an upload open on every front that the change affects. A twin, whom no
+//! change affects, has the same exchanges open all the time. [`expected`] is the matrix.
 
 mod mistakes;
 
@@ -23,8 +23,8 @@ use test_support::issuer::Issuer;
 use test_support::token;
 use test_support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, object};
 
-/// Longest time between a change's effect and the end of what it withdraws.
-const AT_ONCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
+/// How long after a change took effect an exchange may end.
+const MAX_DELAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Front {
@@ -46,26 +46,26 @@ enum Change {
     ClusterGone,
     ProjectNarrowed,
     PersonBlocked,
-    /// The last: every session of Argo CD's ends with it.
+    /// Comes last, because it ends every session of Argo CD.
     KeyRotated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Shape {
+enum ExchangeKind {
     Watch,
     Tunnel,
     Upload,
 }
 
-/// What becomes of what a victim has open.
+/// What a change does to an open exchange of its victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cell {
-    /// It ends, and the record says so in this word.
+enum Expected {
+    /// It ends, and its record has this reason.
     Ends(&'static str),
-    /// It stays open, and tells nothing more: each event is judged by itself.
+    /// It stays open, but hides the object from now on: each event is authorized by itself.
     Hides,
-    /// The change has nothing to do with the front, and why.
-    No(&'static str),
+    /// Nothing, for this reason.
+    Unaffected(&'static str),
 }
 
 const FRONTS: [Front; 5] = [
@@ -89,48 +89,54 @@ const CHANGES: [Change; 10] = [
     Change::KeyRotated,
 ];
 
-const WITHDRAWN: Cell = Cell::Ends("access_withdrawn");
+const WITHDRAWN: Expected = Expected::Ends("access_withdrawn");
 
-/// The matrix.
-fn cell(front: Front, change: Change) -> Cell {
+/// The matrix of fronts and changes.
+fn expected(front: Front, change: Change) -> Expected {
     use Change as C;
     use Front as F;
     match (front, change) {
-        // The token is the session that is revoked.
-        (F::Kubernetes, C::TokenDeleted) => Cell::Ends("session_revoked"),
+        // On this front, the token is the session.
+        (F::Kubernetes, C::TokenDeleted) => Expected::Ends("session_revoked"),
         (_, C::TokenDeleted) => WITHDRAWN,
-        (F::Kubernetes, C::AccountDisabled) => Cell::No("its people are those of the user directory, not accounts"),
-        (F::Kubernetes, C::RbacRowRemoved) => Cell::No("`user_access` and the policy let in, not Argo CD's RBAC"),
-        (F::Kubernetes, C::KeyRotated) => Cell::No("personal access tokens are random: no key signs them"),
+        (F::Kubernetes, C::AccountDisabled) => {
+            Expected::Unaffected("its people are those of the user directory, not accounts")
+        }
+        (F::Kubernetes, C::RbacRowRemoved) => {
+            Expected::Unaffected("`user_access` and the policy decide, not Argo CD's RBAC")
+        }
+        (F::Kubernetes, C::KeyRotated) => Expected::Unaffected("personal access tokens are random: no key signs them"),
         (_, C::AccountDisabled | C::KeyRotated) => WITHDRAWN,
-        (F::ApplicationSets, C::RbacRowRemoved | C::PolicyChanged) => Cell::Hides,
+        (F::ApplicationSets, C::RbacRowRemoved | C::PolicyChanged) => Expected::Hides,
         (F::Extensions | F::Clusters | F::Applications, C::RbacRowRemoved) => WITHDRAWN,
-        (F::Clusters, C::PolicyChanged) => Cell::No("Argo CD's RBAC decides alone, there is no policy"),
+        (F::Clusters, C::PolicyChanged) => Expected::Unaffected("Argo CD's RBAC decides alone, there is no policy"),
         (F::Extensions | F::Kubernetes | F::Applications, C::PolicyChanged) => WITHDRAWN,
         (F::Kubernetes, C::AgentNarrowed | C::PersonBlocked) => WITHDRAWN,
-        (_, C::AgentNarrowed) => Cell::No("only the Kubernetes front goes through agents"),
-        (_, C::PersonBlocked) => Cell::No("the user directory says who may use agents, nothing else"),
+        (_, C::AgentNarrowed) => Expected::Unaffected("only the Kubernetes front goes through agents"),
+        (_, C::PersonBlocked) => Expected::Unaffected("the user directory says who may use agents, nothing else"),
         (F::ApplicationSets, C::ClusterRebound | C::ClusterGone | C::ProjectNarrowed) => {
-            Cell::No("it enters no cluster, and a set is judged with each event")
+            Expected::Unaffected("it sends nothing to clusters, and authorizes each event by itself")
         }
         (_, C::ClusterRebound | C::ClusterGone) => WITHDRAWN,
         (F::Extensions | F::Applications, C::ProjectNarrowed) => WITHDRAWN,
-        (F::Clusters, C::ProjectNarrowed) => Cell::No("a project's destinations are those of its Applications"),
-        (F::Kubernetes, C::ProjectNarrowed) => Cell::No("agents belong to no AppProject"),
+        (F::Clusters, C::ProjectNarrowed) => {
+            Expected::Unaffected("a project's destinations are those of its Applications")
+        }
+        (F::Kubernetes, C::ProjectNarrowed) => Expected::Unaffected("agents belong to no AppProject"),
     }
 }
 
-fn shapes(front: Front) -> &'static [Shape] {
+fn kinds(front: Front) -> &'static [ExchangeKind] {
     match front {
         Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
-            &[Shape::Watch, Shape::Tunnel, Shape::Upload]
+            &[ExchangeKind::Watch, ExchangeKind::Tunnel, ExchangeKind::Upload]
         }
-        // Nothing is tunneled, and content is read whole before anything is judged.
-        Front::ApplicationSets => &[Shape::Watch],
+        // It has no tunnels, and reads content completely before it authorizes anything.
+        Front::ApplicationSets => &[ExchangeKind::Watch],
     }
 }
 
-/// The one a change is about.
+/// The user that a change affects.
 fn victim(change: Change) -> &'static str {
     match change {
         Change::TokenDeleted => "v-token",
@@ -146,8 +152,8 @@ fn victim(change: Change) -> &'static str {
     }
 }
 
-/// Application and project, cluster, and agent a victim works with.
-fn ground(change: Option<Change>) -> ([&'static str; 2], &'static str, u32) {
+/// The Application and its project, the cluster and the agent that a victim, or the twin, uses.
+fn resources(change: Option<Change>) -> ([&'static str; 2], &'static str, u32) {
     match change {
         Some(Change::ClusterRebound) => (["rebound", "shop"], "rebound", 3),
         Some(Change::ClusterGone) => (["gone", "shop"], "gone", 4),
@@ -165,13 +171,13 @@ fn ground(change: Option<Change>) -> ([&'static str; 2], &'static str, u32) {
     }
 }
 
-/// What upstreams have open, by the name in the query.
+/// The exchanges that upstreams have seen, by the name in the query, and whether they are open.
 #[derive(Clone, Default)]
 struct Upstreams(Arc<Mutex<BTreeMap<String, bool>>>);
 
 impl Upstreams {
-    /// A server that begins an answer to a watch, switches protocols when it is asked to,
-    /// reads content without an end, and answers all else at once.
+    /// Starts a server that begins an answer to a watch, switches protocols on request, reads
+    /// content without an end, and answers everything else at once.
     async fn start(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -199,7 +205,7 @@ impl Upstreams {
             let head = String::from_utf8_lossy(&buffer.drain(..end).collect::<Vec<_>>()).to_lowercase();
             let target = head.split(' ').nth(1)?.to_owned();
             let Some((_, name)) = target.split_once("cell=") else {
-                // Discovery, and what the gateway asks about its own rights.
+                // Discovery, and access reviews of the gateway for itself.
                 let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
                 let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
                 while buffer.len() < length {
@@ -229,7 +235,7 @@ impl Upstreams {
         self.0.lock().unwrap().insert(name.to_owned(), is_open);
     }
 
-    /// Whether an exchange that has begun is open.
+    /// Whether an exchange is open; `None` if it has not begun.
     fn is_open(&self, name: &str) -> Option<bool> {
         self.0.lock().unwrap().get(name).copied()
     }
@@ -248,8 +254,7 @@ fn people() -> Vec<&'static str> {
     CHANGES.into_iter().map(victim).chain(["twin"]).collect()
 }
 
-/// The state's objects after ConfigMaps and `argocd-secret`; their order is that of
-/// [`File`].
+/// The objects of the state after the ConfigMaps and `argocd-secret`, in the order of [`File`].
 fn objects(servers: &BTreeMap<&str, String>) -> Vec<Value> {
     let project = |name: &str| {
         let spec = json!({
@@ -329,18 +334,18 @@ enum File {
     NarrowAgent = 10,
 }
 
-/// A gateway with everything open.
-struct Place {
+/// A gateway with every front enabled, and its upstreams.
+struct TestEnvironment {
     world: World,
     upstreams: Upstreams,
     issuer: Issuer,
-    /// By person.
+    /// Id and bearer token of each person.
     personal_tokens: BTreeMap<&'static str, (String, String)>,
-    /// Where the rebound cluster goes.
+    /// The new server of the rebound cluster.
     elsewhere: SocketAddr,
 }
 
-impl Place {
+impl TestEnvironment {
     async fn start() -> Self {
         let upstreams = Upstreams::default();
         let mut servers = BTreeMap::new();
@@ -387,7 +392,7 @@ impl Place {
             ..Setup::default()
         };
         let world = world.start().await;
-        let mut place = Self {
+        let mut environment = Self {
             world,
             upstreams: upstreams.clone(),
             issuer,
@@ -396,13 +401,13 @@ impl Place {
         };
         for change in CHANGES.map(Some).into_iter().chain([None]) {
             let name = change.map_or("twin", victim);
-            let token = place.personal_token(name, ground(change).2).await;
-            place.personal_tokens.insert(name, token);
+            let token = environment.personal_token(name, resources(change).2).await;
+            environment.personal_tokens.insert(name, token);
         }
-        place
+        environment
     }
 
-    /// Id and bearer of a new personal access token.
+    /// Creates a personal access token. Returns its id and the bearer token.
     async fn personal_token(&self, name: &str, agent: u32) -> (String, String) {
         let answer = self.api(reqwest::Method::POST, name, "tokens");
         let content = json!({"name": "laptop", "agent": agent});
@@ -419,7 +424,7 @@ impl Place {
         reqwest::Client::new().request(method, url).bearer_auth(token)
     }
 
-    /// What somebody comes with.
+    /// The credential of a victim, or of the twin.
     fn credential(&self, front: Front, who: Option<Change>) -> String {
         match (front, who) {
             (Front::Kubernetes, who) => self.personal_tokens[who.map_or("twin", victim)].1.clone(),
@@ -432,9 +437,9 @@ impl Place {
         }
     }
 
-    async fn open(&self, front: Front, who: Option<Change>, shape: Shape) -> Exchange {
-        let name = format!("{front:?}-{}-{shape:?}", who.map_or("twin", victim)).to_lowercase();
-        let ([application, project], cluster, _) = ground(who);
+    async fn open(&self, front: Front, who: Option<Change>, kind: ExchangeKind) -> Exchange {
+        let name = format!("{front:?}-{}-{kind:?}", who.map_or("twin", victim)).to_lowercase();
+        let ([application, project], cluster, _) = resources(who);
         let below = match front {
             Front::Extensions => "/api/v1/extensions/echo".to_owned(),
             Front::Clusters => format!("/clusters/{cluster}/k8s"),
@@ -442,16 +447,16 @@ impl Place {
             Front::Applications => format!("/applications/argocd/{application}/k8s"),
             Front::ApplicationSets => "/api/v1/stream".to_owned(),
         };
-        let (method, rest, fields) = match (front, shape) {
+        let (method, rest, fields) = match (front, kind) {
             (Front::ApplicationSets, _) => ("GET", "/applicationsets?name=sets", ""),
-            (_, Shape::Watch) => ("GET", "/api/v1/namespaces/cart/configmaps?watch=true&", ""),
-            (_, Shape::Tunnel) => (
+            (_, ExchangeKind::Watch) => ("GET", "/api/v1/namespaces/cart/configmaps?watch=true&", ""),
+            (_, ExchangeKind::Tunnel) => (
                 "GET",
                 "/api/v1/namespaces/cart/pods/web/exec?command=sh&",
                 "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
                  sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
             ),
-            (_, Shape::Upload) => (
+            (_, ExchangeKind::Upload) => (
                 "POST",
                 "/api/v1/namespaces/cart/configmaps?",
                 "content-type: application/json\r\ntransfer-encoding: chunked\r\n",
@@ -468,10 +473,10 @@ impl Place {
         );
         let mut client = Client::connect(self.world.address()).await;
         client.send(head.as_bytes()).await;
-        let begun = match shape {
-            Shape::Watch => Some(200),
-            Shape::Tunnel => Some(101),
-            Shape::Upload => {
+        let begun = match kind {
+            ExchangeKind::Watch => Some(200),
+            ExchangeKind::Tunnel => Some(101),
+            ExchangeKind::Upload => {
                 client.send(b"1\r\n{\r\n").await;
                 None
             }
@@ -506,7 +511,7 @@ impl Place {
         }
     }
 
-    /// Changes an object, as an editor does.
+    /// Replaces an object in the state folder atomically.
     fn edit(&self, file: File, change: impl FnOnce(&mut Value)) {
         let path = self.world.path(&format!("state/{:03}.yaml", file as u8));
         let mut object = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -522,7 +527,7 @@ impl Place {
         std::fs::write(path, format!("{policy}\ndeny contains \"gone\" if {rule}\n")).unwrap();
     }
 
-    /// Makes a change.
+    /// Applies a change.
     async fn change(&self, change: Change) {
         match change {
             Change::TokenDeleted => {
@@ -585,23 +590,23 @@ impl Place {
     }
 }
 
-/// Something open.
+/// An open exchange.
 struct Exchange {
     name: String,
     front: Front,
     client: Client,
-    /// Of a response that has begun.
+    /// The decision id of a response that has begun.
     decision: Option<String>,
 }
 
 impl Exchange {
-    /// Waits until it is cut on both sides; gives when the gateway says it ended it.
-    async fn ended(mut self, place: &Place, reason: &str) -> Timestamp {
+    /// Waits until it has ended on both sides. Returns when the gateway ended it.
+    async fn ended(mut self, environment: &TestEnvironment, reason: &str) -> Timestamp {
         let name = &self.name;
         let at = match &self.decision {
             Some(decision) => {
                 match self.front {
-                    // Made by the gateway: it ends, and the connection goes on.
+                    // The gateway makes this response, so it is complete and the connection stays.
                     Front::ApplicationSets => drop(self.client.through(b"0\r\n\r\n").await),
                     Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
                         let rest = self.client.rest().await;
@@ -609,7 +614,7 @@ impl Exchange {
                         assert!(!is_whole, "{name}: the client must see that it was cut");
                     }
                 }
-                let record = place.record(decision).await;
+                let record = environment.record(decision).await;
                 assert_eq!(record["outcome"], "allowed", "{name}: {record}");
                 assert_eq!(record["ended"]["reason"], reason, "{name}: {record}");
                 record["ended"]["at"].as_str().unwrap().parse().unwrap()
@@ -618,15 +623,15 @@ impl Exchange {
                 let answer: Answer = self.client.answer().await.unwrap();
                 let body: Value = serde_json::from_slice(&answer.content).unwrap();
                 assert_eq!(answer.status, 401, "{name}: {body}");
-                let record = place.record(answer.values("tollgate-decision-id")[0]).await;
+                let record = environment.record(answer.values("tollgate-decision-id")[0]).await;
                 assert_eq!(record["outcome"], "denied", "{name}: {record}");
                 assert_eq!(record["reason"], reason, "{name}: {record}");
                 Timestamp::now()
             }
         };
         if self.front != Front::ApplicationSets {
-            let is_cut = || async { place.upstreams.is_open(name) == Some(false) };
-            place
+            let is_cut = || async { environment.upstreams.is_open(name) == Some(false) };
+            environment
                 .world
                 .until(&format!("{name} to end at its upstream"), is_cut)
                 .await;
@@ -634,91 +639,94 @@ impl Exchange {
         at
     }
 
-    /// Whether neither side was told of an end.
-    fn is_open(&mut self, place: &Place) -> bool {
+    /// Whether it has ended on neither side.
+    fn is_open(&mut self, environment: &TestEnvironment) -> bool {
         let mut byte = [0];
         let silent = matches!(self.client.stream.try_read(&mut byte), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
-        silent && (self.front == Front::ApplicationSets || place.upstreams.is_open(&self.name) == Some(true))
+        silent && (self.front == Front::ApplicationSets || environment.upstreams.is_open(&self.name) == Some(true))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_withdrawn_ends_and_nothing_else_does() {
-    withdraw_all(&Place::start().await).await;
+    withdraw_all(&TestEnvironment::start().await).await;
 }
 
-/// As above, but every load of objects is refused because of something else.
+/// The same, while every load of objects is refused because of an unrelated mistake.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_withdrawn_ends_beside_a_mistake() {
-    let place = Place::start().await;
-    put(&place.world, "state/900.yaml", mistakes::REFUSED);
-    let is_refused = || async { is_broken(&place.world, "state").await };
-    place.world.until("the load to be refused", is_refused).await;
-    withdraw_all(&place).await;
+    let environment = TestEnvironment::start().await;
+    put(&environment.world, "state/900.yaml", mistakes::REFUSED);
+    let is_refused = || async { is_broken(&environment.world, "state").await };
+    environment.world.until("the load to be refused", is_refused).await;
+    withdraw_all(&environment).await;
     assert!(is_refused().await);
 }
 
-async fn withdraw_all(place: &Place) {
+async fn withdraw_all(environment: &TestEnvironment) {
     let mut twins = Vec::new();
     for front in FRONTS {
-        for shape in shapes(front) {
-            twins.push(place.open(front, None, *shape).await);
+        for kind in kinds(front) {
+            twins.push(environment.open(front, None, *kind).await);
         }
     }
-    let mut victims: BTreeMap<Change, Vec<(Exchange, Cell)>> = BTreeMap::new();
+    let mut victims: BTreeMap<Change, Vec<(Exchange, Expected)>> = BTreeMap::new();
     for change in CHANGES {
         for front in FRONTS {
-            let cell = cell(front, change);
-            if matches!(cell, Cell::No(_)) {
+            let expected = expected(front, change);
+            if matches!(expected, Expected::Unaffected(_)) {
                 continue;
             }
-            for shape in shapes(front) {
-                let exchange = place.open(front, Some(change), *shape).await;
-                victims.entry(change).or_default().push((exchange, cell));
+            for kind in kinds(front) {
+                let exchange = environment.open(front, Some(change), *kind).await;
+                victims.entry(change).or_default().push((exchange, expected));
             }
         }
     }
     for change in CHANGES {
         let exchanges = victims.remove(&change).unwrap();
-        assert!(!exchanges.is_empty(), "{change:?} is about nothing");
-        let before = place.generation().await;
-        place.change(change).await;
-        let is_newer = || async { place.generation().await > before };
-        place.world.until(&format!("{change:?} to take effect"), is_newer).await;
+        assert!(!exchanges.is_empty(), "{change:?} affects no front");
+        let before = environment.generation().await;
+        environment.change(change).await;
+        let is_newer = || async { environment.generation().await > before };
+        environment
+            .world
+            .until(&format!("{change:?} to take effect"), is_newer)
+            .await;
         let effect = Timestamp::now();
-        for (mut exchange, cell) in exchanges {
-            match cell {
-                Cell::Ends(reason) => {
+        for (mut exchange, expected) in exchanges {
+            match expected {
+                Expected::Ends(reason) => {
                     let name = exchange.name.clone();
-                    let at = exchange.ended(place, reason).await;
+                    let at = exchange.ended(environment, reason).await;
                     let late = at.duration_since(effect);
-                    assert!(late < AT_ONCE, "{name}: ended {late:?} after the change");
+                    assert!(late < MAX_DELAY, "{name}: ended {late:?} after the change");
                 }
-                Cell::Hides => {
+                Expected::Hides => {
                     let event = exchange.client.through(b"\n\r\n").await;
                     let event = String::from_utf8_lossy(&event).into_owned();
                     assert!(event.contains("\"DELETED\""), "{}: {event}", exchange.name);
-                    assert!(exchange.is_open(place), "{} was cut", exchange.name);
+                    assert!(exchange.is_open(environment), "{} was cut", exchange.name);
                     twins.push(exchange);
                 }
-                Cell::No(reason) => panic!("{} was opened: {reason}", exchange.name),
+                Expected::Unaffected(reason) => panic!("{} was opened: {reason}", exchange.name),
             }
         }
         if change == Change::KeyRotated {
-            // What was hidden from people with sessions ends with the key.
+            // The exchanges that hide objects belong to sessions, which end with the key.
             twins.retain(|twin| twin.name.contains("twin"));
         }
         for (others, exchanges) in &mut victims {
             for (exchange, _) in exchanges {
                 assert!(
-                    exchange.is_open(place),
+                    exchange.is_open(environment),
                     "{change:?} ended {} of {others:?}",
                     exchange.name
                 );
             }
         }
         for twin in &mut twins {
-            assert!(twin.is_open(place), "{change:?} ended {}", twin.name);
+            assert!(twin.is_open(environment), "{change:?} ended {}", twin.name);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a backend can prove about who calls: signed assertions, and TLS client
-//! certificates with `X-Remote-*`.
+//! How a backend can verify the caller: signed assertions, and `X-Remote-*` fields together with a
+//! TLS client certificate.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ async fn assertions_are_signed_with_the_published_key() {
     let [assertion] = seen[0].values("tollgate-assertion")[..] else {
         panic!("{}", seen[0].head);
     };
-    // Strangers may have the keys, and nothing but the public halves.
+    // Anybody may get the keys, but only the public ones.
     let url = format!("http://{}/.well-known/jwks.json", world.address());
     let text = reqwest::get(url).await.unwrap().text().await.unwrap();
     let keys: JwkSet = serde_json::from_str(&text).unwrap();
@@ -65,7 +65,7 @@ async fn backends_that_want_no_assertion_get_none() {
 
 type Heads = Arc<Mutex<Vec<String>>>;
 
-/// A TLS backend that demands a certificate of `clients`; gives the heads it saw.
+/// Starts a TLS backend that requires a certificate of `clients`. Returns the heads it receives.
 async fn mutual_tls(server: &Authority, clients: &Authority) -> (SocketAddr, Heads) {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server.mutual_tls(clients)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +74,7 @@ async fn mutual_tls(server: &Authority, clients: &Authority) -> (SocketAddr, Hea
     let kept = Arc::clone(&heads);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that shows no good certificate ends here.
+            // A client without a valid certificate gets no further.
             let Ok(mut stream) = acceptor.accept(stream).await else {
                 continue;
             };
@@ -97,8 +97,8 @@ async fn mutual_tls(server: &Authority, clients: &Authority) -> (SocketAddr, Hea
     (address, heads)
 }
 
-/// A call through a gateway that shows a certificate of `shown`; gives its
-/// status and the lines of the head that reached the backend.
+/// Sends a call through a gateway that presents a certificate of `shown`. Returns the status and
+/// the header lines that reached the backend.
 async fn call(shown: &Authority, clients: &Authority, request_header: bool) -> (u16, Vec<String>) {
     let server = Authority::new("tests");
     let (address, heads) = mutual_tls(&server, clients).await;
@@ -127,7 +127,7 @@ fn remote(lines: &[String]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn request_headers_go_where_the_gateway_shows_its_certificate() {
+async fn request_headers_are_sent_only_with_a_client_certificate() {
     let clients = Authority::new("tests");
     let (status, lines) = call(&clients, &clients, true).await;
     assert_eq!(status, 200);
@@ -141,7 +141,7 @@ async fn request_headers_go_where_the_gateway_shows_its_certificate() {
 }
 
 #[tokio::test]
-async fn request_headers_without_a_certificate_are_no_configuration() {
+async fn request_headers_without_a_certificate_are_a_configuration_error() {
     let block = "{services: [{url: 'http://127.0.0.1:1'}], identity: {requestHeader: true}}";
     assert!(Setup::with_extension(block).try_start().await.is_err());
     assert!(

@@ -81,7 +81,7 @@ async fn every_request_leaves_exactly_one_record() {
     assert_eq!(found, expected);
     let all = world.admin("/decisions?most=1000").await;
     assert!(!all.contains(&alice) && !all.contains(&bob));
-    // The file has the same ones.
+    // The decision file has the same records.
     let file = world.path("decisions.jsonl");
     let written = || {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -150,7 +150,7 @@ async fn people_read_their_own_decisions_only() {
     assert_eq!(own.status(), 200);
     let own: Value = own.json().await.unwrap();
     assert_eq!((&own["decision_id"], &own["outcome"]), (&json!(id), &json!("denied")));
-    // What it was decided by is the operator's.
+    // Only operators see which rule decided.
     assert_eq!(own["checks"][0]["allowed"], true);
     assert!(own["checks"][0].get("rule").is_none() && own.get("detail").is_none());
     let operators: Value = serde_json::from_str(&world.admin(&format!("/decisions/{id}")).await).unwrap();

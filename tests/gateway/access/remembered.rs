@@ -1,5 +1,4 @@
-//! What is decided once holds for the requests it was decided about, and for
-//! no others.
+//! A cached decision applies only to requests with the same caller, application and policy input.
 
 use reqwest::Method;
 
@@ -8,7 +7,7 @@ use crate::wire::put;
 use test_support::backend::{Backend, Reply};
 use test_support::world::{Setup, World, application};
 
-/// Two applications; alice may see one of them.
+/// A gateway with two applications, of which alice may see one.
 async fn world(backend: &Backend) -> World {
     let mut setup = Setup::with_backend(backend.address);
     let policy = "p, alice, applications, get, shop/cart, allow\np, alice, extensions, invoke, *, allow\n";
@@ -17,8 +16,8 @@ async fn world(backend: &Backend) -> World {
     setup.start().await
 }
 
-/// Adds `condition` to every way the shipped policy permits an application, and
-/// waits until it is in force.
+/// Adds `condition` to every rule of the shipped policy that permits a request, and waits until the
+/// policy is in force.
 async fn restrict(world: &World, condition: &str) {
     let file = "policies/extensions/policy.rego";
     let good = std::fs::read_to_string(world.path(file)).unwrap();

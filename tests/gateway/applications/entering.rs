@@ -1,17 +1,18 @@
-//! What passes, byte for byte, and what does not.
+//! Which requests the gateway forwards to the cluster, what exactly the cluster gets, and which
+//! requests are refused.
 
 use std::collections::BTreeSet;
 
 use reqwest::Method;
 use serde_json::json;
 
-use super::{CART, api, asked, good, setup, shop, told};
+use super::{CART, api, asked, good, setup, shop, status_message};
 use crate::clusters::ask;
 use test_support::api_server::Api;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/cart/deployments";
 
-/// Whether the cluster was asked nothing but what the gateway may do there.
+/// Whether the cluster got only access reviews, which the gateway sends for itself.
 fn only_its_own(api: &Api) -> bool {
     api.seen()
         .iter()
@@ -75,34 +76,34 @@ async fn the_cluster_sees_the_account_and_nothing_of_the_caller() {
 }
 
 #[tokio::test]
-async fn who_may_not_sees_one_refusal_whatever_there_is() {
+async fn callers_without_permission_get_the_same_refusal_whatever_exists() {
     let api = api(good).await;
     let world = setup(&api, "true", shop(&json!({}))).start().await;
-    let mut told_to_bob = BTreeSet::new();
+    let mut messages = BTreeSet::new();
     for application in ["argocd/cart", "argocd/absent", "elsewhere/cart"] {
         for user in ["bob", "mallory"] {
             let path = format!("/applications/{application}/k8s{DEPLOYMENTS}");
             let answer = ask(&world, Method::GET, user, &path).send().await.unwrap();
             let record = world.decision(&answer).await;
             assert_eq!(record["reason"], "permission_denied");
-            let (status, message) = told(answer).await;
+            let (status, message) = status_message(answer).await;
             assert_eq!(status, 403);
-            told_to_bob.insert(message.replace(user, "USER"));
+            messages.insert(message.replace(user, "USER"));
         }
     }
-    assert_eq!(told_to_bob.len(), 1, "{told_to_bob:?}");
-    let message = told_to_bob.pop_first().unwrap();
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    let message = messages.pop_first().unwrap();
     assert!(message.ends_with("you may not see this application"), "{message}");
-    // A stranger makes the gateway ask the cluster nothing.
+    // For such callers, the gateway sends no requests to the cluster.
     assert!(only_its_own(&api));
     let nobody = reqwest::get(format!("http://{}{CART}/version", world.address()))
         .await
         .unwrap();
-    assert_eq!(told(nobody).await.0, 401);
+    assert_eq!(status_message(nobody).await.0, 401);
 }
 
 #[tokio::test]
-async fn the_record_of_a_refusal_tells_its_caller_nothing_either() {
+async fn callers_without_permission_learn_nothing_from_their_decision_record() {
     let api = api(good).await;
     let world = setup(&api, "true", shop(&json!({}))).start().await;
     let mut shown = BTreeSet::new();
@@ -118,7 +119,7 @@ async fn the_record_of_a_refusal_tells_its_caller_nothing_either() {
         }
         assert!(!members.contains_key("application"));
         shown.insert(own.to_string());
-        // The operators' has it all.
+        // The record for operators has the checks.
         let record = world.decision(&answer).await;
         assert_eq!(record["checks"] == json!([]), application == "absent");
     }
@@ -126,7 +127,7 @@ async fn the_record_of_a_refusal_tells_its_caller_nothing_either() {
 }
 
 #[tokio::test]
-async fn who_may_look_changes_nothing() {
+async fn callers_who_may_only_read_change_nothing() {
     let api = api(good).await;
     let world = setup(&api, "true", shop(&json!({}))).start().await;
     let send = async |method: Method, user: &str, rest: &str| {
@@ -143,7 +144,7 @@ async fn who_may_look_changes_nothing() {
         (Method::DELETE, format!("{DEPLOYMENTS}/web")),
         (Method::DELETE, DEPLOYMENTS.to_owned()),
     ] {
-        let (status, message) = told(send(method.clone(), "carol", &rest).await).await;
+        let (status, message) = status_message(send(method.clone(), "carol", &rest).await).await;
         assert_eq!(status, 403, "{method} {rest}");
         assert!(message.ends_with("you may not sync this application"), "{message}");
     }
@@ -175,21 +176,22 @@ async fn a_projects_lists_stop_writes() {
             .send()
             .await
             .unwrap();
-        let (status, message) = told_or_good(answer).await;
+        let (status, message) = refusal(answer).await;
         assert_eq!(status == 200, allowed, "{method} {rest}: {status} {message}");
         assert!(allowed || status == 403, "{method} {rest}: {status} {message}");
     }
 }
 
-async fn told_or_good(answer: reqwest::Response) -> (u16, String) {
+/// The status of a response, and the message unless the status is 200.
+async fn refusal(answer: reqwest::Response) -> (u16, String) {
     match answer.status().as_u16() {
         200 => (200, String::new()),
-        _ => told(answer).await,
+        _ => status_message(answer).await,
     }
 }
 
 #[tokio::test]
-async fn nobody_says_who_they_are_to_the_cluster() {
+async fn callers_cannot_impersonate() {
     let api = api(good).await;
     let world = setup(&api, "true", shop(&json!({}))).start().await;
     for name in [
@@ -204,14 +206,14 @@ async fn nobody_says_who_they_are_to_the_cluster() {
             .send()
             .await
             .unwrap();
-        let (status, message) = told(answer).await;
+        let (status, message) = status_message(answer).await;
         assert_eq!(status, 400, "{name}: {message}");
     }
     assert!(only_its_own(&api));
 }
 
 #[tokio::test]
-async fn the_front_is_closed_unless_it_is_opened() {
+async fn the_front_is_disabled_by_default() {
     let api = api(good).await;
     let mut setup = setup(&api, "true", shop(&json!({})));
     setup.settings = json!({});

@@ -1,16 +1,16 @@
-//! Who acts in each mode, and that the switch needs no restart.
+//! Which identity acts in each mode of impersonation, and that a new mode needs no restart.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{CART, api, asked, good, setup, shop, told};
+use super::{CART, api, asked, good, setup, shop, status_message};
 use crate::clusters::ask;
 use test_support::api_server::{Answer, Api, Seen};
 use test_support::world::{Setup, World};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/cart/configmaps";
 
-/// Answers reviews with `allowed`.
+/// An API server that answers access reviews with `allowed`.
 async fn reviewing(allowed: bool) -> Api {
     api(move |seen: &Seen| -> Answer {
         let review = json!({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}});
@@ -22,7 +22,7 @@ async fn reviewing(allowed: bool) -> Api {
     .await
 }
 
-/// The same with a gateway that may act in its own name.
+/// The same, but the gateway may act with its own identity.
 fn as_itself(mut setup: Setup) -> Setup {
     setup.settings["applications"]["gatewayIdentity"] = json!("allowed");
     setup
@@ -89,7 +89,7 @@ async fn audit_writes_down_what_enforce_would_refuse() {
         .seen()
         .into_iter()
         .find(|seen| seen.target.contains("selfsubjectaccessreviews") && seen.value("impersonate-user").is_some());
-    let review = review.expect("the account is asked about in its own name");
+    let review = review.expect("the gateway sends a review as the account");
     let spec: Value = serde_json::from_slice(&review.body).unwrap();
     let asked = &spec["spec"]["resourceAttributes"];
     assert_eq!(
@@ -103,7 +103,7 @@ async fn audit_writes_down_what_enforce_would_refuse() {
             .contains("tollgate_applications_would_refuse_total 1")
     );
 
-    // There is no account: nobody is asked.
+    // The entry is invalid, so there is no account to review.
     let api = reviewing(true).await;
     let broken =
         json!({"destinationServiceAccounts": [{"server": "*", "namespace": "*", "defaultServiceAccount": "a*"}]});
@@ -115,7 +115,7 @@ async fn audit_writes_down_what_enforce_would_refuse() {
         "{text}"
     );
 
-    // The twin: nothing to write down.
+    // The twin: enforcement would not refuse the request.
     let api = reviewing(true).await;
     let world = as_itself(setup(&api, "audit", shop(&json!({})))).start().await;
     let record = world.decision(&write(&world).await).await;
@@ -133,7 +133,7 @@ async fn without_a_matching_entry_the_fallback_acts() {
     let mut setup_of_argocd = setup(&api, "true", shop(&none));
     setup_of_argocd.settings = json!({"applications": {"compat": "argocd"}});
     let world = setup_of_argocd.start().await;
-    let (status, message) = told(write(&world).await).await;
+    let (status, message) = status_message(write(&world).await).await;
     assert_eq!(status, 403, "{message}");
     let server = api.url();
     let wanted = format!("no matching service account found for destination server {server} and namespace cart");
@@ -142,7 +142,7 @@ async fn without_a_matching_entry_the_fallback_acts() {
     let mut unenforced = setup(&api, "true", shop(&none));
     let key = "application.sync.impersonation.enforced";
     unenforced.argocd_cm.insert(key.to_owned(), "false".to_owned());
-    let (status, message) = told(write(&unenforced.clone().start().await).await).await;
+    let (status, message) = status_message(write(&unenforced.clone().start().await).await).await;
     assert_eq!(status, 403, "{message}");
     let world = as_itself(unenforced).start().await;
     assert_eq!(write(&world).await.status(), 200);
@@ -175,7 +175,7 @@ async fn the_gateway_acts_in_its_own_name_only_where_the_settings_say_so() {
     for mode in ["false", "audit"] {
         let before = asked(&api).len();
         let world = setup(&api, mode, shop(&json!({}))).start().await;
-        let (status, message) = told(write(&world).await).await;
+        let (status, message) = status_message(write(&world).await).await;
         assert_eq!(status, 403, "{mode}");
         assert!(message.contains("`applications.gatewayIdentity`"), "{message}");
         let read = ask(&world, Method::GET, "alice", &format!("{CART}/version"))

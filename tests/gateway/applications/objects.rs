@@ -1,10 +1,10 @@
-//! What somebody reaches who may not override: single objects of the Application, told by
-//! what the cluster has stored.
+//! What callers without the permission `override` reach: single objects of the Application. The
+//! objects stored in the cluster decide what belongs to it.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{CART, api, asked, setup, shop, told};
+use super::{CART, api, asked, setup, shop, status_message};
 use crate::clusters::ask;
 use test_support::api_server::{Answer, Api, Seen};
 use test_support::world::World;
@@ -20,18 +20,18 @@ fn tracked(id: &str) -> Value {
     json!({"uid": "t", "annotations": {"argocd.argoproj.io/tracking-id": id}})
 }
 
-/// Metadata of an object that is owned by others: kind, name and uid of each.
+/// Metadata of an object with these owners: kind, name and uid of each.
 fn owned(uid: &str, owners: &[(&str, &str, &str)]) -> Value {
     let owner = |(kind, name, uid): &(&str, &str, &str)| {
         let version = if *kind == "Pod" { "v1" } else { "apps/v1" };
         json!({"apiVersion": version, "kind": kind, "name": name, "uid": uid})
     };
-    // What a controller copied is no tracking id.
+    // The controller copied this annotation from the owner. It does not count as tracking id.
     let copied = json!({"argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/web"});
     json!({"uid": uid, "annotations": copied, "ownerReferences": owners.iter().map(owner).collect::<Vec<_>>()})
 }
 
-/// What the cluster has stored, by path.
+/// The metadata of the object that the cluster has stored at a path.
 fn live(path: &str) -> Option<Value> {
     let name = |folder: &str| path.strip_prefix(folder)?.strip_prefix('/');
     if let Some(name) = name(DEPLOYMENTS) {
@@ -79,7 +79,7 @@ fn live(path: &str) -> Option<Value> {
     }
 }
 
-/// An API server that has stored [`live`], and does everything else it is asked.
+/// Answers as an API server that has stored [`live`] and accepts every other request.
 fn answer(seen: &Seen) -> Answer {
     let json = |status: u16, body: &Value| {
         let fields = vec![("content-type", "application/json".to_owned())];
@@ -93,13 +93,13 @@ fn answer(seen: &Seen) -> Answer {
     }
 }
 
-/// Whether the gateway itself asked about an object.
+/// Whether this is a lookup of an object by the gateway itself.
 fn is_lookup(seen: &Seen) -> bool {
     seen.value("accept")
         .is_some_and(|accept| accept.contains("PartialObjectMetadata"))
 }
 
-/// What the cluster saw of callers.
+/// The callers' requests that reached the cluster.
 fn passed(api: &Api) -> Vec<(String, String)> {
     let seen = asked(api).into_iter().filter(|seen| !is_lookup(seen));
     seen.map(|seen| (seen.method, seen.target)).collect()
@@ -111,11 +111,11 @@ async fn send(world: &World, who: &str, method: &Method, rest: &str) -> (u16, St
     let answer = request.send().await.unwrap();
     match answer.status().as_u16() {
         200 => (200, String::new()),
-        _ => told(answer).await,
+        _ => status_message(answer).await,
     }
 }
 
-/// Sends each request; what is refused ends with the text and does not reach the cluster.
+/// Sends each request. A refused one gets a message with this text and does not reach the cluster.
 async fn check(world: &World, api: &Api, requests: &[(&str, Method, String, Option<&str>)]) {
     for (who, method, rest, refusal) in requests {
         let before = passed(api).len();
@@ -135,7 +135,7 @@ async fn check(world: &World, api: &Api, requests: &[(&str, Method, String, Opti
     }
 }
 
-/// The finding of the review: who may only sync bound themselves to cluster-admin.
+/// A caller who may only sync must not be able to bind themselves to `cluster-admin`.
 #[tokio::test]
 async fn who_may_only_sync_writes_nothing_of_their_own() {
     let api = api(answer).await;
@@ -160,7 +160,7 @@ async fn who_may_only_sync_writes_nothing_of_their_own() {
             ("bob", Method::POST, BINDINGS.to_owned(), Some("you may not see")),
             ("carol", Method::POST, BINDINGS.to_owned(), Some(over)),
             ("carol", Method::POST, format!("{BINDINGS}?dryRun=All"), Some(over)),
-            // Server-side apply makes what is not there.
+            // Server-side apply would create the object.
             (
                 "carol",
                 Method::PATCH,
@@ -217,7 +217,7 @@ async fn only_what_the_cluster_says_is_the_applications_is_reached() {
         &world,
         &api,
         &[
-            // Who looks reads what is tracked, and what it owns.
+            // carol, who may `get`, reads tracked objects and what they own.
             ("carol", get.clone(), format!("{DEPLOYMENTS}/web"), None),
             ("carol", get.clone(), format!("{DEPLOYMENTS}/web/scale"), None),
             ("carol", get.clone(), format!("{PODS}/web-1-a"), None),
@@ -230,7 +230,7 @@ async fn only_what_the_cluster_says_is_the_applications_is_reached() {
             ("carol", get.clone(), format!("{PODS}/of-stale"), Some(NOT_OWNED)),
             ("carol", get.clone(), format!("{PODS}/of-itself"), Some(NOT_OWNED)),
             ("carol", get.clone(), format!("{PODS}/stray"), Some(NOT_OWNED)),
-            // Not many at once, no Secret, nothing of other namespaces.
+            // Lists, watches, Secrets and other namespaces are refused.
             ("carol", get.clone(), PODS.to_owned(), Some(over)),
             (
                 "carol",
@@ -267,7 +267,7 @@ async fn only_what_the_cluster_says_is_the_applications_is_reached() {
                 Some("namespace other"),
             ),
             ("alice", get.clone(), "/metrics".to_owned(), Some("path /metrics")),
-            // Logs and programs of the Application's pods alone.
+            // Logs and exec are only for pods of the Application.
             ("dave", get.clone(), format!("{PODS}/web-1-a/log"), None),
             ("dave", get.clone(), format!("{PODS}/stray/log"), Some(NOT_OWNED)),
             (
@@ -295,7 +295,7 @@ async fn only_what_the_cluster_says_is_the_applications_is_reached() {
                 format!("{PODS}/web-1-a/exec?command=sh"),
                 Some("you may not run"),
             ),
-            // Changes by the right to the object.
+            // Changes need the permission for the object.
             ("dave", patch.clone(), format!("{DEPLOYMENTS}/web"), None),
             ("dave", Method::PUT, format!("{DEPLOYMENTS}/web"), None),
             ("dave", patch.clone(), format!("{DEPLOYMENTS}/web/scale"), None),
@@ -331,7 +331,7 @@ async fn only_what_the_cluster_says_is_the_applications_is_reached() {
         ],
     )
     .await;
-    // Every question is the account's, and about metadata.
+    // The gateway sends every lookup as the account, and gets only metadata.
     for seen in asked(&api).iter().filter(|seen| is_lookup(seen)) {
         assert_eq!(seen.method, "GET");
         assert_eq!(
@@ -411,13 +411,13 @@ async fn argocd_cm_says_how_objects_are_tracked() {
     }
 }
 
-/// What `Connection` takes away is not what the cluster reads.
+/// `Connection` can remove the content type from what the cluster gets.
 #[tokio::test]
 async fn the_content_type_is_the_one_the_cluster_sees() {
     let api = api(answer).await;
     let by_name = json!({"clusterResourceWhitelist": [{"group": "", "kind": "Namespace", "name": "cart"}]});
     let world = setup(&api, "true", shop(&by_name)).start().await;
-    // YAML names another object than JSON would: a comment to one, a key to the other.
+    // JSON, which is YAML too.
     let namespace = |name: &str| {
         format!("{{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {{\"name\": \"{name}\"}}}}")
     };
@@ -436,7 +436,7 @@ async fn the_content_type_is_the_one_the_cluster_sees() {
         200
     );
     assert_eq!(api.seen().last().unwrap().value("content-type"), None);
-    // Without its field the same bytes are JSON to the cluster, which cannot be read so.
+    // Without the field, the cluster would read YAML as JSON; the gateway cannot read it as JSON.
     let before = passed(&api).len();
     assert_eq!(post(yaml, &[("connection", "content-type"), yaml_type]).await, 403);
     assert_eq!(passed(&api).len(), before);

@@ -1,4 +1,4 @@
-//! What is open ends when a reload would not let it begin.
+//! An open exchange ends when a reload no longer permits it.
 
 use reqwest::Method;
 use serde_json::json;
@@ -15,10 +15,10 @@ fn rewrite(world: &World, name: &str, from: &str, to: &str) {
     std::fs::rename(world.path("state/next"), &file).unwrap();
 }
 
-/// A body that never ends.
+/// Answers a watch with a very long body.
 fn endless(seen: &test_support::api_server::Seen) -> test_support::api_server::Answer {
     match seen.target.contains("watch") {
-        // Longer than what is ever read: the cluster is still sending.
+        // Long enough that the cluster is still sending when the configuration changes.
         true => (
             200,
             vec![("content-type", "application/json".to_owned())],
@@ -33,7 +33,7 @@ async fn watch(world: &World) -> reqwest::Response {
     ask(world, Method::GET, "alice", &path).send().await.unwrap()
 }
 
-/// Reads slowly until the answer breaks off; whether it did before it was whole.
+/// Reads slowly until the answer ends. Whether it ended before it was complete.
 async fn is_cut(mut answer: reqwest::Response) -> bool {
     let mut read = 0;
     loop {

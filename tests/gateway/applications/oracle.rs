@@ -1,19 +1,21 @@
-//! No caller reaches through an Application what Argo CD's server would refuse them.
+//! Property test: no caller reaches through an Application what Argo CD's server would refuse them.
 //!
-//! Random RBAC tables, projects, tracking settings, stored objects and requests go
-//! through a whole gateway to an API server that notes what it sees. What each caller may
-//! is said by a model of its own: it reads nothing of the gateway's code, and was written
-//! from Argo CD 3.5.7 (`server/application`: `getAppLiveResource`, `PatchResource`,
-//! `DeleteResource`, `PodLogs`, `Sync`, the terminal; `controller/cache`:
-//! `getAppRecursive`; `AppProject.IsResourcePermitted`; the casbin model).
+//! Random RBAC tables, projects, tracking settings, stored objects and requests go through a whole
+//! gateway to an API server that records what it receives. A model decides what each caller may do.
+//! It shares no code with the gateway, and was written from Argo CD 3.5.7 (`server/application`:
+//! `getAppLiveResource`, `PatchResource`, `DeleteResource`, `PodLogs`, `Sync`, the terminal;
+//! `controller/cache`: `getAppRecursive`; `AppProject.IsResourcePermitted`; the casbin model).
 //!
-//! Three exceptions are on purpose: documents that say what a cluster serves and reviews
-//! about oneself need `get`; what is not one object needs `override`, with which a sync of
-//! the caller's own manifests would make it the Application's; and the gateway asks for
-//! `get` of everybody and for `sync` of whoever writes, even where Argo CD does not.
+//! The model deliberately differs from Argo CD in three points:
 //!
-//! `TOLLGATE_ORACLE_SEED` (a number) and `TOLLGATE_ORACLE_WORLDS` say what is run; a
-//! failure is made small.
+//! - Discovery and access reviews about oneself need `get`.
+//! - Requests for more than one object need `override`: with it, a sync of the caller's own
+//!   manifests could make the objects part of the Application.
+//! - The gateway may require `get` of everybody and `sync` of everybody who writes, even where Argo
+//!   CD does not.
+//!
+//! `TOLLGATE_ORACLE_SEED` (a number) and `TOLLGATE_ORACLE_WORLDS` (how many scenarios) select what
+//! is run. A failure is shrunk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use crate::clusters::ask;
 use test_support::api_server::{Answer, Seen};
 
 const USERS: [&str; 3] = ["alice", "bob", "carol"];
-/// Resource and action of rows.
+/// Resource and action of RBAC rows.
 const RIGHTS: [(&str, &str); 16] = [
     ("applications", "get"),
     ("applications", "sync"),
@@ -48,7 +50,7 @@ const RIGHTS: [(&str, &str); 16] = [
     ("clusters", "*"),
 ];
 const OBJECTS: [&str; 4] = ["shop/cart", "shop/*", "*/*", "other/*"];
-/// Group, kind, resource; the last is of the cluster.
+/// Group, kind, resource. The last one is cluster-scoped.
 const KINDS: [(&str, &str, &str); 6] = [
     ("", "Pod", "pods"),
     ("apps", "Deployment", "deployments"),
@@ -81,24 +83,24 @@ const PATHS: [&str; 6] = [
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 ];
 
-/// A row of the RBAC table by its indices; the last says that it denies.
+/// A row of the RBAC table: indices of user, right and object, and whether it denies.
 type Row = (usize, usize, usize, bool);
-/// An object: kind, namespace, name, what it is tracked as, owner (an index), whether the
-/// owner's uid is stale.
+/// An object: kind, namespace, name, how it is tracked, owner (an index), and whether the owner's
+/// uid is stale.
 type Stored = (usize, usize, usize, usize, Option<usize>, bool);
-/// A request: user, method, what it is about, query.
-type Asked = (usize, usize, About, usize);
+/// A request: user, method, target, query.
+type Asked = (usize, usize, RequestTarget, usize);
 
 #[derive(Clone, Debug)]
-enum About {
+enum RequestTarget {
     Path(usize),
     /// Kind, namespace, name, subresource.
     Resource(usize, usize, Option<usize>, Option<usize>),
 }
 
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch that is thrown at random")]
-struct Scene {
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent random setting")]
+struct Scenario {
     rows: Vec<Row>,
     readonly_by_default: bool,
     inherits: bool,
@@ -107,14 +109,14 @@ struct Scene {
     permits_bindings: bool,
     by_label: bool,
     installation: bool,
-    /// Whether the gateway acts in its own name.
-    own_name: bool,
+    /// Whether the gateway acts with its own identity.
+    gateway_identity: bool,
     objects: Vec<Stored>,
     requests: Vec<Asked>,
 }
 
-fn scenes() -> impl Strategy<Value = Scene> {
-    // Rights that matter come often, so that much is permitted.
+fn scenarios() -> impl Strategy<Value = Scenario> {
+    // The most important rights occur often, so that enough requests are permitted.
     let right = prop_oneof![3 => 0..3_usize, 2 => 0..RIGHTS.len()];
     let object = prop_oneof![4 => 0..3_usize, 1 => 0..OBJECTS.len()];
     let row = (0..USERS.len(), right, object, prop::bool::weighted(0.1));
@@ -126,17 +128,17 @@ fn scenes() -> impl Strategy<Value = Scene> {
         prop::option::weighted(0.4, 0..8_usize),
         prop::bool::weighted(0.15),
     );
-    let about = prop_oneof![
-        1 => (0..PATHS.len()).prop_map(About::Path),
+    let target = prop_oneof![
+        1 => (0..PATHS.len()).prop_map(RequestTarget::Path),
         8 => (
             0..KINDS.len(),
             0..NAMESPACES.len(),
             prop::option::weighted(0.75, 0..NAMES.len()),
             prop::option::weighted(0.3, 0..SUBRESOURCES.len()),
         )
-            .prop_map(|(kind, namespace, name, subresource)| About::Resource(kind, namespace, name, subresource)),
+            .prop_map(|(kind, namespace, name, subresource)| RequestTarget::Resource(kind, namespace, name, subresource)),
     ];
-    let request = (0..USERS.len(), 0..METHODS.len(), about, 0..QUERIES.len());
+    let request = (0..USERS.len(), 0..METHODS.len(), target, 0..QUERIES.len());
     let switches = (any::<[bool; 5]>(), any::<[bool; 3]>());
     let lists = (
         prop::collection::vec(row, 0..12),
@@ -151,8 +153,8 @@ fn scenes() -> impl Strategy<Value = Scene> {
             denies_config_maps,
             permits_bindings,
         ] = five;
-        let [by_label, installation, own_name] = three;
-        Scene {
+        let [by_label, installation, gateway_identity] = three;
+        Scenario {
             rows,
             readonly_by_default,
             inherits,
@@ -161,32 +163,36 @@ fn scenes() -> impl Strategy<Value = Scene> {
             permits_bindings,
             by_label,
             installation,
-            own_name,
+            gateway_identity,
             objects,
             requests,
         }
     })
 }
 
-/// What the model knows of a stored object.
+/// What the model knows about a stored object.
 #[derive(Clone, Debug)]
 struct Live {
     uid: String,
     annotations: BTreeMap<String, String>,
     labels: BTreeMap<String, String>,
-    /// Key and uid.
+    /// Key and uid of each owner.
     owners: Vec<(Key, String)>,
 }
 
-/// Kind, namespace (empty in the cluster), name.
+/// Kind, namespace (empty if cluster-scoped), name.
 type Key = (usize, &'static str, &'static str);
 
 fn key(kind: usize, namespace: usize, name: usize) -> Key {
-    let namespace = if is_of_cluster(kind) { "" } else { NAMESPACES[namespace] };
+    let namespace = if is_cluster_scoped(kind) {
+        ""
+    } else {
+        NAMESPACES[namespace]
+    };
     (kind, namespace, NAMES[name])
 }
 
-fn is_of_cluster(kind: usize) -> bool {
+fn is_cluster_scoped(kind: usize) -> bool {
     kind == KINDS.len() - 1
 }
 
@@ -211,7 +217,7 @@ fn folder(kind: usize, namespace: &str) -> String {
     }
 }
 
-/// `*` stands for any text.
+/// Matches a pattern in which `*` is any text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -221,7 +227,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-impl Scene {
+impl Scenario {
     fn live(&self) -> BTreeMap<Key, Live> {
         let keys: Vec<Key> = self
             .objects
@@ -231,7 +237,7 @@ impl Scene {
         let of = |(index, stored): (usize, &Stored)| {
             let (kind, namespace, name) = keys[index];
             let (group, kind_name, _) = KINDS[kind];
-            // An object of the cluster has the destination's namespace in its id.
+            // The tracking id of a cluster-scoped object has the destination's namespace.
             let there = if namespace.is_empty() { "cart" } else { namespace };
             let id = |application: &str, name: &str| format!("{application}:{group}/{kind_name}:{there}/{name}");
             let id = match stored.3 {
@@ -252,7 +258,7 @@ impl Scene {
             };
             let labels = label.map(|label| ("app.kubernetes.io/instance".to_owned(), label.to_owned()));
             let owner = stored.4.and_then(|owner| keys.get(owner)).copied();
-            // Of another namespace it is nobody's owner.
+            // An object cannot own objects of another namespace.
             let owner = owner.filter(|owner| owner.1.is_empty() || owner.1 == namespace);
             let stale = if stored.5 { "-stale" } else { "" };
             Live {
@@ -303,32 +309,32 @@ impl Scene {
     }
 }
 
-/// What Argo CD's server would say.
-struct Judge<'a> {
-    scene: &'a Scene,
+/// The model: what Argo CD's server would decide.
+struct Model<'a> {
+    scenario: &'a Scenario,
     live: &'a BTreeMap<Key, Live>,
 }
 
-impl Judge<'_> {
-    /// casbin: some row allows, and none denies; the default role is asked besides.
+impl Model<'_> {
+    /// casbin: a row allows and none denies, or the default role allows.
     fn enforce(&self, user: usize, resource: &str, action: &str) -> bool {
         let fits = |row: &&Row| {
             let (of, right) = (row.0, RIGHTS[row.1]);
             of == user && matches(right.0, resource) && matches(right.1, action) && matches(OBJECTS[row.2], "shop/cart")
         };
-        let rows: Vec<&Row> = self.scene.rows.iter().filter(fits).collect();
+        let rows: Vec<&Row> = self.scenario.rows.iter().filter(fits).collect();
         let own = rows.iter().any(|row| !row.3) && !rows.iter().any(|row| row.3);
         let readonly = matches!((resource, action), ("applications" | "logs", "get"));
-        own || (self.scene.readonly_by_default && readonly)
+        own || (self.scenario.readonly_by_default && readonly)
     }
 
     /// `AppProject.IsResourcePermitted`.
     fn permits(&self, (kind, namespace, _): Key) -> bool {
-        match is_of_cluster(kind) {
-            true => self.scene.permits_bindings,
+        match is_cluster_scoped(kind) {
+            true => self.scenario.permits_bindings,
             false => {
-                let there = namespace == "cart" || (namespace == "cart-2" && self.scene.two_namespaces);
-                there && !(KINDS[kind].1 == "ConfigMap" && self.scene.denies_config_maps)
+                let there = namespace == "cart" || (namespace == "cart-2" && self.scenario.two_namespaces);
+                there && !(KINDS[kind].1 == "ConfigMap" && self.scenario.denies_config_maps)
             }
         }
     }
@@ -350,14 +356,14 @@ impl Judge<'_> {
     }
 
     fn is_tracked(&self, (kind, namespace, name): Key, live: &Live) -> bool {
-        if self.scene.by_label {
+        if self.scenario.by_label {
             return live
                 .labels
                 .get("app.kubernetes.io/instance")
                 .is_some_and(|label| label == "cart");
         }
         let installation = live.annotations.get("argocd.argoproj.io/installation-id");
-        let ours = if self.scene.installation { "ours" } else { "" };
+        let ours = if self.scenario.installation { "ours" } else { "" };
         let (group, kind, _) = KINDS[kind];
         let there = if namespace.is_empty() { "cart" } else { namespace };
         let id = format!("cart:{group}/{kind}:{there}/{name}");
@@ -365,21 +371,21 @@ impl Judge<'_> {
             && live.annotations.get("argocd.argoproj.io/tracking-id") == Some(&id)
     }
 
-    /// Whether Argo CD does the same for this caller by any of its ways.
-    fn does(&self, (user, method, about, _): &Asked) -> bool {
+    /// Whether any API of Argo CD does the same for this caller.
+    fn allows(&self, (user, method, target, _): &Asked) -> bool {
         let user = *user;
         let get = self.enforce(user, "applications", "get");
         let sync = self.enforce(user, "applications", "sync");
         let overrides = get && sync && self.enforce(user, "applications", "override");
         let method = METHODS[*method];
         let reads = matches!(method, "GET" | "HEAD");
-        let (kind, namespace, name, subresource) = match about {
-            About::Path(path) => {
+        let (kind, namespace, name, subresource) = match target {
+            RequestTarget::Path(path) => {
                 let is_review = PATHS[*path].ends_with("reviews");
                 let is_document = matches!(*path, 0..=2);
                 return get && ((reads && is_document) || (method == "POST" && is_review));
             }
-            About::Resource(kind, namespace, name, subresource) => (*kind, *namespace, *name, *subresource),
+            RequestTarget::Resource(kind, namespace, name, subresource) => (*kind, *namespace, *name, *subresource),
         };
         let own = key(kind, namespace, name.unwrap_or_default());
         if !self.permits(own) {
@@ -399,7 +405,7 @@ impl Judge<'_> {
         if overrides {
             return true;
         }
-        // From here on single objects of the tree, and never what a Secret holds.
+        // Without `override`, only single objects of the tree, and no Secrets.
         let (Some(_), false) = (name, KINDS[kind].1 == "Secret") else {
             return false;
         };
@@ -409,7 +415,7 @@ impl Judge<'_> {
         let may = |action: &str| {
             let (group, kind, _) = KINDS[kind];
             let fine = format!("{action}/{group}/{kind}/{}/{}", own.1, own.2);
-            (self.scene.inherits && self.enforce(user, "applications", action))
+            (self.scenario.inherits && self.enforce(user, "applications", action))
                 || self.enforce(user, "applications", &fine)
         };
         match (method, subresource) {
@@ -422,15 +428,15 @@ impl Judge<'_> {
         }
     }
 
-    /// What the gateway asks for besides, and Argo CD does not.
-    fn is_asked_besides(&self, (user, method, about, _): &Asked) -> bool {
+    /// Whether the caller has the permissions that only the gateway requires, not Argo CD.
+    fn meets_gateway_requirements(&self, (user, method, target, _): &Asked) -> bool {
         let get = self.enforce(*user, "applications", "get");
         let sync = self.enforce(*user, "applications", "sync");
         let runs =
             |subresource: &usize| matches!(SUBRESOURCES[*subresource], "exec" | "attach" | "portforward" | "proxy");
-        let reads = match about {
-            About::Path(_) => true,
-            About::Resource(_, _, name, subresource) => {
+        let reads = match target {
+            RequestTarget::Path(_) => true,
+            RequestTarget::Resource(_, _, name, subresource) => {
                 let runs = name.and(subresource.as_ref()).is_some_and(runs);
                 matches!(METHODS[*method], "GET" | "HEAD") && !runs
             }
@@ -439,13 +445,13 @@ impl Judge<'_> {
     }
 }
 
-fn line((_, method, about, query): &Asked) -> (Method, String) {
+fn line((_, method, target, query): &Asked) -> (Method, String) {
     let method = Method::from_bytes(METHODS[*method].as_bytes()).unwrap();
-    let path = match about {
-        About::Path(path) => return (method, PATHS[*path].to_owned()),
-        About::Resource(kind, namespace, None, _) => folder(*kind, key(*kind, *namespace, 0).1),
-        About::Resource(kind, namespace, Some(name), None) => path(key(*kind, *namespace, *name)),
-        About::Resource(kind, namespace, Some(name), Some(subresource)) => {
+    let path = match target {
+        RequestTarget::Path(path) => return (method, PATHS[*path].to_owned()),
+        RequestTarget::Resource(kind, namespace, None, _) => folder(*kind, key(*kind, *namespace, 0).1),
+        RequestTarget::Resource(kind, namespace, Some(name), None) => path(key(*kind, *namespace, *name)),
+        RequestTarget::Resource(kind, namespace, Some(name), Some(subresource)) => {
             format!("{}/{}", path(key(*kind, *namespace, *name)), SUBRESOURCES[*subresource])
         }
     };
@@ -455,58 +461,58 @@ fn line((_, method, about, query): &Asked) -> (Method, String) {
     }
 }
 
-/// What came of the requests of a scene.
+/// How many requests of a scenario were sent, and how many reached the cluster.
 #[derive(Debug, Default)]
 struct Outcome {
     sent: usize,
     passed: usize,
 }
 
-async fn run(scene: &Scene) -> Result<Outcome, String> {
-    let live = Arc::new(scene.live());
+async fn run(scenario: &Scenario) -> Result<Outcome, String> {
+    let live = Arc::new(scenario.live());
     let stored: BTreeMap<String, Value> = live.iter().map(|(key, live)| (path(*key), object(live))).collect();
     let api = api(move |seen: &Seen| answer(seen, &stored)).await;
     let mut setup = setup(
         &api,
-        if scene.own_name { "false" } else { "true" },
-        shop(&scene.project()),
+        if scenario.gateway_identity { "false" } else { "true" },
+        shop(&scenario.project()),
     );
-    setup.rbac_cm.insert("policy.csv".to_owned(), scene.table());
-    if scene.readonly_by_default {
+    setup.rbac_cm.insert("policy.csv".to_owned(), scenario.table());
+    if scenario.readonly_by_default {
         setup
             .rbac_cm
             .insert("policy.default".to_owned(), "role:readonly".to_owned());
     }
     let mut set = |key: &str, value: &str| drop(setup.argocd_cm.insert(key.to_owned(), value.to_owned()));
-    if scene.inherits {
+    if scenario.inherits {
         set("server.rbac.disableApplicationFineGrainedRBACInheritance", "false");
     }
-    if scene.by_label {
+    if scenario.by_label {
         set("application.resourceTrackingMethod", "label");
     }
-    if scene.installation {
+    if scenario.installation {
         set("installationID", "ours");
     }
-    if scene.own_name {
+    if scenario.gateway_identity {
         setup.settings["applications"]["gatewayIdentity"] = json!("allowed");
     }
     let world = setup
         .try_start()
         .await
         .map_err(|error| format!("the gateway does not start: {error:#}"))?;
-    let judge = Judge { scene, live: &live };
+    let model = Model { scenario, live: &live };
     let mut outcome = Outcome::default();
-    for request in &scene.requests {
+    for request in &scenario.requests {
         let (method, path) = line(request);
         let user = USERS[request.0];
         let before = asked(&api).len();
-        let lie = json!({
+        let forged = json!({
             "kind": "Deployment", "metadata": {
                 "name": "a", "labels": {"app.kubernetes.io/instance": "cart"},
                 "annotations": {"argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/a"},
             },
         });
-        let request_of = ask(&world, method.clone(), user, &format!("{CART}{path}")).body(lie.to_string());
+        let request_of = ask(&world, method.clone(), user, &format!("{CART}{path}")).body(forged.to_string());
         let status = request_of.send().await.map_err(|error| error.to_string())?.status();
         let is_review = path.ends_with("reviews");
         let own = |seen: &Seen| {
@@ -514,32 +520,38 @@ async fn run(scene: &Scene) -> Result<Outcome, String> {
                 .is_some_and(|accept| accept.contains("PartialObjectMetadata"))
         };
         let arrived = match is_review {
-            // The gateway asks for itself as well: the answer tells.
+            // The gateway sends reviews for itself too, so only the answer shows if it arrived.
             true => status.is_success(),
             false => asked(&api).split_off(before).iter().any(|seen| !own(seen)),
         };
-        let permitted = judge.does(request);
+        let permitted = model.allows(request);
         outcome.sent += 1;
         outcome.passed += usize::from(arrived);
-        let told = format!("{user} {method} {path}: {status}; Argo CD permits it: {permitted}; it arrived: {arrived}");
+        let summary =
+            format!("{user} {method} {path}: {status}; Argo CD permits it: {permitted}; it arrived: {arrived}");
         if arrived && !permitted {
-            return Err(told);
+            return Err(summary);
         }
-        // The gateway's own identity is held to more.
-        if permitted && !arrived && !scene.own_name && judge.is_asked_besides(request) && is_served(request) {
-            return Err(format!("refused without need: {told}"));
+        // With the gateway's own identity, more is refused.
+        if permitted
+            && !arrived
+            && !scenario.gateway_identity
+            && model.meets_gateway_requirements(request)
+            && is_served(request)
+        {
+            return Err(format!("refused without need: {summary}"));
         }
     }
     Ok(outcome)
 }
 
-/// Whether it is a request API servers have; others may be refused for what they are.
-fn is_served((_, method, about, _): &Asked) -> bool {
-    match about {
-        About::Path(_) => true,
-        About::Resource(_, _, name, subresource) => match (METHODS[*method], name, subresource) {
+/// Whether API servers serve such a request. The gateway may refuse others anyway.
+fn is_served((_, method, target, _): &Asked) -> bool {
+    match target {
+        RequestTarget::Path(_) => true,
+        RequestTarget::Resource(_, _, name, subresource) => match (METHODS[*method], name, subresource) {
             ("GET" | "POST" | "DELETE", None, _) | ("GET" | "PATCH" | "PUT" | "DELETE", Some(_), None) => true,
-            // Without an upgrade there is no program.
+            // Without an upgrade, nothing can run.
             ("GET", Some(_), Some(subresource)) => {
                 !matches!(SUBRESOURCES[*subresource], "exec" | "attach" | "portforward")
             }
@@ -581,7 +593,10 @@ fn answer(seen: &Seen, stored: &BTreeMap<String, Value>) -> Answer {
     )
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests read their seed themselves")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test reads its own seed from the environment"
+)]
 fn number(variable: &str, default: u64) -> u64 {
     let text = std::env::var(variable).ok();
     text.map_or(default, |text| text.parse().expect("a number"))
@@ -603,19 +618,19 @@ fn nobody_reaches_what_argo_cd_would_refuse() {
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (sent, passed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
-    let outcome = runner.run(&scenes(), |scene| match runtime.block_on(run(&scene)) {
+    let outcome = runner.run(&scenarios(), |scenario| match runtime.block_on(run(&scenario)) {
         Ok(outcome) => {
             sent.set(sent.get() + outcome.sent);
             passed.set(passed.get() + outcome.passed);
             Ok(())
         }
-        Err(told) => Err(TestCaseError::fail(told)),
+        Err(summary) => Err(TestCaseError::fail(summary)),
     });
     if let Err(error) = outcome {
         panic!("seed {seed}: {error}");
     }
     let (sent, passed) = (sent.get(), passed.get());
     println!("{sent} requests, {passed} of them reached the cluster");
-    // Where nothing passes, nothing is shown.
+    // The test proves something only if some requests pass and some are refused.
     assert!(passed * 20 > sent && passed < sent, "{passed} of {sent}");
 }

@@ -1,4 +1,4 @@
-//! Sets that would take the gateway down, and who is served beside them.
+//! Limits on sets that would overload the gateway, and that other callers are still served.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use tokio::time::timeout;
 use super::{API, names, post, set, setup, stored};
 use test_support::world::World;
 
-/// How long others may wait for an answer while the worst is going on. Ten times as
-/// long as they need on a busy machine.
+/// How long other callers may wait meanwhile: ten times what they need on a busy machine.
 const SERVED: Duration = Duration::from_secs(10);
 
 fn list(count: usize) -> Value {
@@ -29,7 +28,7 @@ fn with(name: &str, generators: Value) -> Value {
     set
 }
 
-/// A gateway with small bounds, and a git server that accepts and says nothing.
+/// A gateway with small limits, and a git server that accepts connections and never answers.
 async fn start() -> (World, TcpListener) {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut setup = setup();
@@ -37,7 +36,7 @@ async fn start() -> (World, TcpListener) {
     let rows = "p, alice, repositories, get, *, allow\np, erin, repositories, get, *, allow\n";
     setup.rbac_cm.get_mut("policy.csv").unwrap().push_str(rows);
     setup.settings = json!({"applicationSets": {
-        // Who waits for git leaves the one place to others.
+        // A request that waits for git does not count.
         "concurrency": 1,
         "repositories": [repositories],
         "limits": {"applications": 50, "parameters": 500, "generators": 20, "time": "3s"},
@@ -54,7 +53,7 @@ async fn is_refused(world: &World, set: &Value, status: u16, text: &str) {
 }
 
 #[tokio::test]
-async fn what_grows_without_measure_is_refused_with_its_bound() {
+async fn sets_that_grow_too_large_are_refused_with_the_limit() {
     let (world, _silent) = start().await;
     let two = |a: Value, b: Value| json!({"matrix": {"generators": [a, b]}});
     let wide = two(list(400), named("b", 400));
@@ -72,7 +71,7 @@ async fn what_grows_without_measure_is_refused_with_its_bound() {
     assert_eq!(status, 400, "{body}");
     assert!(stored(&world, "ApplicationSet").is_empty() && stored(&world, "Application").is_empty());
 
-    // Within the bounds it passes.
+    // The twin: a set within the limits passes.
     let (status, body) = post(&world, "alice", "", &with("good", json!([list(50)]))).await;
     assert_eq!(status, 200, "{body}");
     assert_eq!(stored(&world, "Application").len(), 50);

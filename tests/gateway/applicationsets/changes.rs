@@ -1,4 +1,4 @@
-//! What is written.
+//! Writes of ApplicationSets: what is stored and what is answered.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd as _;
@@ -105,7 +105,7 @@ async fn lists_are_filtered() {
     assert!(text.starts_with("error parsing the selector"), "{text}");
 }
 
-/// SECURITY: who may make a set and not see it learns nothing of it by guesses.
+/// Security: a caller who may create a set, but not see it, cannot guess its content.
 #[tokio::test]
 async fn a_right_guess_of_a_hidden_set_is_answered_as_a_wrong_one() {
     let mut setup = super::setup();
@@ -119,7 +119,7 @@ async fn a_right_guess_of_a_hidden_set_is_answered_as_a_wrong_one() {
     let wrong = post(&world, "grace", "", &set("shop", "dev", &["till"])).await;
     assert_eq!(refused(&right), refused(&wrong));
     assert_eq!(refused(&right).2, "exists_differently");
-    // Who may see it is told that nothing changes.
+    // A caller who may see the set learns that nothing changes.
     let (status, same) = post(&world, "alice", "", &hidden).await;
     assert_eq!((status, same["action"].as_str()), (200, Some("unchanged")));
 }
@@ -168,7 +168,7 @@ async fn a_put_replaces_what_was_read() {
     let (status, code, reason, _) = refused(&unversioned);
     assert_eq!((status, code, reason), (409, 9, "version_missing"));
     wanted["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"].clone();
-    // Who may not delete may not drop an Application, nor touch a set that owns some.
+    // Dropping an Application from a set needs the permission to delete it.
     let denied = put(&world, "erin", "shop", &wanted).await;
     assert_eq!((denied.0, denied.1["code"].as_u64()), (403, Some(7)), "{}", denied.1);
     assert!(
@@ -182,7 +182,7 @@ async fn a_put_replaces_what_was_read() {
     assert_eq!(actions(&body), ["cart: unchanged", "till: delete"]);
     assert!(body["metadata"].get("labels").is_none(), "{body}");
     assert_eq!(names(&stored(&world, "Application")), ["cart"]);
-    // The same again, based on what was: somebody else's change is not undone.
+    // The same change again, based on the old version, is a conflict.
     let stale = put(&world, "alice", "shop", &wanted).await;
     let text = "ApplicationSet `shop` has changed since it was read: read it again and repeat the change";
     assert_eq!(refused(&stale), (409, 10, "conflict", text));
@@ -192,7 +192,7 @@ async fn a_put_replaces_what_was_read() {
 }
 
 #[tokio::test]
-async fn what_goes_is_counted_first() {
+async fn deletions_need_a_permission_and_the_right_count() {
     let world = start().await;
     made(&world, &set("shop", "dev", &["a", "b", "c", "d"])).await;
     let denied = delete(&world, "alice", "shop").await;
@@ -205,7 +205,7 @@ async fn what_goes_is_counted_first() {
     let denied = delete(&world, "erin", "shop?deletions=4").await;
     assert_eq!((denied.0, denied.1["code"].as_u64()), (403, Some(7)));
     assert_eq!(about(&denied.1).len(), 4, "{}", denied.1);
-    // Also where they would stay.
+    // The permission is needed even if the Applications would stay.
     let denied = delete(&world, "erin", "shop?cascade=orphan").await;
     assert_eq!(denied.0, 403);
     assert_eq!(stored(&world, "Application").len(), 4);
@@ -234,9 +234,8 @@ async fn orphans_stay() {
     assert_eq!((gone.0, gone.1["code"].as_u64()), (404, Some(5)));
 }
 
-/// Waits until the gateway's writer waits for the lock of the state folder. It keeps the
-/// folder open, without a lock of its own, for as long as it waits; whoever loads or lists
-/// the folder does not.
+/// Waits until the gateway's writer waits for the lock of the state folder. While it waits, it
+/// keeps the folder open without a lock. Code that loads or lists the folder does not.
 async fn writer_waits(world: &World, held: &std::fs::File) {
     let folder = std::fs::canonicalize(world.path("state")).unwrap();
     let waiting = || -> BTreeSet<String> {
@@ -263,12 +262,11 @@ async fn writer_waits(world: &World, held: &std::fs::File) {
         .await;
 }
 
-/// A client that goes away during a write does not split it, and the record says what was
-/// done.
+/// A write is completed even if the client disconnects meanwhile, and the record has its outcome.
 #[tokio::test]
 async fn a_write_and_its_record_survive_the_client() {
     let world = start().await;
-    // A reader of the folder holds up who writes it.
+    // A shared lock on the folder blocks the writer.
     let folder = std::fs::File::open(world.path("state")).unwrap();
     folder.lock_shared().unwrap();
     let content = set("shop", "dev", &["cart", "till"]).to_string();
@@ -283,7 +281,7 @@ async fn a_write_and_its_record_survive_the_client() {
     writer_waits(&world, &folder).await;
     // The gateway closes its side once it has dropped the request of a client that is gone.
     client.stream.shutdown().await.unwrap();
-    assert_eq!(client.rest().await, b"", "nobody is answered");
+    assert_eq!(client.rest().await, b"", "the client gets no answer");
     assert!(stored(&world, "ApplicationSet").is_empty(), "nothing is written yet");
     folder.unlock().unwrap();
     let record = async || {
@@ -313,9 +311,9 @@ async fn a_write_and_its_record_survive_the_client() {
     assert_eq!(names(&stored(&world, "Application")), ["cart", "till"]);
 }
 
-/// The twin: who goes away before anything is approved changes nothing.
+/// The twin: a refused request writes nothing.
 #[tokio::test]
-async fn what_is_refused_is_written_for_nobody() {
+async fn a_refused_request_writes_nothing() {
     let world = start().await;
     let (status, _) = post(&world, "erin", "", &set("shop", "prod", &["cart"])).await;
     assert_eq!(status, 403);

@@ -31,7 +31,7 @@ fn yaml(name: &str, applications: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn a_day_with_the_command() {
+async fn sets_are_created_applied_listed_and_deleted() {
     let world = start().await;
     let both = format!("{}---\n{}", yaml("one", &["a", "b"]), yaml("two", &["c"]));
     let both = file(&world, "both.yaml", &both);
@@ -52,7 +52,7 @@ async fn a_day_with_the_command() {
     let (code, out, _) = run(&world, "carol", &["get", "argocd/one", "-o", "yaml"]).await;
     assert_eq!(code, Some(0));
     assert!(out.contains("kind: ApplicationSet"), "{out}");
-    // `create` refuses what `apply` does.
+    // `create` refuses a change that `apply` makes.
     let less = file(&world, "less.yaml", &yaml("one", &["a"]));
     let (code, _, err) = run(&world, "alice", &["create", &less]).await;
     assert_eq!(code, Some(1));
@@ -69,7 +69,7 @@ async fn a_day_with_the_command() {
     let (code, out, err) = run(&world, "alice", &["generate", &less]).await;
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert_eq!(out, "application a: unchanged\n1 applications: 1 unchanged\n");
-    // Nobody is there to agree.
+    // Without a terminal, nobody can confirm.
     let (code, _, err) = run(&world, "alice", &["delete", "one"]).await;
     assert_eq!(code, Some(1));
     assert!(

@@ -1,4 +1,4 @@
-//! What would be written, for those who may know.
+//! Previews: dry runs and `generate`.
 
 use reqwest::Method;
 use serde_json::json;
@@ -23,7 +23,7 @@ async fn a_dry_run_writes_nothing() {
             "{body}"
         );
     }
-    // What would refuse it is told to those who may only look.
+    // A caller who may only preview learns what would refuse the write.
     let (_, body) = post(&world, "dave", "?dryRun=true", &wanted).await;
     assert!(body["refusals"].as_array().is_some_and(|all| !all.is_empty()), "{body}");
     let (_, body) = post(&world, "alice", "?dryRun=true", &wanted).await;
@@ -39,7 +39,7 @@ async fn a_dry_run_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_generated_in_json_and_yaml() {
+async fn generate_takes_json_and_yaml() {
     let world = start().await;
     made(&world, &set("shop", "dev", &["cart", "till"])).await;
     let wanted = set("shop", "dev", &["cart", "desk"]);

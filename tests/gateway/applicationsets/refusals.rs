@@ -1,4 +1,4 @@
-//! What is refused, and that nobody learns more than they may.
+//! Refusals, and that they reveal nothing the caller may not see.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::clusters::ask;
 use test_support::token;
 use test_support::world::SESSION_KEY;
 
-/// Everything of an answer that is not another for each request.
+/// Status, header fields and body of a response, without what differs in every response.
 async fn whole(request: reqwest::RequestBuilder) -> (u16, Vec<(String, String)>, String) {
     let answer = request.send().await.unwrap();
     let mut fields: Vec<(String, String)> = answer
@@ -22,7 +22,7 @@ async fn whole(request: reqwest::RequestBuilder) -> (u16, Vec<(String, String)>,
 }
 
 #[tokio::test]
-async fn absent_and_not_yours_are_one() {
+async fn a_set_that_the_caller_may_not_see_is_answered_as_an_absent_one() {
     let world = start().await;
     made(&world, &set("shop", "dev", &["cart"])).await;
     let mut sent = set("shop", "dev", &["cart"]);
@@ -50,7 +50,7 @@ async fn absent_and_not_yours_are_one() {
         assert_eq!(there.1, absent.1, "{method} {rest}");
         assert_eq!(there.2.replace("shop", "shoe"), absent.2, "{method} {rest}");
     }
-    // Nor does the record of the decision say it.
+    // The caller's decision record does not reveal it either.
     let answer = ask(&world, Method::GET, "bob", &format!("{API}/shop"))
         .send()
         .await
@@ -65,7 +65,7 @@ async fn absent_and_not_yours_are_one() {
 }
 
 #[tokio::test]
-async fn everything_that_is_missing_is_told() {
+async fn every_missing_permission_is_reported() {
     let world = start().await;
     let bob = post(&world, "bob", "", &set("shop", "dev", &["cart"])).await;
     assert_eq!(
@@ -82,16 +82,16 @@ async fn everything_that_is_missing_is_told() {
         "{}",
         prod.1
     );
-    // A generator's own template leads elsewhere.
+    // A generator's own template names another project.
     let mut hidden = set("shop", "dev", &["cart", "till"]);
     hidden["spec"]["generators"][0]["list"]["template"] = json!({"metadata": {}, "spec": {"project": "prod"}});
     let hidden = post(&world, "alice", "", &hidden).await;
     assert_eq!(hidden.0, 403, "{}", hidden.1);
-    let told = about(&hidden.1);
+    let refused = about(&hidden.1);
     for name in ["cart", "till"] {
-        assert!(told.contains(&format!("application `prod/{name}`")), "{told:?}");
+        assert!(refused.contains(&format!("application `prod/{name}`")), "{refused:?}");
     }
-    // Sets alone are not enough: none of their Applications could be made.
+    // frank may write sets, but not create their Applications.
     let frank = post(&world, "frank", "", &set("shop", "dev", &["cart"])).await;
     assert_eq!((frank.0, frank.1["code"].as_u64()), (403, Some(7)), "{}", frank.1);
     assert!(stored(&world, "ApplicationSet").is_empty());
@@ -111,7 +111,7 @@ async fn somebody_elses_application_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn namespaces_that_are_not_permitted() {
+async fn other_namespaces_are_refused() {
     let world = start().await;
     let mut elsewhere = set("shop", "dev", &["cart"]);
     elsewhere["metadata"]["namespace"] = json!("NOT-ALLOWED");
@@ -133,7 +133,7 @@ async fn namespaces_that_are_not_permitted() {
 }
 
 #[tokio::test]
-async fn content_that_is_none() {
+async fn invalid_content_is_refused() {
     let world = start().await;
     let request = || ask(&world, Method::POST, "alice", API);
     let json = |text: String| request().header("content-type", "application/json").body(text);
@@ -168,9 +168,10 @@ async fn content_that_is_none() {
     assert!(stored(&world, "ApplicationSet").is_empty());
 }
 
-/// What a policy of the set holds back is judged: Argo CD's controller may make it.
+/// Changes that the set's sync policy holds back are authorized too, because Argo CD's controller
+/// may make them.
 #[tokio::test]
-async fn what_is_held_back_leads_nowhere_else() {
+async fn changes_that_are_held_back_are_authorized_too() {
     let world = start().await;
     made(&world, &set("shop", "dev", &["cart"])).await;
     let mut held = set("shop", "dev", &["cart"]);
@@ -188,9 +189,9 @@ async fn what_is_held_back_leads_nowhere_else() {
     assert_eq!(taken.0, 200, "{}", taken.1);
 }
 
-/// Nobody learns by a set which names there are in other projects.
+/// A set does not reveal which names exist in other projects.
 #[tokio::test]
-async fn a_name_that_is_taken_elsewhere_is_not_told() {
+async fn names_taken_in_other_projects_are_not_revealed() {
     let mut setup = setup();
     let both = format!(
         "{}p, alice, applicationsets, *, prod/*, allow\np, frank, applications, create, dev/x*, allow\n\
@@ -204,7 +205,7 @@ async fn a_name_that_is_taken_elsewhere_is_not_told() {
     let (there, free) = (ask("cart").await, ask("till").await);
     assert_eq!((there.0, free.0), (403, 403), "{}", there.1);
     assert_eq!(there.1.to_string().replace("cart", "till"), free.1.to_string());
-    // Nor by a preview, to somebody who may only look.
+    // A preview does not reveal them either.
     for path in ["/generate", "?dryRun=true"] {
         let preview = async |name: &str| post(&world, "dave", path, &set("mine", "dev", &[name])).await;
         let (there, free) = (preview("cart").await, preview("till").await);
@@ -215,7 +216,7 @@ async fn a_name_that_is_taken_elsewhere_is_not_told() {
             "{path}"
         );
     }
-    // Its twin: who could make it is told why not.
+    // The twin: a caller who could create the Application learns why it is refused.
     let (status, body) = ask("x-cart").await;
     assert!(
         status == 403 && body.to_string().contains("does not belong to the set"),
@@ -224,7 +225,7 @@ async fn a_name_that_is_taken_elsewhere_is_not_told() {
     assert_eq!(ask("x-till").await.0, 200);
 }
 
-/// A project that changes with the clock cannot be judged.
+/// A project that depends on the clock cannot be authorized.
 #[tokio::test]
 async fn a_project_by_the_clock_is_refused() {
     let world = start().await;
@@ -267,7 +268,7 @@ async fn a_page_of_another_site_cannot_write() {
 }
 
 #[tokio::test]
-async fn closed_fronts_are_not_there() {
+async fn the_front_is_disabled_by_default() {
     let closed = test_support::world::Setup {
         settings: json!({}),
         ..setup()
@@ -277,8 +278,8 @@ async fn closed_fronts_are_not_there() {
     assert_eq!((status, body["reason"].as_str()), (404, Some("not_found")));
 }
 
-/// SECURITY: Go counts one byte where there are two letters' worth of bytes here, and its
-/// controller renders the stored set with its own rights.
+/// Security: to Go, the template's string is one byte long; as UTF-8 it would be longer. Argo CD's
+/// controller would render the stored set differently, with its own permissions.
 #[tokio::test]
 async fn a_template_that_could_be_another_one_to_argo_cd_is_not_stored() {
     let world = start().await;

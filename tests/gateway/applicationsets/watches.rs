@@ -1,4 +1,4 @@
-//! What is told as it happens.
+//! Watches of ApplicationSets.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use test_support::world::{CONTROL_PLANE, World, object};
 
 const STREAM: &str = "/api/v1/stream/applicationsets";
 
-/// Lines of a stream as they come.
+/// The events of a stream, one a line.
 struct Lines {
     answer: reqwest::Response,
     rest: String,
@@ -55,7 +55,7 @@ async fn open(world: &World, user: &str, query: &str) -> Lines {
 }
 
 #[tokio::test]
-async fn what_changes_is_told_to_those_who_may_see_it() {
+async fn changes_are_sent_to_those_who_may_see_the_set() {
     let world = start().await;
     made(&world, &set("first", "dev", &["a"])).await;
     let mut all = open(&world, "carol", "?appSetNamespace=argocd").await;
@@ -82,12 +82,12 @@ async fn what_changes_is_told_to_those_who_may_see_it() {
     assert_eq!(status, 200);
     assert_eq!(all.event().await, ("DELETED".to_owned(), "second".to_owned()));
     let nothing = tokio::time::timeout(std::time::Duration::from_millis(50), none.next()).await;
-    assert!(nothing.is_err(), "bob is told of nothing");
+    assert!(nothing.is_err(), "bob gets no events");
 }
 
-/// Rights change while somebody watches; the set's project is a template.
+/// Permissions change during the watch. The set's project is a template.
 #[tokio::test]
-async fn what_is_not_yours_any_more_is_gone_and_nothing_else_is_told() {
+async fn a_set_the_caller_may_no_longer_see_is_sent_as_deleted_and_hidden_afterwards() {
     let world = start().await;
     made(&world, &set("first", "{{name}}", &["dev"])).await;
     let grant = |policy: &str| {
@@ -111,7 +111,7 @@ async fn what_is_not_yours_any_more_is_gone_and_nothing_else_is_told() {
     let (status, body) = super::post(&world, "alice", "?upsert=true", &changed).await;
     assert_eq!(status, 200, "{body}");
     assert_eq!(bob.event().await, ("MODIFIED".to_owned(), "first".to_owned()));
-    // carol was told nothing of the change, and sees it once she may again.
+    // carol got no event for the change, and sees it once she may see the set again.
     grant(POLICY);
     let again = carol.next().await.unwrap();
     assert_eq!(kind(&again), ("ADDED".to_owned(), "first".to_owned()));

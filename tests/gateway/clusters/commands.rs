@@ -1,4 +1,4 @@
-//! `tollgate credential …` against a running gateway, and by its settings alone.
+//! `tollgate credential …` with a running gateway, and with only its settings.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use super::minted::{ROBOT, cluster_of, issuer, world};
 use test_support::token;
 use test_support::world::{SESSION_KEY, World};
 
-/// Runs the built command line in an environment of its own.
+/// Runs the built command line with only these environment variables.
 async fn tollgate(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(arguments)
@@ -25,7 +25,7 @@ fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The one line of standard error.
+/// The only line of standard error of a failed command.
 fn line(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -39,7 +39,7 @@ fn server(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_running_gateway_is_asked() {
+async fn credentials_come_from_a_running_gateway() {
     let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
     let (setup, _folder) = world(&issuer, &api);
     let world = setup.start().await;
@@ -62,7 +62,7 @@ async fn a_running_gateway_is_asked() {
         assert_eq!(body["apiVersion"], api_version.as_str());
         assert_eq!(body["status"]["token"], "minted-1");
     }
-    // The twins: who may not, nobody, and a gateway that is not there.
+    // The twins: without permission, without a token, an unknown cluster, and a refused URL.
     let refused = tollgate(&["credential", "exec", "prod", "--auth-token", &carol], &environment).await;
     assert!(
         line(&refused).starts_with("tollgate: permission_denied: "),
@@ -85,7 +85,7 @@ async fn a_running_gateway_is_asked() {
 }
 
 #[tokio::test]
-async fn settings_alone_are_enough() {
+async fn credentials_come_from_settings_alone() {
     let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
     let (setup, _folder) = world(&issuer, &api);
     let world = setup.start().await;
@@ -105,13 +105,13 @@ async fn settings_alone_are_enough() {
         line(&refused).starts_with("tollgate: ambient.unavailable: "),
         "{refused:?}"
     );
-    let told = tollgate(
+    let explained = tollgate(
         &["credential", "explain", "prod", "--config", settings, "-o", "json"],
         &[],
     )
     .await;
-    assert!(told.status.success(), "{told:?}");
-    let body: Value = serde_json::from_str(&out(&told)).unwrap();
+    assert!(explained.status.success(), "{explained:?}");
+    let body: Value = serde_json::from_str(&out(&explained)).unwrap();
     assert_eq!((&body["result"], &body["kind"]), (&json!("ok"), &json!("token")));
     let request = &body["requests"][0];
     assert_eq!(
@@ -125,14 +125,14 @@ async fn settings_alone_are_enough() {
     for part in ["METHOD", "/token", "200", "result    ok (token)", "used till"] {
         assert!(table.contains(part), "{table}");
     }
-    for text in [&table, &out(&told)] {
+    for text in [&table, &out(&explained)] {
         assert!(!text.contains("minted-") && !text.contains(ROBOT), "{text}");
     }
-    let told = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
-    assert_eq!(told.status.code(), Some(1));
+    let explained = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
+    assert_eq!(explained.status.code(), Some(1));
     assert!(
-        out(&told).contains("result    config ambient.unavailable: "),
-        "{told:?}"
+        out(&explained).contains("result    config ambient.unavailable: "),
+        "{explained:?}"
     );
 }
 

@@ -72,7 +72,7 @@ async fn the_api_server_sees_the_clusters_token_and_nothing_of_the_caller() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
+async fn callers_without_permission_are_refused_and_do_not_learn_what_exists() {
     let api = Api::start(pods).await;
     let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
         .start()
@@ -94,7 +94,7 @@ async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
     }
     assert_eq!(refused[0], refused[1]);
     assert_eq!(refused[0]["reason"], "permission_denied");
-    // The twins: who may see clusters gets in, or learns that there is none.
+    // The twins: carol may see clusters, so she gets in or learns that there is none.
     let answer = get(&world, "carol", "/clusters/prod/k8s/api").send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let answer = get(&world, "carol", "/clusters/none/k8s/api").send().await.unwrap();
@@ -128,7 +128,7 @@ async fn writes_and_tunnels_need_update() {
             .send()
     };
     assert_eq!(tunnel("carol").await.unwrap().status(), 403);
-    // She gets through; an answer that does not switch is none to a tunnel.
+    // alice's request reaches the cluster. Its answer does not switch protocols, which is an error.
     assert_eq!(tunnel("alice").await.unwrap().status(), 502);
     let methods: Vec<String> = api.seen().into_iter().map(|seen| seen.method).collect();
     assert_eq!(methods, ["POST", "PUT", "PATCH", "DELETE", "GET"]);
@@ -158,7 +158,7 @@ async fn who_may_only_see_clusters_does_not_enter_them() {
                 "{checks:?}"
             );
         }
-        // They see that the cluster is there, as in Argo CD.
+        // They see that the cluster exists, as in Argo CD.
         let listed: Value = get(&world, user, "/api/v1/clusters")
             .send()
             .await
@@ -228,7 +228,7 @@ async fn who_tries_to_impersonate_is_refused_and_does_not_act_as_the_gateway() {
         }
     }
     assert!(api.seen().is_empty());
-    // Names that no cluster takes for impersonation pass.
+    // Fields that no cluster reads as impersonation pass.
     let answer = get(&world, "alice", path)
         .header("impersonated-by", "dev")
         .send()
@@ -239,7 +239,7 @@ async fn who_tries_to_impersonate_is_refused_and_does_not_act_as_the_gateway() {
 }
 
 #[tokio::test]
-async fn the_front_is_closed_unless_it_is_opened() {
+async fn the_front_is_disabled_by_default() {
     let api = Api::start(pods).await;
     let mut closed = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]);
     closed.settings = json!({});
@@ -300,7 +300,7 @@ async fn a_client_certificate_is_shown_in_the_handshake() {
     let seen = &api.seen()[0];
     assert!(seen.certified);
     assert_eq!(seen.value("authorization"), None);
-    // Its twin without one is not let in.
+    // The twin: without a certificate, the cluster refuses the connection.
     let bare = json!({"tlsClientConfig": {"caData": ca}});
     let world = setup(vec![cluster("prod", &api.url(), &bare, &[])]).start().await;
     let answer = get(&world, "carol", "/clusters/prod/k8s/api").send().await.unwrap();
@@ -308,7 +308,7 @@ async fn a_client_certificate_is_shown_in_the_handshake() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_authority_is_not_believed_unless_insecure() {
+async fn a_server_of_another_authority_is_not_trusted_unless_insecure() {
     let api = Api::start(pods).await;
     let other = STANDARD.encode(Authority::new("tests").pem);
     for (tls, status) in [
@@ -327,7 +327,7 @@ async fn a_server_of_another_authority_is_not_believed_unless_insecure() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_used_are_said_to_those_who_may_know() {
+async fn unusable_settings_are_reported_only_to_those_who_may_see_the_cluster() {
     let config = json!({"bearerToken": "s3cret", "username": "u", "password": "p"});
     let plain = json!({"bearerToken": "s3cret"});
     let world = setup(vec![

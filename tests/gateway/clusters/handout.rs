@@ -1,4 +1,4 @@
-//! Credentials handed to callers, and what the API tells of clusters.
+//! Credentials that the API returns to callers, and its list of clusters.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ async fn a_credential_is_given_to_those_granted_it_alone() {
 }
 
 #[tokio::test]
-async fn what_clients_cannot_present_is_not_given() {
+async fn credentials_that_clients_cannot_present_are_refused() {
     let api = cluster_of(|_| true).await;
     let config = json!({"username": "u", "password": "p4ss"});
     let world = setup(vec![cluster("prod", &api.url(), &config, &[])]).start().await;

@@ -1,4 +1,4 @@
-//! Requests to clusters whose credential a plugin mints.
+//! Requests to clusters with credentials that a plugin mints.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use crate::wire::put;
 use test_support::api_server::{Answer, Api, Seen};
 use test_support::world::{Setup, World};
 
-/// The robot's token, which only the identity provider may see.
+/// The secret that the plugin sends to the identity provider. Nobody else may see it.
 pub(super) const ROBOT: &str = "r0bot-t0ken";
 
-/// An identity provider that counts what it gives.
+/// Starts an identity provider that numbers its tokens.
 pub(super) async fn issuer() -> Api {
     let made = AtomicUsize::new(0);
     Api::start(move |seen| {
@@ -28,7 +28,7 @@ pub(super) async fn issuer() -> Api {
     .await
 }
 
-/// An API server that knows the tokens a test says.
+/// Starts an API server that accepts the tokens for which `known` is true.
 pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'static) -> Api {
     Api::start(move |seen| {
         let token = seen
@@ -43,7 +43,7 @@ pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'sta
     .await
 }
 
-/// A cluster `prod` that is entered by the plugin `webapi`.
+/// The Secret of a cluster `prod` whose credentials the plugin `webapi` mints.
 pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
     let config = json!({
         "webAPIProviderConfig": {
@@ -56,7 +56,7 @@ pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
     cluster("prod", &api.url(), &config, &[("robot", robot)])
 }
 
-/// A gateway of that cluster; the folder keeps the issuer's authority.
+/// A gateway for that cluster. The folder has the certificate authority of the issuer.
 pub(super) fn world(issuer: &Api, api: &Api) -> (Setup, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -138,7 +138,7 @@ async fn a_refused_credential_is_replaced_and_a_read_sent_once_more() {
 async fn what_may_have_done_something_is_sent_once() {
     let (issuer, written) = (issuer().await, Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&written);
-    // An aggregated API server that writes, and then says 401 of its own.
+    // An aggregated API server that writes, and then answers 401 itself.
     let api = Api::start(move |seen| {
         if seen.method != "GET" {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -202,12 +202,12 @@ async fn a_storm_of_401_forces_one_mint() {
     let answers = asking.join_all().await;
     assert!(answers.iter().all(|status| *status == 401), "{answers:?}");
     assert_eq!(enter(&world).await.status(), 401);
-    // The first mint, and one that the refusals forced.
+    // One mint at first, and one that the refusals forced.
     assert_eq!(issuer.seen().len(), 2);
 }
 
 #[tokio::test]
-async fn a_403_of_the_cluster_is_its_last_word() {
+async fn a_403_of_the_cluster_is_final() {
     let issuer = issuer().await;
     let api = Api::start(|_| (403, Vec::new(), "forbidden".into())).await;
     let (setup, _folder) = world(&issuer, &api);
@@ -219,7 +219,7 @@ async fn a_403_of_the_cluster_is_its_last_word() {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_is_told_by_its_class() {
+async fn a_failure_of_the_provider_is_reported_by_its_class() {
     let api = cluster_of(|_| true).await;
     let say = |status: u16, body: &str| -> Answer { (status, vec![("retry-after", "7".into())], body.to_owned()) };
     for (answer, status, class) in [
@@ -248,7 +248,7 @@ async fn a_provider_that_fails_is_told_by_its_class() {
         assert!(metrics.contains(&format!(
             "tollgate_credential_last_error{{cluster=\"prod\",class=\"{class}\"}}"
         )));
-        // Nobody asks again at once.
+        // The gateway does not ask the provider again at once.
         assert_eq!(enter(&world).await.status(), status);
         assert_eq!(issuer.seen().len(), 1);
         let refused = get(&world, "bob", "/clusters/prod/k8s/api").send().await.unwrap();
@@ -264,7 +264,7 @@ async fn a_reload_keeps_the_credential_of_what_did_not_change() {
     let world = setup.start().await;
     assert_eq!(enter(&world).await.status(), 200);
     let open = api.open();
-    // Another object changes, and this one's label.
+    // Only a label and the version of the Secret change.
     let mut same = object(&issuer, &api, ROBOT);
     same["metadata"]["labels"]["team"] = "shop".into();
     same["metadata"]["resourceVersion"] = "2".into();
@@ -310,7 +310,7 @@ async fn what_a_pod_answers_stays_the_pods_and_stays_data() {
         (pod.replace("%70", "p"), 401),
         ("/clusters/prod/k8s/api".to_owned(), 200),
     ] {
-        // What a pod answers may be more than a read.
+        // As alice, because a request to a pod's proxy is more than a read.
         let answer = get(&world, "alice", &path).send().await.unwrap();
         assert_eq!(answer.status(), status, "{path}");
         let field = |name: &str| {
@@ -323,9 +323,9 @@ async fn what_a_pod_answers_stays_the_pods_and_stays_data() {
         assert_eq!(field("x-content-type-options").as_deref(), Some("nosniff"));
         assert_eq!(field("set-cookie"), None);
         assert_eq!(field("service-worker-allowed"), None);
-        // Nobody could answer it: the gateway reads `Authorization` itself.
+        // Callers cannot answer the challenge, because the gateway reads `Authorization` itself.
         assert_eq!(field("www-authenticate"), None);
     }
-    // The pod's 401 replaced nothing, and was asked for once.
+    // The pod's 401 did not replace the credential, and the request was sent once.
     assert_eq!((issuer.seen().len(), api.seen().len()), (1, 2));
 }

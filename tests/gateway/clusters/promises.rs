@@ -1,4 +1,5 @@
-//! What callers never notice: cold starts, refusals, an issuer that is down.
+//! Cold starts, refused credentials and an issuer that is down: how often the gateway mints, and
+//! what callers get meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ async fn a_hundred_cold_requests_are_one_mint_also_when_the_first_caller_goes() 
     let counted = Arc::clone(&made);
     let issuer = Api::start(move |_| {
         let nth = counted.fetch_add(1, Ordering::SeqCst) + 1;
-        // Long enough for all to wait for it.
+        // Long enough that all requests wait for it.
         std::thread::sleep(Duration::from_millis(300));
         (
             200,
@@ -32,7 +33,7 @@ async fn a_hundred_cold_requests_are_one_mint_also_when_the_first_caller_goes() 
     let api = cluster_of(|token| token == "minted-1").await;
     let (setup, _folder) = world(&issuer, &api);
     let world = setup.start().await;
-    // The first caller asks, and goes before there is an answer.
+    // The first caller leaves before there is an answer.
     let first = get(&world, "carol", PATH).timeout(Duration::from_millis(100)).send();
     assert!(first.await.is_err(), "the first caller got an answer too soon");
     let answers = join_all((0..100).map(|_| get(&world, "carol", PATH).send())).await;
@@ -70,7 +71,7 @@ async fn an_issuer_that_is_down_while_the_token_lives_is_not_noticed() {
             return (503, Vec::new(), "not now".to_owned());
         }
         let nth = counted.fetch_add(1, Ordering::SeqCst) + 1;
-        // Renewed after one second, of use for 45.
+        // Renewed after one second, usable for 45 seconds.
         (
             200,
             Vec::new(),
@@ -91,7 +92,7 @@ async fn an_issuer_that_is_down_while_the_token_lives_is_not_noticed() {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(made.load(Ordering::SeqCst), 1);
-    assert!(issuer.seen().len() > 1, "nobody tried to renew");
+    assert!(issuer.seen().len() > 1, "the gateway did not try to renew the token");
     down.store(false, Ordering::SeqCst);
     world
         .until("the token is renewed", async || {

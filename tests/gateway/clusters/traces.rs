@@ -1,5 +1,5 @@
-//! Where tokens and secrets are left behind: in the memory of a gateway of its
-//! own process, in its log, in its files.
+//! Tokens and secrets must not remain in the memory of a gateway process, in its log or in its
+//! files.
 //!
 //! Source: proc(5), `maps` and `mem`.
 
@@ -21,16 +21,17 @@ use test_support::client::PATIENCE;
 use test_support::token;
 use test_support::world::{SESSION_KEY, World};
 
-/// Issuers, each with a cluster: one host is asked ten times a second at most.
+/// The number of issuers, each with a cluster. There are several, because the gateway sends at most
+/// ten requests a second to a host.
 const ISSUERS: usize = 10;
-/// Mints of each.
+/// Mints of each issuer.
 const MINTS: usize = 100;
-/// What each token begins with; nothing else in this process does.
+/// The start of each token. Nothing else in the gateway's memory begins so.
 const MARK: &str = "m1nt3d.tok3n.";
-/// What a robot's secret begins with.
+/// The start of each secret that the plugin sends to an issuer.
 const ROBOT: &str = "r0b0t.s3cret.";
 
-/// A token no other is like.
+/// A unique token.
 fn token_of(issuer: usize, nth: usize) -> String {
     format!("{MARK}{issuer:03}.{nth:06}.{}", "x1y2z3".repeat(40))
 }
@@ -39,15 +40,15 @@ fn robot(issuer: usize) -> String {
     format!("{ROBOT}{issuer:03}.{}", "a9b8c7".repeat(20))
 }
 
-/// What clusters were shown, and what they do with connections.
+/// The credentials that clusters received, and whether they close connections.
 #[derive(Clone, Default)]
 struct Clusters {
     tokens: Arc<Mutex<BTreeSet<String>>>,
     closing: Arc<AtomicBool>,
 }
 
-/// An identity provider whose tokens are good for one request, and the cluster
-/// that takes them.
+/// Starts an identity provider whose tokens expire at once, which is also the cluster that accepts
+/// them.
 async fn issuer(index: usize, clusters: Clusters) -> Api {
     let made = AtomicUsize::new(0);
     let address = format!("127.0.0.{}", index + 2).parse().unwrap();
@@ -89,8 +90,8 @@ fn object(index: usize, issuer: &Api) -> Value {
     )
 }
 
-/// Texts that begin with `mark` in the memory a process can write, and in which
-/// mappings.
+/// Finds the texts that begin with `mark` in the writable memory of a process, and the mappings in
+/// which they are.
 fn found(process: &Process, mark: &str, length: usize) -> BTreeMap<String, Vec<String>> {
     const PIECE: u64 = 1 << 20;
     let folder = format!("/proc/{}", process.id());
@@ -117,10 +118,10 @@ fn found(process: &Process, mark: &str, length: usize) -> BTreeMap<String, Vec<S
             let Ok(read) = memory.read_at(&mut piece[..most], at) else {
                 break;
             };
-            for place in memmem::find_iter(&piece[..read], mark) {
-                // What begins behind is found with the next piece.
-                if u64::try_from(place).unwrap() < PIECE {
-                    let text = &piece[place..read.min(place + length)];
+            for offset in memmem::find_iter(&piece[..read], mark) {
+                // A text that begins after the piece is found with the next piece.
+                if u64::try_from(offset).unwrap() < PIECE {
+                    let text = &piece[offset..read.min(offset + length)];
                     let shown = String::from_utf8_lossy(text).into_owned();
                     found.entry(shown).or_default().push(format!("{name} {range}"));
                 }
@@ -131,7 +132,7 @@ fn found(process: &Process, mark: &str, length: usize) -> BTreeMap<String, Vec<S
     found
 }
 
-/// Enters each cluster so often that every token is another one.
+/// Sends `mints` requests to each cluster. Each request needs a new token.
 async fn drive(process: &Process, mints: usize) {
     let address = process.address;
     let mut clusters = Vec::new();
@@ -190,7 +191,7 @@ async fn a_thousand_tokens_leave_nothing_behind() {
         made,
         "each request had a token of its own"
     );
-    // A connection to a cluster is kept, and what was last written to it with it.
+    // An open connection to a cluster keeps the last token that was written to it.
     let length = token_of(0, 0).len();
     let last: BTreeSet<String> = (0..ISSUERS).map(|issuer| token_of(issuer, MINTS - 1)).collect();
     let tokens = found(&process, MARK, length);
@@ -200,7 +201,7 @@ async fn a_thousand_tokens_leave_nothing_behind() {
     let old: BTreeMap<_, _> = old.collect();
     assert!(old.is_empty(), "{} of {made} tokens: {old:#?}", old.len());
 
-    // It ends, and so do they.
+    // When the connections close, these tokens go too.
     clusters.closing.store(true, Ordering::SeqCst);
     drive(&process, 1).await;
     let mut tokens = found(&process, MARK, length);
@@ -211,7 +212,7 @@ async fn a_thousand_tokens_leave_nothing_behind() {
     }
     assert!(tokens.is_empty(), "{} of {made} tokens: {tokens:#?}", tokens.len());
 
-    // Three times: the Secret as it was read, its cluster, its provider.
+    // A secret may occur three times: in the Secret as it was read, its cluster and its provider.
     let robots = found(&process, ROBOT, robot(0).len());
     let most = robots.values().map(Vec::len).max().unwrap_or_default();
     assert!(robots.len() == ISSUERS && most <= 3, "{robots:#?}");

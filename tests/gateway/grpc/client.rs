@@ -1,5 +1,5 @@
-//! A client of gRPC with messages of its own, so that a mistake in the gateway's is
-//! not repeated here.
+//! A gRPC client with message types of its own, so that it does not share mistakes with the
+//! gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,16 +46,16 @@ pub(super) struct ListQuery {
     pub(super) namespace: String,
 }
 
-/// How a call ended.
+/// The response to a call.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct Response {
     pub(super) head: HeaderMap,
     pub(super) messages: Vec<Bytes>,
     pub(super) trailers: HeaderMap,
 }
 
-impl Ended {
-    /// Code and sentence, wherever they are.
+impl Response {
+    /// gRPC status and message, from the trailers or the head.
     pub(super) fn status(&self) -> (u16, &str) {
         let all = [&self.trailers, &self.head];
         let found = all.into_iter().find(|fields| fields.contains_key("grpc-status"));
@@ -65,7 +65,7 @@ impl Ended {
         (code, sentence.unwrap_or_default())
     }
 
-    /// The one message of a call that ended well.
+    /// The only message of a successful call.
     pub(super) fn message<M: Message + Default>(&self) -> M {
         assert_eq!(self.status(), (0, ""));
         assert_eq!(self.messages.len(), 1);
@@ -73,7 +73,7 @@ impl Ended {
     }
 }
 
-/// A message in its frame.
+/// Encodes a message with its length prefix.
 pub(super) fn frame(message: &impl Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     let mut framed = vec![0];
@@ -82,7 +82,7 @@ pub(super) fn frame(message: &impl Message) -> Vec<u8> {
     framed
 }
 
-/// Messages, and what gRPC-Web has for trailers.
+/// The messages of a body, and the trailers that gRPC-Web puts into it.
 fn unframe(mut content: Bytes) -> (Vec<Bytes>, HeaderMap) {
     let (mut messages, mut trailers) = (Vec::new(), HeaderMap::new());
     while !content.is_empty() {
@@ -103,13 +103,13 @@ fn unframe(mut content: Bytes) -> (Vec<Bytes>, HeaderMap) {
     (messages, trailers)
 }
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 pub(super) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     origin: String,
 }
 
-/// Connects without TLS, and knows that HTTP/2 is spoken.
+/// Connects without TLS, with prior knowledge of HTTP/2.
 pub(super) async fn in_plain_text(address: SocketAddr) -> Connection {
     let stream = TcpStream::connect(address).await.unwrap();
     let (requests, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -120,7 +120,7 @@ pub(super) async fn in_plain_text(address: SocketAddr) -> Connection {
     }
 }
 
-/// Connects with TLS and asks for HTTP/2.
+/// Connects with TLS and negotiates HTTP/2.
 pub(super) async fn on_tls(address: SocketAddr, trusted: &CertificateDer<'static>) -> Connection {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
@@ -147,8 +147,8 @@ pub(super) async fn on_tls(address: SocketAddr, trusted: &CertificateDer<'static
 }
 
 impl Connection {
-    /// Calls with content as it is.
-    pub(super) async fn call(&self, path: &str, fields: &[(&str, &str)], content: Vec<u8>) -> Ended {
+    /// Calls a method with these bytes as content.
+    pub(super) async fn call(&self, path: &str, fields: &[(&str, &str)], content: Vec<u8>) -> Response {
         let mut request = Request::post(format!("{}{path}", self.origin))
             .header("content-type", "application/grpc")
             .header("te", "trailers");
@@ -164,7 +164,7 @@ impl Connection {
         let trailers = collected.trailers().cloned().unwrap_or_default();
         let (messages, web) = unframe(collected.to_bytes());
         assert!(web.is_empty());
-        Ended {
+        Response {
             head: head.headers,
             messages,
             trailers,
@@ -172,18 +172,18 @@ impl Connection {
     }
 }
 
-/// Calls over a connection of its own, without TLS.
-pub(super) async fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], content: Vec<u8>) -> Ended {
+/// Calls a method over a new connection without TLS.
+pub(super) async fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], content: Vec<u8>) -> Response {
     in_plain_text(address).await.call(path, fields, content).await
 }
 
-/// Calls by gRPC-Web over HTTP/1.1, in text or not.
+/// Calls a method with gRPC-Web over HTTP/1.1, in text or binary format.
 pub(super) async fn web(
     address: SocketAddr,
     path: &str,
     token: Option<&str>,
     (message, text): (&impl Message, bool),
-) -> Ended {
+) -> Response {
     let (kind, content) = if text {
         (
             "application/grpc-web-text",
@@ -222,7 +222,7 @@ pub(super) async fn web(
         content = decoded.into();
     }
     let (messages, trailers) = unframe(content);
-    Ended {
+    Response {
         head,
         messages,
         trailers,

@@ -1,4 +1,4 @@
-//! ApplicationSets by gRPC: what is stored is what clients read.
+//! The gRPC API for ApplicationSets: reads, writes and refusals.
 
 use prost::Message;
 use serde_json::json;
@@ -147,7 +147,7 @@ fn name(set: &Set) -> &str {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_read() {
+async fn stored_sets_are_read() {
     let world = start().await;
     let alice = session("alice");
     let fields = [("token", &*alice)];
@@ -167,14 +167,14 @@ async fn what_is_stored_is_read() {
 }
 
 #[tokio::test]
-async fn absent_and_not_yours_are_one() {
+async fn a_set_that_the_caller_may_not_see_is_answered_as_an_absent_one() {
     let world = start().await;
     let bob = session("bob");
     for (user, set) in [("alice", "theirs"), ("alice", "none"), ("bob", "ours")] {
         let token = if user == "bob" { bob.clone() } else { session(user) };
-        let ended = call(world.address(), GET, &[("token", &token)], frame(&get(set))).await;
+        let response = call(world.address(), GET, &[("token", &token)], frame(&get(set))).await;
         let text = format!("applicationsets.argoproj.io \"{set}\" not found");
-        assert_eq!(ended.status(), (5, &*text), "{user}");
+        assert_eq!(response.status(), (5, &*text), "{user}");
     }
     let list: List = call(world.address(), LIST, &[("token", &bob)], frame(&ListQuery::default()))
         .await
@@ -186,7 +186,8 @@ const CREATE: &str = "/applicationset.ApplicationSetService/Create";
 const GENERATE: &str = "/applicationset.ApplicationSetService/Generate";
 const DELETE: &str = "/applicationset.ApplicationSetService/Delete";
 
-/// alice may do everything in `dev`, bob write sets and nothing they generate.
+/// In `dev`, alice may do everything; bob may write sets, and of their Applications create only
+/// `one`.
 const WRITERS: &str = "\
 p, alice, applicationsets, *, dev/*, allow
 p, alice, applications, *, dev/*, allow
@@ -204,7 +205,7 @@ async fn writers() -> World {
     setup.start().await
 }
 
-/// A set that makes Applications `one` and `two`.
+/// A set `made` that generates the Applications `one` and `two`.
 fn made() -> Set {
     let elements = ["one", "two"].map(|name| Raw {
         raw: json!({"name": name}).to_string().into_bytes(),
@@ -250,7 +251,7 @@ fn create(dry_run: bool) -> Create {
 }
 
 #[tokio::test]
-async fn a_set_is_made_shown_and_deleted() {
+async fn a_set_is_created_read_and_deleted() {
     let world = writers().await;
     let alice = session("alice");
     let fields = [("token", &*alice)];
@@ -261,35 +262,35 @@ async fn a_set_is_made_shown_and_deleted() {
     let names = generated.applications.iter().map(|one| one.metadata.as_ref().unwrap());
     assert_eq!(names.map(|one| &*one.name).collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(generated.applications[1].spec.as_ref().unwrap().project, "dev");
-    // What is only shown is not there.
+    // A dry run stores nothing.
     let shown: Set = call(world.address(), CREATE, &fields, frame(&create(true)))
         .await
         .message();
     assert_eq!(name(&shown), "made");
-    let ended = call(world.address(), GET, &fields, frame(&get("made"))).await;
-    assert_eq!(ended.status().0, 5);
-    // The same again changes nothing and is no mistake.
+    let response = call(world.address(), GET, &fields, frame(&get("made"))).await;
+    assert_eq!(response.status().0, 5);
+    // Creating the same set again succeeds and changes nothing.
     for _ in 0..2 {
         let stored: Set = call(world.address(), CREATE, &fields, frame(&create(false)))
             .await
             .message();
         assert_eq!(stored.spec.unwrap().template, made().spec.unwrap().template);
     }
-    let ended = call(world.address(), DELETE, &fields, frame(&get("made"))).await;
-    assert_eq!(ended.status(), (0, ""));
-    let ended = call(world.address(), GET, &fields, frame(&get("made"))).await;
-    assert_eq!(ended.status().0, 5);
+    let response = call(world.address(), DELETE, &fields, frame(&get("made"))).await;
+    assert_eq!(response.status(), (0, ""));
+    let response = call(world.address(), GET, &fields, frame(&get("made"))).await;
+    assert_eq!(response.status().0, 5);
 }
 
 #[tokio::test]
-async fn what_may_not_be_made_is_named() {
+async fn a_refusal_names_the_applications_that_may_not_be_created() {
     let world = writers().await;
     let bob = session("bob");
     let fields = [("token", &*bob)];
-    let ended = call(world.address(), CREATE, &fields, frame(&create(false))).await;
-    let (code, text) = ended.status();
+    let response = call(world.address(), CREATE, &fields, frame(&create(false))).await;
+    let (code, text) = response.status();
     assert_eq!(code, 7, "{text}");
     assert!(text.contains("dev/two") && !text.contains("dev/one"), "{text}");
-    let ended = call(world.address(), GET, &fields, frame(&get("made"))).await;
-    assert_eq!(ended.status().0, 5);
+    let response = call(world.address(), GET, &fields, frame(&get("made"))).await;
+    assert_eq!(response.status().0, 5);
 }

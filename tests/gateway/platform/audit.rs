@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{no, place, refused};
+use super::{environment, no, refused};
 
 fn actions(items: &[Value]) -> Vec<&str> {
     items.iter().map(|item| item["action"].as_str().unwrap()).collect()
@@ -10,14 +10,14 @@ fn actions(items: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn events_are_for_those_they_concern() {
-    let place = place().await;
-    let made = place.made().await;
-    let bobs = place.token("bob", &json!({"name": "ci", "agent": 9998})).await;
+    let environment = environment().await;
+    let made = environment.made().await;
+    let bobs = environment.token("bob", &json!({"name": "ci", "agent": 9998})).await;
     assert_eq!(bobs.status(), 201);
-    assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 200);
-    assert_eq!(place.enter("pat:9999:tgpat-wrong").await, 401);
+    assert_eq!(environment.enter(made["bearer"].as_str().unwrap()).await, 200);
+    assert_eq!(environment.enter("pat:9999:tgpat-wrong").await, 401);
 
-    let mine = place.items("alice", "audit?action=token.created").await;
+    let mine = environment.items("alice", "audit?action=token.created").await;
     assert_eq!(actions(&mine), ["token.created"]);
     assert_eq!((&mine[0]["user"], &mine[0]["userId"]), (&json!("alice"), &json!(101)));
     assert_eq!(mine[0]["agent"], json!({"id": 9999, "name": "prod"}));
@@ -39,7 +39,7 @@ async fn events_are_for_those_they_concern() {
         ("alice", "audit?agent=none", vec![]),
         ("dora", "audit?user=*&action=access.denied", vec![""]),
     ] {
-        let items = place.items(user, query).await;
+        let items = environment.items(user, query).await;
         let users: Vec<&str> = items.iter().map(|item| item["user"].as_str().unwrap()).collect();
         assert_eq!(users, expected, "{user} {query}");
     }
@@ -51,38 +51,43 @@ async fn events_are_for_those_they_concern() {
         ("dora", "audit?user=*&agent=stage"),
     ] {
         assert_eq!(
-            refused(place.get(user, query)).await,
+            refused(environment.get(user, query)).await,
             no(403, "permission_denied"),
             "{user} {query}"
         );
     }
     assert_eq!(
-        refused(place.get("carol", "audit?user=nobody")).await,
+        refused(environment.get("carol", "audit?user=nobody")).await,
         no(404, "user_not_found")
     );
     assert_eq!(
-        refused(place.get("alice", "audit?user=nobody")).await,
+        refused(environment.get("alice", "audit?user=nobody")).await,
         no(403, "permission_denied")
     );
-    assert_eq!(refused(place.get("carol", "audit")).await, no(403, "user_not_linked"));
+    assert_eq!(
+        refused(environment.get("carol", "audit")).await,
+        no(403, "user_not_linked")
+    );
 }
 
 #[tokio::test]
 async fn events_come_in_pages() {
-    let place = place().await;
+    let environment = environment().await;
     for _ in 0..3 {
-        place.made().await;
+        environment.made().await;
     }
-    let all = place.items("alice", "audit").await;
+    let all = environment.items("alice", "audit").await;
     assert_eq!(actions(&all), ["token.created"; 3]);
-    let first = place.items("alice", "audit?limit=2").await;
+    let first = environment.items("alice", "audit?limit=2").await;
     assert_eq!(json!(first), json!(all[..2]));
     let before = first[1]["id"].as_str().unwrap();
-    let second = place.items("alice", &format!("audit?limit=2&before={before}")).await;
+    let second = environment
+        .items("alice", &format!("audit?limit=2&before={before}"))
+        .await;
     assert_eq!(json!(second), json!(all[2..]));
     for query in ["audit?limit=0", "audit?limit=1001", "audit?before=1", "audit?since=1"] {
         assert_eq!(
-            refused(place.get("alice", query)).await,
+            refused(environment.get("alice", query)).await,
             no(400, "bad_query"),
             "{query}"
         );

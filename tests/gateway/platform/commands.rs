@@ -7,37 +7,38 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use super::{Place, place, place_with};
+use super::{TestEnvironment, environment, environment_with};
 use test_support::client::PATIENCE;
 use test_support::token;
 use test_support::world::SESSION_KEY;
 
-/// The built command line as `user`, in an environment of its own.
-fn command(place: &Place, user: &str, arguments: &[&str]) -> Command {
+/// The built command line as `user`, with no other environment variables.
+fn command(environment: &TestEnvironment, user: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command
         .args(arguments)
         .env_clear()
-        .env("TOLLGATE_SERVER", format!("http://{}", place.world.address()));
+        .env("TOLLGATE_SERVER", format!("http://{}", environment.world.address()));
     if !user.is_empty() {
         command.env("TOLLGATE_AUTH_TOKEN", token::session(SESSION_KEY, user));
     }
     command
 }
 
-async fn tollgate(place: &Place, user: &str, arguments: &[&str]) -> Output {
-    command(place, user, arguments).output().await.unwrap()
+async fn tollgate(environment: &TestEnvironment, user: &str, arguments: &[&str]) -> Output {
+    command(environment, user, arguments).output().await.unwrap()
 }
 
-async fn good(place: &Place, user: &str, arguments: &[&str]) -> String {
-    let output = tollgate(place, user, arguments).await;
+async fn good(environment: &TestEnvironment, user: &str, arguments: &[&str]) -> String {
+    let output = tollgate(environment, user, arguments).await;
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Exit code and the one line of standard error.
-async fn bad(place: &Place, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = tollgate(place, user, arguments).await;
+/// Runs a command that must print nothing to standard output. Returns its exit code and standard
+/// error.
+async fn bad(environment: &TestEnvironment, user: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = tollgate(environment, user, arguments).await;
     assert!(output.stdout.is_empty(), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
     (output.status.code(), text)
@@ -45,17 +46,17 @@ async fn bad(place: &Place, user: &str, arguments: &[&str]) -> (Option<i32>, Str
 
 #[tokio::test]
 async fn tokens_are_made_listed_and_revoked() {
-    let place = place().await;
+    let environment = environment().await;
     let bearer = good(
-        &place,
+        &environment,
         "alice",
         &["token", "create", "laptop", "--agent", "prod", "-o", "bearer"],
     )
     .await;
     let bearer = bearer.trim();
     assert!(bearer.starts_with("pat:9999:tgpat-"), "{bearer}");
-    assert_eq!(place.enter(bearer).await, 200);
-    let listed = good(&place, "alice", &["token", "list"]).await;
+    assert_eq!(environment.enter(bearer).await, 200);
+    let listed = good(&environment, "alice", &["token", "list"]).await;
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     let header = ["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"];
     assert_eq!(lines[0], header);
@@ -68,22 +69,22 @@ async fn tokens_are_made_listed_and_revoked() {
     assert!(["29d", "30d"].contains(&row[5]), "{listed}");
     assert!(!listed.contains("tgpat-"));
     let id = row[1];
-    let told = good(&place, "alice", &["token", "revoke", id]).await;
-    assert_eq!(told, format!("token {id} revoked\n"));
-    assert_eq!(place.enter(bearer).await, 401);
+    let output = good(&environment, "alice", &["token", "revoke", id]).await;
+    assert_eq!(output, format!("token {id} revoked\n"));
+    assert_eq!(environment.enter(bearer).await, 401);
 
-    let told = good(
-        &place,
+    let output = good(
+        &environment,
         "alice",
         &["token", "create", "desk", "--agent", "9999", "--lifetime", "24h"],
     )
     .await;
     assert!(
-        told.contains("desk") && told.contains("shown only now:\npat:9999:tgpat-"),
-        "{told}"
+        output.contains("desk") && output.contains("shown only now:\npat:9999:tgpat-"),
+        "{output}"
     );
     let made = good(
-        &place,
+        &environment,
         "carol",
         &[
             "token", "create", "n", "--agent", "prod", "--user", "alice", "-o", "json",
@@ -93,29 +94,32 @@ async fn tokens_are_made_listed_and_revoked() {
     let made: Value = serde_json::from_str(&made).unwrap();
     assert_eq!(made["token"]["user"]["username"], "alice");
     let all: Value =
-        serde_json::from_str(&good(&place, "carol", &["token", "list", "--all", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&good(&environment, "carol", &["token", "list", "--all", "-o", "json"]).await).unwrap();
     assert_eq!(all["items"].as_array().unwrap().len(), 3);
-    assert_eq!(good(&place, "bob", &["token", "list"]).await, "No tokens found.\n");
+    assert_eq!(
+        good(&environment, "bob", &["token", "list"]).await,
+        "No tokens found.\n"
+    );
 }
 
 #[tokio::test]
 async fn lists_have_every_page() {
-    let place = place().await;
-    super::tokens::many(&place).await;
-    let all = good(&place, "carol", &["token", "list", "--all"]).await;
+    let environment = environment().await;
+    super::tokens::many(&environment).await;
+    let all = good(&environment, "carol", &["token", "list", "--all"]).await;
     assert_eq!(all.lines().count(), 1 + 1_205);
-    let text = good(&place, "carol", &["token", "list", "--all", "-o", "json"]).await;
+    let text = good(&environment, "carol", &["token", "list", "--all", "-o", "json"]).await;
     let document: Value = serde_json::from_str(&text).unwrap();
     assert!(document.as_object().unwrap().keys().eq(["items"]));
     let items = document["items"].as_array().unwrap();
     assert_eq!((items.len(), &items[1_204]["name"]), (1_205, &json!("old-4")));
-    let mine = good(&place, "dora", &["token", "list", "--all"]).await;
+    let mine = good(&environment, "dora", &["token", "list", "--all"]).await;
     assert_eq!(mine.lines().count(), 1 + 5);
 }
 
 #[tokio::test]
-async fn refusals_say_what_helps() {
-    let place = place().await;
+async fn refusals_are_one_line_with_the_reason() {
+    let environment = environment().await;
     for (user, arguments, part) in [
         (
             "bob",
@@ -134,7 +138,7 @@ async fn refusals_say_what_helps() {
         ("bob", &["kubeconfig", "--agent", "prod"], "agent_not_found: "),
         ("", &["agent", "list"], "set `TOLLGATE_AUTH_TOKEN`"),
     ] {
-        let (code, text) = bad(&place, user, arguments).await;
+        let (code, text) = bad(&environment, user, arguments).await;
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{arguments:?} {text}");
         assert!(text.contains(part), "{arguments:?} {text}");
     }
@@ -148,45 +152,55 @@ async fn refusals_say_what_helps() {
         &["kubeconfig", "--agent", "prod", "--oidc-issuer", "https://i.example"],
         &["agent", "list", "-o", "xml"],
     ] {
-        assert_eq!(bad(&place, "alice", arguments).await.0, Some(64), "{arguments:?}");
+        assert_eq!(bad(&environment, "alice", arguments).await.0, Some(64), "{arguments:?}");
     }
-    let (code, text) = bad(&place, "alice", &["agent", "list", "--server", "http://t.example"]).await;
+    let (code, text) = bad(
+        &environment,
+        "alice",
+        &["agent", "list", "--server", "http://t.example"],
+    )
+    .await;
     assert_eq!(code, Some(1));
     assert!(text.starts_with("tollgate: gateway.url: "), "{text}");
 }
 
 #[tokio::test]
 async fn agents_and_sessions_are_listed() {
-    let place = place().await;
-    let agents = good(&place, "alice", &["agent", "list"]).await;
+    let environment = environment().await;
+    let agents = good(&environment, "alice", &["agent", "list"]).await;
     let row: Vec<&str> = agents.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(
         row,
         ["prod", "9999", "production", "user", "group-1/project-1", "(developer)"]
     );
-    let made = place.made().await;
-    assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 200);
+    let made = environment.made().await;
+    assert_eq!(environment.enter(made["bearer"].as_str().unwrap()).await, 200);
     let id = format!("pat:{}", made["token"]["id"].as_str().unwrap());
-    let sessions = good(&place, "alice", &["session", "list"]).await;
+    let sessions = good(&environment, "alice", &["session", "list"]).await;
     assert!(sessions.contains(&id) && sessions.contains("127.0.0.1"), "{sessions}");
-    let yaml = good(&place, "carol", &["session", "list", "--user", "alice", "-o", "yaml"]).await;
+    let yaml = good(
+        &environment,
+        "carol",
+        &["session", "list", "--user", "alice", "-o", "yaml"],
+    )
+    .await;
     assert!(yaml.contains(&id), "{yaml}");
     assert_eq!(
-        good(&place, "alice", &["session", "revoke", &id]).await,
+        good(&environment, "alice", &["session", "revoke", &id]).await,
         format!("session {id} revoked\n")
     );
-    assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 401);
+    assert_eq!(environment.enter(made["bearer"].as_str().unwrap()).await, 401);
     assert_eq!(
-        good(&place, "alice", &["session", "list"]).await,
+        good(&environment, "alice", &["session", "list"]).await,
         "No sessions found.\n"
     );
 }
 
 #[tokio::test]
 async fn audit_is_shown_and_followed() {
-    let place = place().await;
-    place.made().await;
-    let shown = good(&place, "alice", &["audit", "--action", "token.created"]).await;
+    let environment = environment().await;
+    environment.made().await;
+    let shown = good(&environment, "alice", &["audit", "--action", "token.created"]).await;
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 2, "{shown}");
     assert!(
@@ -194,12 +208,12 @@ async fn audit_is_shown_and_followed() {
         "{shown}"
     );
 
-    // What `--limit` leaves out does not come later as if it were new.
-    place.made().await;
-    place.made().await;
-    let before = place.items("alice", "audit").await;
+    // `--follow` does not print the old events that `--limit` left out.
+    environment.made().await;
+    environment.made().await;
+    let before = environment.items("alice", "audit").await;
     let mut following = command(
-        &place,
+        &environment,
         "alice",
         &[
             "audit",
@@ -220,7 +234,7 @@ async fn audit_is_shown_and_followed() {
     let mut seen = Vec::new();
     for nth in 0..2 {
         if nth == 1 {
-            place.made().await;
+            environment.made().await;
         }
         let line = tokio::time::timeout(PATIENCE, lines.next_line())
             .await
@@ -236,9 +250,9 @@ async fn audit_is_shown_and_followed() {
 
 #[tokio::test]
 async fn a_kubeconfig_is_all_kubectl_needs() {
-    let place = place_with(json!({"publicURL": "https://t.example/k8s-proxy/"})).await;
+    let environment = environment_with(json!({"publicURL": "https://t.example/k8s-proxy/"})).await;
     let text = good(
-        &place,
+        &environment,
         "alice",
         &["kubeconfig", "--agent", "9999", "--namespace", "shop"],
     )
@@ -257,15 +271,15 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
         json!({"cluster": "prod", "user": "prod", "namespace": "shop"})
     );
     let bearer = config["users"][0]["user"]["token"].as_str().unwrap();
-    assert_eq!(place.enter(bearer).await, 200);
-    assert_eq!(place.items("alice", "tokens").await.len(), 1);
+    assert_eq!(environment.enter(bearer).await, 200);
+    assert_eq!(environment.items("alice", "tokens").await.len(), 1);
 
-    // A token of one's own, an authority, another front.
-    let file = place.world.path("token");
+    // With a token file, a certificate authority and another URL of the front.
+    let file = environment.world.path("token");
     let secret = bearer.strip_prefix("pat:9999:").unwrap();
     std::fs::write(&file, format!("{secret}\n")).unwrap();
-    let authority = place.world.path("ca.pem");
-    std::fs::write(&authority, &place.api.ca_pem).unwrap();
+    let authority = environment.world.path("ca.pem");
+    std::fs::write(&authority, &environment.api.ca_pem).unwrap();
     let [file, authority] = [&file, &authority].map(|path| path.to_str().unwrap());
     let front = "https://other.example/k8s-proxy/";
     let arguments = [
@@ -280,7 +294,7 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
         "json",
     ];
     let arguments = [&arguments[..], &["--certificate-authority", authority]].concat();
-    let config: Value = serde_json::from_str(&good(&place, "", &arguments).await).unwrap();
+    let config: Value = serde_json::from_str(&good(&environment, "", &arguments).await).unwrap();
     assert_eq!(config["users"][0]["user"]["token"], bearer);
     let cluster = &config["clusters"][0]["cluster"];
     assert_eq!(cluster["server"], front);
@@ -290,16 +304,21 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
             .is_some_and(|data| !data.is_empty())
     );
 
-    // A sign-in keeps no secret.
+    // With an OIDC sign-in, the kubeconfig has no secret.
     let issuer = ["--oidc-issuer", "https://i.example", "--oidc-client-id", "kubectl"];
     let arguments = [&["kubeconfig", "--agent", "prod"][..], &issuer].concat();
-    let config: Value = serde_saphyr::from_str(&good(&place, "alice", &arguments).await).unwrap();
+    let config: Value = serde_saphyr::from_str(&good(&environment, "alice", &arguments).await).unwrap();
     let user = &config["users"][0]["user"];
     assert_eq!(user["exec"]["command"], "kubectl");
     assert!(user.get("token").is_none());
-    assert_eq!(place.items("alice", "tokens").await.len(), 1);
-    std::fs::write(place.world.path("token"), "pat:9998:tgpat-x").unwrap();
-    let (code, text) = bad(&place, "", &["kubeconfig", "--agent", "9999", "--token-file", file]).await;
+    assert_eq!(environment.items("alice", "tokens").await.len(), 1);
+    std::fs::write(environment.world.path("token"), "pat:9998:tgpat-x").unwrap();
+    let (code, text) = bad(
+        &environment,
+        "",
+        &["kubeconfig", "--agent", "9999", "--token-file", file],
+    )
+    .await;
     assert_eq!(code, Some(1));
     assert!(text.contains("for another agent"), "{text}");
 }
@@ -308,58 +327,58 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
 async fn a_kubeconfig_in_a_file_is_its_owners_and_has_one_token() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let place = place().await;
-    let path = place.world.path("prod.kubeconfig");
+    let environment = environment().await;
+    let path = environment.world.path("prod.kubeconfig");
     let file = path.to_str().unwrap();
     let arguments = ["kubeconfig", "--agent", "prod", "--file", file];
     let mut bearers = Vec::new();
     for _ in 0..2 {
-        let said = good(&place, "alice", &arguments).await;
-        assert_eq!(said, format!("context prod written to {file}\n"));
+        let output = good(&environment, "alice", &arguments).await;
+        assert_eq!(output, format!("context prod written to {file}\n"));
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let bearer = config["users"][0]["user"]["token"].as_str().unwrap().to_owned();
-        assert_eq!(place.enter(&bearer).await, 200);
+        assert_eq!(environment.enter(&bearer).await, 200);
         bearers.push(bearer);
     }
-    // The first one ended with the file that had it.
+    // Replacing the file revoked its first token.
     assert_ne!(bearers[0], bearers[1]);
-    assert_eq!(place.enter(&bearers[0]).await, 401);
-    assert_eq!(place.enter(&bearers[1]).await, 200);
+    assert_eq!(environment.enter(&bearers[0]).await, 401);
+    assert_eq!(environment.enter(&bearers[1]).await, 200);
 
-    // Where somebody keeps other contexts, nothing is written, and no token is made.
-    let made = place.items("alice", "tokens").await.len();
+    // A file with other contexts is not overwritten, and no token is created.
+    let made = environment.items("alice", "tokens").await.len();
     let mut others: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     others["contexts"].as_array_mut().unwrap().push(json!({"name": "mine"}));
     std::fs::write(&path, others.to_string()).unwrap();
-    let (code, text) = bad(&place, "alice", &arguments).await;
+    let (code, text) = bad(&environment, "alice", &arguments).await;
     assert_eq!(code, Some(1));
     assert!(
         text.contains("kubeconfig.file: ") && text.contains("would be lost"),
         "{text}"
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), others.to_string());
-    assert_eq!(place.items("alice", "tokens").await.len(), made);
-    assert_eq!(place.enter(&bearers[1]).await, 200);
+    assert_eq!(environment.items("alice", "tokens").await.len(), made);
+    assert_eq!(environment.enter(&bearers[1]).await, 200);
 }
 
 #[tokio::test]
-async fn a_token_in_a_file_that_others_read_is_said() {
+async fn a_token_in_a_file_that_others_can_read_causes_a_warning() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let place = place().await;
-    let path = place.world.path("redirected");
+    let environment = environment().await;
+    let path = environment.world.path("redirected");
     let sign_in = ["--oidc-issuer", "https://i.example", "--oidc-client-id", "kubectl"];
-    for (mode, more, said) in [(0o644, &[][..], true), (0o600, &[], false), (0o644, &sign_in, false)] {
+    for (mode, more, warns) in [(0o644, &[][..], true), (0o600, &[], false), (0o644, &sign_in, false)] {
         let output = std::fs::File::create(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let arguments = [&["kubeconfig", "--agent", "prod"][..], more].concat();
-        let mut command = command(&place, "alice", &arguments);
+        let mut command = command(&environment, "alice", &arguments);
         let running = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let done = running.wait_with_output().await.unwrap();
         let text = String::from_utf8(done.stderr).unwrap();
         assert!(done.status.success(), "{text}");
-        assert_eq!(text.contains("use `--file`"), said, "{mode:o} {more:?}: {text}");
+        assert_eq!(text.contains("use `--file`"), warns, "{mode:o} {more:?}: {text}");
         assert!(!text.contains("tgpat-"));
     }
 }

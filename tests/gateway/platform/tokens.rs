@@ -11,7 +11,7 @@ use tollgate_core::user::User;
 use tollgate_identity::store::{SecretHash, Token};
 use uuid::Uuid;
 
-use super::{Place, no, place, place_with, refused};
+use super::{TestEnvironment, environment, environment_with, no, refused};
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -20,15 +20,15 @@ fn life(token: &Value) -> i64 {
     at("expiresAt").as_second() - at("createdAt").as_second()
 }
 
-async fn revoke(place: &Place, user: &str, id: &Value) -> (u16, String) {
+async fn revoke(environment: &TestEnvironment, user: &str, id: &Value) -> (u16, String) {
     let path = format!("tokens/{}", id.as_str().unwrap());
-    refused(place.ask(Method::DELETE, user, &path)).await
+    refused(environment.ask(Method::DELETE, user, &path)).await
 }
 
 #[tokio::test]
 async fn a_token_is_shown_once_and_lets_its_owner_in() {
-    let place = place().await;
-    let answer = place
+    let environment = environment().await;
+    let answer = environment
         .token("alice", &json!({"name": " laptop ", "agent": "prod"}))
         .await;
     assert_eq!(answer.status(), 201);
@@ -48,26 +48,26 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
     );
     assert!((30 * DAY - 1..=30 * DAY).contains(&life(token)), "{token}");
 
-    assert_eq!(place.enter(bearer).await, 200);
-    let seen = place.api.seen();
-    // The gateway may have asked questions of its own before.
+    assert_eq!(environment.enter(bearer).await, 200);
+    let seen = environment.api.seen();
+    // The gateway may have sent requests of its own before.
     let entered = seen.iter().find(|seen| seen.target == "/api/v1/namespaces").unwrap();
     assert_eq!(entered.value("impersonate-user"), Some("gitlab:user:alice"));
-    assert_eq!(place.enter(&format!("pat:9998:{secret}")).await, 401);
-    assert_eq!(place.enter(&format!("{bearer}A")).await, 401);
+    assert_eq!(environment.enter(&format!("pat:9998:{secret}")).await, 401);
+    assert_eq!(environment.enter(&format!("{bearer}A")).await, 401);
 
-    // What was shown once is nowhere else.
-    let listed = place.items("alice", "tokens").await;
+    // The secret is shown only once and appears nowhere else.
+    let listed = environment.items("alice", "tokens").await;
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0]["id"], token["id"]);
-    let audit = place.items("alice", "audit").await;
+    let audit = environment.items("alice", "audit").await;
     assert!(
         audit.iter().any(|event| event["action"] == "token.created"),
         "{audit:?}"
     );
-    let log = place.world.admin("/decisions?most=100").await;
+    let log = environment.world.admin("/decisions?most=100").await;
     assert!(log.contains("/api/v1/tokens"), "{log}");
-    let database = std::fs::read(place.world.path("tollgate.db")).unwrap();
+    let database = std::fs::read(environment.world.path("tollgate.db")).unwrap();
     let random = secret.get(10..30).unwrap();
     for text in [json!(listed).to_string(), json!(audit).to_string(), log] {
         assert!(!text.contains(random), "{text}");
@@ -76,8 +76,8 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
 }
 
 #[tokio::test]
-async fn lives_are_bounded() {
-    let place = place().await;
+async fn token_lifetimes_are_bounded() {
+    let environment = environment().await;
     for (content, expected) in [
         (json!({"lifetime": "48h"}), Ok(2 * DAY)),
         (json!({"lifetime": "2160h"}), Ok(90 * DAY)),
@@ -93,7 +93,7 @@ async fn lives_are_bounded() {
             .as_object_mut()
             .unwrap()
             .extend(content.as_object().unwrap().clone());
-        let answer = place.token("alice", &asked).await;
+        let answer = environment.token("alice", &asked).await;
         let status = answer.status().as_u16();
         let body: Value = answer.json().await.unwrap();
         match expected {
@@ -108,28 +108,28 @@ async fn lives_are_bounded() {
 
 #[tokio::test]
 async fn content_is_read_strictly() {
-    let place = place().await;
+    let environment = environment().await;
     for (content, reason) in [
         (json!({"name": "n", "agent": 9999, "scopes": ["api"]}), "bad_content"),
         (json!({"name": "", "agent": 9999}), "bad_content"),
         (json!({"name": "n"}), "bad_content"),
         (json!([]), "bad_content"),
     ] {
-        let post = place.ask(Method::POST, "alice", "tokens").json(&content);
+        let post = environment.ask(Method::POST, "alice", "tokens").json(&content);
         assert_eq!(refused(post).await, no(400, reason), "{content}");
     }
     let good = json!({"name": "n", "agent": 9999}).to_string();
-    let post = || place.ask(Method::POST, "alice", "tokens");
+    let post = || environment.ask(Method::POST, "alice", "tokens");
     let form = post().header("content-type", "text/plain").body(good.clone());
     assert_eq!(refused(form).await, no(415, "bad_content_type"));
     let long = json!({"name": "n".repeat(20_000), "agent": 9999});
     assert_eq!(refused(post().json(&long)).await, no(413, "content_too_large"));
-    assert_eq!(place.items("alice", "tokens").await, Vec::<Value>::new());
+    assert_eq!(environment.items("alice", "tokens").await, Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn tokens_are_for_agents_shared_with_their_owner() {
-    let place = place().await;
+    let environment = environment().await;
     for (user, agent) in [
         ("bob", json!("prod")),
         ("alice", json!("stage")),
@@ -138,10 +138,10 @@ async fn tokens_are_for_agents_shared_with_their_owner() {
         ("alice", json!("none")),
         ("alice", json!(-1)),
     ] {
-        let post = place.ask(Method::POST, user, "tokens");
+        let post = environment.ask(Method::POST, user, "tokens");
         let answer = post.json(&json!({"name": "n", "agent": agent})).send().await.unwrap();
         let body: Value = answer.json().await.unwrap();
-        // One text, whether there is such an agent.
+        // The text is the same whether or not the agent exists.
         let name = agent.to_string();
         let expected = format!(
             "there is no agent `{}` that is shared with `{user}`",
@@ -153,7 +153,7 @@ async fn tokens_are_for_agents_shared_with_their_owner() {
         );
     }
     let post = |user, agent: Value| {
-        place
+        environment
             .ask(Method::POST, user, "tokens")
             .json(&json!({"name": "n", "agent": agent}))
     };
@@ -171,17 +171,17 @@ async fn tokens_are_for_agents_shared_with_their_owner() {
 
 #[tokio::test]
 async fn tokens_for_others_need_a_right() {
-    let place = place().await;
+    let environment = environment().await;
     let for_user = |user: &str, agent: &str| json!({"name": "n", "agent": agent, "user": user});
-    let post = |by: &str, content: Value| place.ask(Method::POST, by, "tokens").json(&content);
+    let post = |by: &str, content: Value| environment.ask(Method::POST, by, "tokens").json(&content);
     for by in ["carol", "dora", "alice"] {
         let answer = post(by, for_user("alice", "prod")).send().await.unwrap();
         assert_eq!(answer.status(), 201, "{by}");
         let made: Value = answer.json().await.unwrap();
         assert_eq!(made["token"]["user"]["username"], "alice");
-        assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 200);
+        assert_eq!(environment.enter(made["bearer"].as_str().unwrap()).await, 200);
     }
-    let actors: Vec<Value> = place
+    let actors: Vec<Value> = environment
         .items("carol", "audit?user=*&action=token.created")
         .await
         .iter()
@@ -208,9 +208,9 @@ async fn tokens_for_others_need_a_right() {
 
 #[tokio::test]
 async fn lists_show_what_one_may_see() {
-    let place = place().await;
-    place.made().await;
-    let bobs = place.token("bob", &json!({"name": "ci", "agent": 9998})).await;
+    let environment = environment().await;
+    environment.made().await;
+    let bobs = environment.token("bob", &json!({"name": "ci", "agent": 9998})).await;
     assert_eq!(bobs.status(), 201);
     let names = |items: Vec<Value>| -> Vec<String> {
         items
@@ -232,7 +232,7 @@ async fn lists_show_what_one_may_see() {
         ("dora", "tokens?user=*", &["laptop"]),
         ("dora", "tokens?user=*&agent=prod", &["laptop"]),
     ] {
-        assert_eq!(names(place.items(user, query).await), expected, "{user} {query}");
+        assert_eq!(names(environment.items(user, query).await), expected, "{user} {query}");
     }
     for (user, query) in [
         ("alice", "tokens?user=bob"),
@@ -242,23 +242,26 @@ async fn lists_show_what_one_may_see() {
         ("dora", "tokens?user=*&agent=stage"),
     ] {
         assert_eq!(
-            refused(place.get(user, query)).await,
+            refused(environment.get(user, query)).await,
             no(403, "permission_denied"),
             "{user} {query}"
         );
     }
-    assert_eq!(refused(place.get("carol", "tokens")).await, no(403, "user_not_linked"));
     assert_eq!(
-        refused(place.get("alice", "tokens?before=1")).await,
+        refused(environment.get("carol", "tokens")).await,
+        no(403, "user_not_linked")
+    );
+    assert_eq!(
+        refused(environment.get("alice", "tokens?before=1")).await,
         no(400, "bad_query")
     );
 }
 
-/// Names of the tokens of each page. Nothing that leads from page to page tells of others.
-async fn pages(place: &Place, user: &str, query: &str) -> Vec<Vec<String>> {
+/// Gets the token names of each page. The cursors between pages must not reveal other tokens.
+async fn pages(environment: &TestEnvironment, user: &str, query: &str) -> Vec<Vec<String>> {
     let (mut pages, mut next) = (Vec::new(), String::new());
     loop {
-        let answer = place.get(user, &format!("{query}{next}")).send().await.unwrap();
+        let answer = environment.get(user, &format!("{query}{next}")).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{user} {query}{next}");
         let page: Value = answer.json().await.unwrap();
         let items = page["items"].as_array().unwrap();
@@ -279,14 +282,14 @@ async fn pages(place: &Place, user: &str, query: &str) -> Vec<Vec<String>> {
         let cursor = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
         let last = items.last().unwrap();
         let expected = format!("[{},{}]", last["createdAt"], last["id"]);
-        assert_eq!(cursor, expected, "it names nothing but the last item");
+        assert_eq!(cursor, expected, "the cursor names only the last item");
         next = format!("&continue={text}");
     }
 }
 
-/// Old tokens of alice's for `prod`, and 1,200 newer ones of bob's for `stage`.
-pub(super) async fn many(place: &Place) {
-    let store = &place.world.running.services().unwrap().store;
+/// Creates five old tokens of alice for `prod`, and 1,200 newer ones of others for `stage`.
+pub(super) async fn many(environment: &TestEnvironment) {
+    let store = &environment.world.running.services().unwrap().store;
     let now = jiff::Timestamp::now();
     let token = |name: String, (id, username): (i64, &str), agent: i64, age: u64| Token {
         id: Uuid::now_v7(),
@@ -304,7 +307,7 @@ pub(super) async fn many(place: &Place) {
         last_used_at: None,
     };
     let old = (0..5).map(|number| token(format!("old-{number}"), (101, "alice"), 9999, 9_000 + number));
-    // One person may have a thousand.
+    // Two owners, because one person may have at most 1,000 tokens.
     let new = (0..1_200).map(|number| {
         let owner = if number % 2 == 0 { (102, "bob") } else { (104, "gone") };
         token(format!("new-{number}"), owner, 9998, number)
@@ -316,11 +319,11 @@ pub(super) async fn many(place: &Place) {
     futures_util::future::join_all(import).await;
 }
 
-/// Whoever administers one agent among many sees all of its tokens behind those of others.
+/// A person who administers only one agent sees all of its tokens, even behind many others.
 #[tokio::test]
 async fn tokens_of_others_hide_none_of_those_one_may_see() {
-    let place = place().await;
-    many(&place).await;
+    let environment = environment().await;
+    many(&environment).await;
     let old = ["old-0", "old-1", "old-2", "old-3", "old-4"];
     for query in [
         "tokens?user=*",
@@ -328,13 +331,13 @@ async fn tokens_of_others_hide_none_of_those_one_may_see() {
         "tokens?user=alice",
         "tokens?user=*&limit=5",
     ] {
-        assert_eq!(pages(&place, "dora", query).await, [old], "{query}");
+        assert_eq!(pages(&environment, "dora", query).await, [old], "{query}");
     }
-    let paged = pages(&place, "dora", "tokens?user=*&limit=2").await;
+    let paged = pages(&environment, "dora", "tokens?user=*&limit=2").await;
     assert_eq!(paged, [&old[..2], &old[2..4], &old[4..]]);
-    assert_eq!(pages(&place, "alice", "tokens?limit=5").await, [old]);
+    assert_eq!(pages(&environment, "alice", "tokens?limit=5").await, [old]);
 
-    let all = pages(&place, "carol", "tokens?user=*").await;
+    let all = pages(&environment, "carol", "tokens?user=*").await;
     assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [1_000, 205]);
     let mut names = all.concat();
     assert_eq!(names[0], "new-0");
@@ -342,19 +345,19 @@ async fn tokens_of_others_hide_none_of_those_one_may_see() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 1_205);
-    // Also of somebody whom the directory has forgotten.
-    let gone = pages(&place, "carol", "tokens?user=gone").await.concat();
+    // This includes tokens of a person who is no longer in the directory.
+    let gone = pages(&environment, "carol", "tokens?user=gone").await.concat();
     assert_eq!(gone.len(), 600);
 }
 
-/// The twin: neither what others have, nor whether and how much there is of it.
+/// The twin: lists do not reveal other people's tokens, nor whether and how many there are.
 #[tokio::test]
 async fn lists_tell_nothing_of_tokens_of_others() {
-    let place = place().await;
-    many(&place).await;
-    let all = place.get("carol", "tokens?user=*&limit=3").send().await.unwrap();
+    let environment = environment().await;
+    many(&environment).await;
+    let all = environment.get("carol", "tokens?user=*&limit=3").send().await.unwrap();
     let all: Value = all.json().await.unwrap();
-    // Behind a token of somebody else.
+    // A cursor after a token of somebody else.
     let text = all["continue"].as_str().unwrap();
     let denied = no(403, "permission_denied");
     for (user, query) in [
@@ -365,12 +368,12 @@ async fn lists_tell_nothing_of_tokens_of_others() {
         ("bob", &format!("tokens?user=*&continue={text}")),
         ("bob", "sessions?user=*&limit=1"),
     ] {
-        assert_eq!(refused(place.get(user, query)).await, denied, "{user} {query}");
+        assert_eq!(refused(environment.get(user, query)).await, denied, "{user} {query}");
     }
     let stage = format!("tokens?user=*&agent=stage&continue={text}");
-    assert_eq!(pages(&place, "dora", &stage).await, [[] as [&str; 0]]);
+    assert_eq!(pages(&environment, "dora", &stage).await, [[] as [&str; 0]]);
     let behind = format!("tokens?user=*&continue={text}");
-    assert_eq!(pages(&place, "dora", &behind).await.concat().len(), 5);
+    assert_eq!(pages(&environment, "dora", &behind).await.concat().len(), 5);
     let sessions = URL_SAFE_NO_PAD.encode(r#"{"atWork":["oidc:a",9999]}"#);
     let nul = URL_SAFE_NO_PAD.encode(r#"{"atWork":["oidc:\u0000",9999]}"#);
     for wrong in [
@@ -386,7 +389,7 @@ async fn lists_tell_nothing_of_tokens_of_others() {
         "tokens?limit=1001",
     ] {
         assert_eq!(
-            refused(place.get("alice", wrong)).await,
+            refused(environment.get("alice", wrong)).await,
             no(400, "bad_query"),
             "{wrong}"
         );
@@ -395,46 +398,46 @@ async fn lists_tell_nothing_of_tokens_of_others() {
 
 #[tokio::test]
 async fn who_revokes_a_token_must_own_or_administer_it() {
-    let place = place().await;
-    let made = place.made().await;
+    let environment = environment().await;
+    let made = environment.made().await;
     let (id, bearer) = (&made["token"]["id"], made["bearer"].as_str().unwrap());
-    assert_eq!(place.enter(bearer).await, 200);
+    assert_eq!(environment.enter(bearer).await, 200);
     let unknown = no(404, "token_not_found");
-    assert_eq!(revoke(&place, "bob", id).await, unknown);
-    assert_eq!(revoke(&place, "eve", id).await, no(403, "user_blocked"));
+    assert_eq!(revoke(&environment, "bob", id).await, unknown);
+    assert_eq!(revoke(&environment, "eve", id).await, no(403, "user_blocked"));
     let other = json!("0190d4a8-1c1c-7000-8000-000000000001");
-    assert_eq!(revoke(&place, "alice", &other).await, unknown);
-    assert_eq!(place.enter(bearer).await, 200);
+    assert_eq!(revoke(&environment, "alice", &other).await, unknown);
+    assert_eq!(environment.enter(bearer).await, 200);
 
-    // Twice is as good as once; then it is out, whatever was remembered.
+    // Revoking twice is the same as once. After that, the token is refused despite caches.
     for _ in 0..2 {
-        assert_eq!(revoke(&place, "alice", id).await, no(200, ""));
+        assert_eq!(revoke(&environment, "alice", id).await, no(200, ""));
     }
-    assert_eq!(place.enter(bearer).await, 401);
-    let listed = place.items("alice", "tokens").await;
+    assert_eq!(environment.enter(bearer).await, 401);
+    let listed = environment.items("alice", "tokens").await;
     assert_eq!(listed[0]["state"], "revoked");
     assert!(listed[0]["revokedAt"].is_string());
 
     for by in ["carol", "dora"] {
-        let made = place.made().await;
+        let made = environment.made().await;
         let bearer = made["bearer"].as_str().unwrap();
-        assert_eq!(place.enter(bearer).await, 200);
-        assert_eq!(revoke(&place, by, &made["token"]["id"]).await, no(200, ""));
-        assert_eq!(place.enter(bearer).await, 401);
+        assert_eq!(environment.enter(bearer).await, 200);
+        assert_eq!(revoke(&environment, by, &made["token"]["id"]).await, no(200, ""));
+        assert_eq!(environment.enter(bearer).await, 401);
     }
-    let events = place.items("carol", "audit?user=*&action=token.revoked").await;
+    let events = environment.items("carol", "audit?user=*&action=token.revoked").await;
     let actors: Vec<&Value> = events.iter().map(|event| &event["user"]).collect();
     assert_eq!(actors, ["dora", "carol", "alice"]);
 }
 
 #[tokio::test]
-async fn another_platforms_tokens_are_not_made_here() {
+async fn tokens_of_a_remote_platform_are_not_created_here() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ=").unwrap();
     let remote = json!({"url": "http://127.0.0.1:1", "secretFile": secret});
-    let place = place_with(json!({"authorizer": {"remote": remote}})).await;
-    let post = |path: &str| place.ask(Method::POST, "alice", path);
+    let environment = environment_with(json!({"authorizer": {"remote": remote}})).await;
+    let post = |path: &str| environment.ask(Method::POST, "alice", path);
     let token = post("tokens").json(&json!({"name": "n", "agent": 9999}));
     assert_eq!(refused(token).await, no(409, "platform_elsewhere"));
     assert_eq!(refused(post("sessions")).await, no(409, "platform_elsewhere"));

@@ -1,4 +1,4 @@
-//! What takes effect of a load in which something is wrong.
+//! What takes effect when the gateway loads objects with mistakes.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::wire::{check, findings, is_broken, put, put_argocd_cm, put_policy, st
 use test_support::backend::{Backend, Reply};
 use test_support::world::{Setup, World, application, map, project};
 
-/// An object of operators that refuses every load.
+/// An operators' object with a mistake. With it, every load is refused.
 pub(super) const REFUSED: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: broken, namespace: argocd}\ndata: 5\n";
 
-/// What bob lacks, instead of alice.
+/// Permits bob, instead of alice, to call the extension.
 const BOB: &str = "p, bob, applications, get, shop/*, allow\np, bob, extensions, invoke, *, allow\n";
 
 async fn world(change: impl FnOnce(&mut Setup)) -> World {
@@ -33,7 +33,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
     for (file, text) in [
         ("state/900.yaml", REFUSED),
         ("state/900.yaml", "kind: [\n"),
-        // A policy that no longer says what it allows.
+        // A list whose items cannot be read.
         ("state/900.yaml", "apiVersion: v1\nkind: List\nitems: 5\n"),
     ] {
         assert_eq!(status(&world, "echo/", "alice").await, 200);
@@ -52,7 +52,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
         put_policy(&world, BOB);
         wait_status(&world, "alice", 403).await;
         assert_eq!(status(&world, "echo/", "bob").await, 403, "{text}");
-        // What was taken away stays so when more is wrong.
+        // What was taken away stays so with further mistakes.
         put(&world, "state/001.yaml", "kind: [\n");
         put(&world, "state/901.yaml", "kind: [\n");
         world
@@ -65,7 +65,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
             ),
             (403, 403)
         );
-        // What is mended is in force whole.
+        // Without mistakes, everything takes effect.
         put_policy(&world, BOB);
         std::fs::remove_file(world.path("state/901.yaml")).unwrap();
         std::fs::remove_file(world.path(file)).unwrap();
@@ -74,7 +74,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
         put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
         wait_status(&world, "bob", 403).await;
     }
-    // Of an account, and of a policy that is broken itself.
+    // A refused load also disables an account.
     put(&world, "state/900.yaml", REFUSED);
     let mut disabled: BTreeMap<String, String> = argocd_cm;
     disabled.insert("accounts.alice.enabled".to_owned(), "false".to_owned());
@@ -84,7 +84,7 @@ async fn a_refused_load_takes_away_and_gives_nothing() {
     wait_status(&world, "alice", 401).await;
 }
 
-/// The extension of the world's `argocd-cm`.
+/// Key and value of the extension in `argocd-cm`.
 fn world_extension(world: &World) -> (String, String) {
     let text = std::fs::read_to_string(world.path("state/000.yaml")).unwrap();
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -92,7 +92,7 @@ fn world_extension(world: &World) -> (String, String) {
     (key.to_owned(), object["data"][key].as_str().unwrap().to_owned())
 }
 
-/// Objects of tenants with mistakes, and the kind that is counted.
+/// Tenants' objects with mistakes, and the kind that the metric counts.
 const BROKEN: [(&str, &str); 5] = [
     (
         "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: mine, namespace: argocd}\nspec: {project: 5}\n",
@@ -128,13 +128,13 @@ async fn what_a_tenant_breaks_is_set_aside_and_named() {
         let is_named = || async { named(&world.admin("/configuration").await) };
         world.until(&format!("{kind} to be named"), is_named).await;
         let output = check(&world).await;
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{stdout}");
         assert!(
-            said.lines().any(|line| line.starts_with("::warning ") && named(line)),
-            "{said}"
+            stdout.lines().any(|line| line.starts_with("::warning ") && named(line)),
+            "{stdout}"
         );
-        // All else takes effect.
+        // Everything else takes effect.
         put_policy(&world, BOB);
         wait_status(&world, "alice", 403).await;
         assert_eq!(status(&world, "echo/", "bob").await, 200);
@@ -169,7 +169,7 @@ async fn what_needs_an_object_that_is_set_aside_is_denied_and_its_neighbor_is_no
             .as_u16()
     };
     for (file, good, broken) in [
-        // The project, its Application, and an Application that is there twice.
+        // The project, its Application, and an Application that exists twice.
         (
             "state/003.yaml",
             project("shop", everywhere.clone()),

@@ -1,5 +1,4 @@
-//! A server behind TLS on loopback that keeps what it saw: an API server, or an
-//! identity provider.
+//! A TLS server on loopback that records its requests: an API server, or an identity provider.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,19 +19,19 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::authority::{Authority, Pair};
 
-/// One request as it was read.
+/// One request that the server received.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,
     pub target: String,
     pub headers: http::HeaderMap,
     pub body: Vec<u8>,
-    /// Whether the connection showed a client certificate.
+    /// Whether the client presented a certificate.
     pub certified: bool,
 }
 
 impl Seen {
-    /// The one value of a field.
+    /// The only value of a field.
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let first = values.next()?.to_str().unwrap();
@@ -41,7 +40,7 @@ impl Seen {
     }
 }
 
-/// What it answers.
+/// A response: status, header fields, body.
 pub type Answer = (u16, Vec<(&'static str, String)>, String);
 
 type Script = dyn Fn(&Seen) -> Answer + Send + Sync;
@@ -50,24 +49,24 @@ type Script = dyn Fn(&Seen) -> Answer + Send + Sync;
 #[derive(Clone)]
 pub struct Api {
     pub address: SocketAddr,
-    /// Its authority.
+    /// The authority that signed its certificate.
     pub ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     open: Arc<AtomicUsize>,
 }
 
 impl Api {
-    /// One that asks for no client certificate.
+    /// Starts a server that requests no client certificate.
     pub async fn start(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
         Self::with_clients(None, answer).await
     }
 
-    /// One at another address of loopback.
+    /// Starts a server at another loopback address.
     pub async fn at(address: IpAddr, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
         Self::serve(address, None, answer).await
     }
 
-    /// One that demands a client certificate of `clients`.
+    /// Starts a server that requires a client certificate of `clients`.
     pub async fn with_clients(
         clients: Option<&Authority>,
         answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
@@ -119,7 +118,7 @@ impl Api {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Connections that stand.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }

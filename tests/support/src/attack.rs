@@ -1,4 +1,4 @@
-//! Requests meant to be read in two ways: the table, and what must come of each.
+//! The table of requests that two parsers could read differently, with the expected result of each.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ struct Attacks {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attack {
-    /// What is tried.
+    /// What the request attempts.
     pub name: String,
     request: String,
-    /// The answer's status.
+    /// The status of the response.
     pub status: u16,
-    /// Whether the connection ends after it.
+    /// Whether the gateway closes the connection after the response.
     #[serde(default)]
     pub closed: bool,
     #[serde(default)]
     backend: Option<Expected>,
 }
 
-/// What a backend sees.
+/// The request that the backend receives.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
@@ -51,18 +51,18 @@ pub fn attacks() -> Vec<Attack> {
 impl Attack {
     /// The bytes to send.
     ///
-    /// - `caller`: lines of a caller who may do everything.
+    /// - `caller`: header lines of a caller who may do everything.
     pub fn bytes(&self, caller: &str) -> Vec<u8> {
         let text = self
             .request
             .replace("{caller}", caller)
             .replace("{long}", &"a".repeat(20_000));
         text.chars()
-            .map(|c| u8::try_from(c).expect("one byte a character"))
+            .map(|c| u8::try_from(c).expect("every character fits in one byte"))
             .collect()
     }
 
-    /// Holds what the backend saw against what it may see.
+    /// Asserts that the backend saw the expected request, or none.
     pub fn assert_seen(&self, seen: &[Seen]) {
         match (&self.backend, seen) {
             (None, []) => {}

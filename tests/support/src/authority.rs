@@ -1,4 +1,5 @@
-//! A certificate authority, the certificates it signs, and servers that trust only it.
+//! A certificate authority, the certificates it signs, and a TLS server that requires client
+//! certificates.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// An authority that nobody else knows.
+/// A certificate authority with a key of its own.
 pub struct Authority {
     /// Its own certificate.
     pub pem: String,
@@ -28,7 +29,7 @@ pub struct Pair {
 }
 
 impl Authority {
-    /// A new one with this common name.
+    /// Creates an authority with this common name.
     pub fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -57,7 +58,7 @@ impl Authority {
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// Settings of the server `backend.example` of this authority, which demands
+    /// Settings of the server `backend.example`, with a certificate of this authority. It requires
     /// a client certificate of `clients`.
     pub fn mutual_tls(&self, clients: &Self) -> ServerConfig {
         let pair = self.server(&["backend.example"]);

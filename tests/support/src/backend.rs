@@ -1,5 +1,4 @@
-//! A backend that keeps the exact bytes it was sent and answers with exact
-//! bytes.
+//! A backend that records the exact bytes of requests and answers with exact bytes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +9,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What a backend does after a request.
 pub enum Reply {
-    /// Sends the bytes and takes the next request.
+    /// Sends the bytes and reads the next request.
     Bytes(Vec<u8>),
     /// Sends the bytes and closes.
     Last(Vec<u8>),
-    /// Sends the bytes and then nothing, with the connection open.
+    /// Sends the bytes, then nothing more; keeps the connection open.
     Stall(Vec<u8>),
 }
 
 impl Reply {
-    /// A 200 with a length.
+    /// A 200 with `Content-Length`.
     pub fn ok(body: &str) -> Self {
         let length = body.len();
         Self::Bytes(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes())
@@ -29,7 +28,7 @@ impl Reply {
 /// One request, byte for byte.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Request line and fields with the empty line.
+    /// Request line and header fields, with the empty line after them.
     pub head: String,
     /// Content with its chunk framing.
     pub content: Vec<u8>,
@@ -167,7 +166,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Se
     Some(seen)
 }
 
-/// Reads until `mark`; gives the offset behind it.
+/// Reads until `mark` and returns the offset behind it.
 async fn until(stream: &mut TcpStream, buffer: &mut Vec<u8>, mark: &[u8]) -> Option<usize> {
     loop {
         if let Some(at) = buffer.windows(mark.len()).position(|window| window == mark) {

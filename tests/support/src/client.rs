@@ -7,15 +7,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longest wait for anything expected.
+/// How long to wait for something expected.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A response as it came.
+/// A response as received.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status of the first line.
     pub status: u16,
-    /// Status line and fields with the empty line.
+    /// Status line and header fields, with the empty line after them.
     pub head: String,
     /// Content without chunk framing.
     pub content: Vec<u8>,
@@ -36,7 +36,7 @@ impl Answer {
 
 /// One connection.
 pub struct Client {
-    /// The socket, for tests that need it bare.
+    /// The socket, for tests that use it directly.
     pub stream: TcpStream,
     buffer: Vec<u8>,
 }
@@ -50,8 +50,7 @@ impl Client {
         }
     }
 
-    /// Sends bytes. A peer that closed already is no mistake here: its answer
-    /// may still be readable.
+    /// Sends bytes. Ignores that the peer has closed, because its answer may still be readable.
     pub async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -64,7 +63,7 @@ impl Client {
             .unwrap_or_else(|| panic!("no answer to {}", String::from_utf8_lossy(request)))
     }
 
-    /// Reads one response; nothing when the connection ends first.
+    /// Reads one response; `None` if the connection ends first.
     pub async fn answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
     }
@@ -83,7 +82,7 @@ impl Client {
         })
     }
 
-    /// Everything until the peer closes.
+    /// Reads everything until the peer closes.
     pub async fn rest(&mut self) -> Vec<u8> {
         let reading =
             async { while matches!(self.stream.read_buf(&mut self.buffer).await, Ok(length) if length > 0) {} };
@@ -91,7 +90,7 @@ impl Client {
         std::mem::take(&mut self.buffer)
     }
 
-    /// Bytes up to and with `mark`.
+    /// Reads up to and including `mark`.
     pub async fn through(&mut self, mark: &[u8]) -> Vec<u8> {
         let end = timeout(PATIENCE, self.until(mark))
             .await

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 /// Audience of its tokens.
 const AUDIENCE: &str = "gateway";
-/// Name of its key.
+/// `kid` of its key.
 const KEY_ID: &str = "k1";
 
 /// An issuer that runs as long as its runtime.
@@ -73,7 +73,7 @@ impl Issuer {
         }
     }
 
-    /// `oidc.config` that trusts it; groups come from its userinfo on wish.
+    /// `oidc.config` that trusts it, optionally with groups from its userinfo.
     pub fn argocd_config(&self, groups_from_userinfo: bool) -> String {
         let mut config = json!({"name": "test", "issuer": self.url, "clientID": AUDIENCE});
         if groups_from_userinfo {
@@ -83,7 +83,7 @@ impl Issuer {
         config.to_string()
     }
 
-    /// What userinfo answers from now on; before, it is out of order.
+    /// Sets what userinfo answers from now on. Until then it answers 500.
     pub fn set_userinfo(&self, answer: Value) {
         *self.userinfo.lock().expect("no panic before") = Some(answer);
     }
@@ -93,7 +93,7 @@ impl Issuer {
         self.signed(claims, &self.key)
     }
 
-    /// The same, signed with a key the issuer does not know.
+    /// The same, signed with a key that the issuer does not publish.
     pub fn forged(&self, claims: &Value) -> String {
         self.signed(claims, &key().signing)
     }

@@ -1,6 +1,5 @@
-//! Argo CD's own code, behind a pipe.
-//!
-//! In: questions. Out: what Argo CD says. Never: a rule of its own.
+//! Runs Argo CD's own code in a process, which answers questions in JSON, one a line. Tests compare
+//! Tollgate with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -11,7 +10,10 @@ use serde_json::{Value, json};
 
 use crate::programs::Argocd;
 
-/// What is built; the text of a panic says how.
+/// Finds what `cargo xtask argocd` builds.
+///
+/// # Panics
+/// If something is missing.
 pub fn argocd() -> Argocd {
     let found = Argocd::find(crate::checkout()).unwrap();
     for path in [&found.judge, &found.examples] {
@@ -20,7 +22,7 @@ pub fn argocd() -> Argocd {
     found
 }
 
-/// A judge that runs; it ends with its value.
+/// A running process of Argo CD's code. It ends when the value is dropped.
 #[derive(Debug)]
 pub struct Judge {
     pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
@@ -28,11 +30,11 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Starts one.
+    /// Starts the process.
     pub fn start() -> Self {
         let program: PathBuf = argocd().judge;
         let mut command = Command::new(&program);
-        // Its standard error has each call of git.
+        // It logs each call of git to standard error.
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -50,7 +52,7 @@ impl Judge {
         }
     }
 
-    /// The answer; Argo CD's own error is one.
+    /// Asks a question. `Err` is an error of Argo CD itself.
     pub fn ask(&self, question: &Value) -> Result<Value, String> {
         let mut pipes = self.pipes.lock().unwrap();
         let (input, output) = pipes.as_mut().unwrap();
@@ -65,7 +67,7 @@ impl Judge {
         }
     }
 
-    /// A text with its parameters in it.
+    /// Renders a Go template.
     pub fn render(&self, template: &str, parameters: &Value, options: &[&str]) -> Result<String, String> {
         let question = json!({
             "kind": "render", "template": template, "parameters": parameters, "goTemplate": true, "options": options,
@@ -78,7 +80,7 @@ impl Judge {
             .to_owned())
     }
 
-    /// Applications as Argo CD writes them.
+    /// Returns the Applications as Argo CD writes them.
     pub fn normalize(&self, applications: &[Value]) -> Vec<Value> {
         let question = json!({"kind": "normalize", "applications": applications});
         let mut answer = self
@@ -90,7 +92,7 @@ impl Judge {
 
 impl Drop for Judge {
     fn drop(&mut self) {
-        // Its input ends, so that it deletes what it checked out.
+        // At the end of its input it deletes its checkouts.
         *self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         drop(self.child.wait());
     }

@@ -1,6 +1,5 @@
-//! A real Kubernetes control plane for tests: etcd and kube-apiserver on
-//! loopback, with RBAC and an audit log, a node whose pods are folders, and
-//! kubectl to ask it.
+//! A real Kubernetes control plane on loopback: etcd and kube-apiserver with RBAC and an audit log,
+//! kubectl, and a simulated node whose pods are folders of this machine.
 
 pub mod audit;
 pub mod cluster;
@@ -15,16 +14,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Longest wait for anything expected, on a busy machine.
+/// How long to wait for something expected, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pause between two looks at something that announces nothing.
+/// The pause between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Looks again and again until there is a value.
+/// Polls `look` until it returns a value.
 ///
 /// # Panics
-/// There is none in time; the text has `what` was to come true.
+/// If there is none in time. The text has `what` was expected.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -36,15 +35,15 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
     }
 }
 
-/// Where the programs are to be.
+/// Where the programs of Kubernetes are expected.
 pub fn kubernetes() -> crate::programs::Kubernetes {
     crate::programs::Kubernetes::find(crate::checkout()).unwrap()
 }
 
-/// Folder with all programs.
+/// The folder with all programs of Kubernetes.
 ///
 /// # Panics
-/// One is missing; the text has the command that provides it.
+/// If one is missing. The text has the command that provides it.
 pub fn programs() -> PathBuf {
     let kubernetes = kubernetes();
     let missing = kubernetes.missing();
@@ -61,7 +60,7 @@ pub fn programs() -> PathBuf {
 /// The program of [`node::Node`].
 ///
 /// # Panics
-/// It is not built; the text has the command that builds it.
+/// If it is not built. The text has the command that builds it.
 pub fn kubelet() -> PathBuf {
     built(crate::programs::kubelet(crate::checkout()).unwrap())
 }
@@ -69,7 +68,7 @@ pub fn kubelet() -> PathBuf {
 /// The real helm; [`kubectl::Kubectl::beside`] runs it.
 ///
 /// # Panics
-/// It is not built; the text has the command that builds it.
+/// If it is not built. The text has the command that builds it.
 pub fn helm() -> PathBuf {
     built(crate::programs::helm(crate::checkout()).unwrap().0)
 }

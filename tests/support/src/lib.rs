@@ -1,9 +1,8 @@
-//! What the tests and benches share: servers and clients on loopback, certificates,
-//! a whole gateway over a temporary folder, a real Kubernetes, databases, and the
-//! code of Argo CD.
+//! Fixtures that tests and benches share: servers and clients on loopback, certificates, a whole
+//! gateway over a temporary folder, a real Kubernetes, databases, and Argo CD's own code.
 //!
-//! The modules behind the feature `gateway` are made of Tollgate's own crates; the unit
-//! tests of those crates use the others.
+//! The modules behind the feature `gateway` depend on Tollgate's own crates. The unit tests of
+//! those crates use the other modules.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +12,7 @@
     clippy::missing_panics_doc,
     missing_docs,
     missing_debug_implementations,
-    reason = "helpers of tests fail like tests, and only tests read them"
+    reason = "test helpers panic on failure, as tests do, and are not a public API"
 )]
 
 use std::path::{Path, PathBuf};
@@ -44,9 +43,9 @@ pub fn checkout() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The program `tollgate`, as Cargo built it for the tests that run.
+/// The program `tollgate` that Cargo built for the running tests.
 pub fn tollgate() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_tollgate")
-        .expect("Cargo names the program to the tests and benches that it runs")
+        .expect("Cargo sets the variable for the tests and benches that it runs")
         .into()
 }

@@ -1,11 +1,11 @@
-//! The OpenID provider beside this file, as a process.
+//! Runs the OpenID provider of `tests/oidc` as a process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-/// A provider process; it ends with the value.
+/// A provider process. It ends when the value is dropped.
 pub struct Provider {
     process: Child,
     commands: ChildStdin,
@@ -48,7 +48,7 @@ impl Provider {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("the provider said {line:?}"))
     }
 
-    /// Gives it a command, as provider.mjs lists them.
+    /// Sends one of the commands that provider.mjs lists.
     pub fn ask(&mut self, command: &str) -> Value {
         writeln!(self.commands, "{command}").unwrap();
         let answer = self.answer();
@@ -56,12 +56,12 @@ impl Provider {
         answer
     }
 
-    /// Gives it a command that makes a token.
+    /// Sends a command that makes a token.
     pub fn token(&mut self, command: &str) -> String {
         self.ask(command).as_str().unwrap().to_owned()
     }
 
-    /// Ends it; who waits for answers waits for nothing.
+    /// Stops it. Connections to it then fail.
     pub fn stop(&mut self) {
         // It may have been stopped already.
         let _ = self.process.kill();

@@ -1,4 +1,4 @@
-//! One request as a policy is asked about it. Also part of the benchmarks.
+//! The input of a policy for one request. The benches use it too.
 
 use tollgate_core::diagnostic::Location;
 use tollgate_policy::rego::{
@@ -46,8 +46,7 @@ pub fn prepared(permitted: bool) -> ExtensionFacts {
         .with_destination(&cluster, "checkout", permitted)
 }
 
-/// What the table says: whether the application may be seen, and the rows that
-/// could matter.
+/// Verdicts of RBAC: whether the caller may see the application, and the rows that could apply.
 pub fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> RbacFacts {
     let allowed = RbacVerdict {
         allow: true,

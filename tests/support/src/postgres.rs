@@ -1,4 +1,4 @@
-//! A real PostgreSQL server that cannot outlive the tests.
+//! A real PostgreSQL server that ends with the tests, however they end.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,19 +14,19 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// The only account.
 pub const USER: &str = "gatekeeper";
-/// Its password: nothing the store says may have it.
+/// Its password. No output of the store may contain it.
 pub const PASSWORD: &str = "correct-horse-staple";
 
-/// Waits until its pipe closes, which is when the value is dropped or the tests'
-/// process ends, however that ends; then stops the server ("$@") and removes its
-/// folder ($0).
-const LEASH: &str = r#"
+/// Waits until its standard input closes: when the [`Server`] is dropped or the process of the
+/// tests ends, however that happens. Then it stops the server (`"$@"`) and removes its folder
+/// (`$0`).
+const WATCHER: &str = r#"
 read -r _
 "$@" >/dev/null 2>&1
 rm -rf -- "$0"
 "#;
 
-/// How long a server may take to start, and an old one to end.
+/// How long a server may take to start, including the time an old one takes to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server with a folder of its own.
@@ -34,21 +34,21 @@ pub struct Server {
     folder: PathBuf,
     port: u16,
     databases: AtomicU32,
-    leash: Child,
+    watcher: Child,
 }
 
-/// The server of the suite.
+/// The server that all tests of the process share.
 pub fn shared() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(Server::start)
 }
 
 impl Server {
-    /// Starts one, with TLS, on a free port of loopback.
+    /// Starts a server with TLS on a free loopback port.
     ///
     /// # Panics
-    /// Its programs are missing, with the command that installs them; or it does
-    /// not start, with its log.
+    /// If its programs are missing (the text has the command that installs them), or if it does
+    /// not start (the text has its log).
     pub fn start() -> Self {
         let programs =
             xtask::postgres::folder().unwrap_or_else(|| panic!("PostgreSQL is missing: {}", xtask::postgres::REMEDY));
@@ -59,14 +59,14 @@ impl Server {
             .keep();
         own(&folder);
         let data = folder.join("data");
-        let leash = Command::new("sh")
-            .args(["-c", LEASH])
+        let watcher = Command::new("sh")
+            .args(["-c", WATCHER])
             .arg(&folder)
             .args(words(&as_user(programs.join("pg_ctl"))))
             .args(["-D".as_ref(), data.as_os_str()])
             .args(["-m", "immediate", "-t", "20", "stop"])
             .stdin(Stdio::piped())
-            // A Ctrl-C reaches the tests, and the leash through them.
+            // In its own process group, because Ctrl-C must not kill the watcher: it cleans up.
             .process_group(0)
             .spawn()
             .expect("`sh` can be run");
@@ -74,7 +74,7 @@ impl Server {
             folder,
             port: free_port(),
             databases: AtomicU32::new(0),
-            leash,
+            watcher,
         };
         server.initialize(&programs);
         server.launch();
@@ -85,7 +85,7 @@ impl Server {
     pub async fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let mut connection = PgConnection::connect(&self.url("postgres")).await.unwrap();
-        // SECURITY: the name is made of a number.
+        // SECURITY: the name contains no input, only a number.
         sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}")))
             .execute(&mut connection)
             .await
@@ -98,7 +98,7 @@ impl Server {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// File of the certificate that vouches for the server.
+    /// The file of the certificate that clients verify the server with.
     pub fn certificate(&self) -> PathBuf {
         self.folder.join("server.pem")
     }
@@ -143,8 +143,8 @@ impl Server {
         self.write("data/postgresql.auto.conf", &settings);
     }
 
-    /// Starts the server and waits until it answers. What a killed one left
-    /// running is in the way for a moment.
+    /// Starts the server and waits until it answers. Tries again, because remaining processes of a
+    /// killed server can prevent a start for a moment.
     fn launch(&self) {
         let programs = xtask::postgres::folder().unwrap();
         let end = SystemTime::now() + PATIENCE;
@@ -190,13 +190,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.leash.stdin.take());
-        let _ = self.leash.wait();
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
     }
 }
 
-/// The account servers run as where the tests are root, which PostgreSQL refuses
-/// to be.
+/// The account that servers run as when the tests run as root. PostgreSQL refuses to run as root.
 fn account() -> Option<(u32, u32)> {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         return None;
@@ -236,7 +235,7 @@ fn words(command: &Command) -> Vec<std::ffi::OsString> {
         .collect()
 }
 
-/// Free a moment ago; another program may have taken it since.
+/// Returns a port that was free a moment ago; another program may have taken it since.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()

@@ -1,8 +1,6 @@
-//! A world for credential providers: an endpoint behind TLS that answers by a
-//! script and keeps every byte, a pod's identities, a frozen clock.
-//!
-//! In: grants, scripts. Out: the real guests in the real host, and what they sent.
-//! Never: a network beyond loopback.
+//! A test environment for credential providers: the real guests in the real plugin host, a TLS
+//! endpoint that answers by a script and records every request, a pod's identities, and a clock
+//! that tests set. All connections stay on loopback.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,10 +29,10 @@ use tollgate_plugin::{
     Allocation, Ambient, AmbientError, AwsCredentials, BearerToken, PluginSet, ProviderEnvironment, Runtime, WallClock,
 };
 
-/// A public address every name leads to unless a script says otherwise.
+/// The public address that every name resolves to, unless a script sets others.
 pub const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 216, 34));
 
-/// One request as the endpoint read it.
+/// One request that the endpoint received.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,
@@ -52,13 +50,13 @@ pub enum Reply {
         headers: Vec<(String, String)>,
         body: Vec<u8>,
     },
-    /// No connection.
+    /// Connecting times out.
     Timeout,
-    /// A certificate nobody trusts.
+    /// The certificate is of an authority that no client trusts.
     Untrusted,
-    /// The connection ends within the answer.
+    /// The connection closes after the request, without an answer.
     Cut,
-    /// A connection, and nothing more.
+    /// The connection stays open after the request, without an answer.
     Silent,
 }
 
@@ -72,20 +70,20 @@ impl Reply {
     }
 }
 
-/// Requests seen and replies to come.
+/// The requests seen so far, and the replies to the next ones.
 #[derive(Debug, Default)]
 pub struct Script {
     pub replies: std::collections::VecDeque<Reply>,
-    /// Given when `replies` is empty.
+    /// The reply when `replies` is empty.
     pub forever: Option<Reply>,
     pub seen: Vec<Seen>,
-    /// Addresses somebody connected to, whatever came of it.
+    /// The address of every attempt to connect, successful or not.
     pub connected: Vec<IpAddr>,
-    /// Addresses of every name; [`PUBLIC`] when absent.
+    /// The addresses that every name resolves to; [`PUBLIC`] if `None`.
     pub addresses: Option<Vec<IpAddr>>,
 }
 
-/// The network of the tests: names lead to public addresses, connections to a
+/// The network of the tests. Names resolve to public addresses, and every connection goes to a
 /// listener on loopback.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -111,12 +109,12 @@ impl Endpoint {
         })
     }
 
-    /// Puts another script in place and gives the old one.
+    /// Replaces the script and returns the old one.
     pub fn play(&self, script: Script) -> Script {
         std::mem::replace(&mut *self.script.lock().unwrap(), script)
     }
 
-    /// What was seen so far.
+    /// The requests seen so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.script.lock().unwrap().seen.clone()
     }
@@ -208,12 +206,12 @@ async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::R
         }
         Some(Reply::Silent) => std::future::pending().await,
         Some(Reply::Cut) | Some(Reply::Timeout) | Some(Reply::Untrusted) | None => {
-            Err(io::Error::other("nothing more to say"))
+            Err(io::Error::other("the script has no answer"))
         }
     }
 }
 
-/// An authority that signs a certificate for any name that is asked for.
+/// An authority that signs a certificate for any name a client requests.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -259,7 +257,7 @@ impl ResolvesServerCert for Authority {
     }
 }
 
-/// A clock that stands until it is set.
+/// A clock that changes only when it is set.
 #[derive(Debug)]
 pub struct Frozen(Mutex<Timestamp>);
 
@@ -279,7 +277,7 @@ impl WallClock for Frozen {
     }
 }
 
-/// Identities of a pod, as the case tables write them.
+/// The identities of a pod, in the format of the case tables.
 #[derive(Debug, Default)]
 pub struct Pod {
     pub given: Mutex<serde_json::Value>,
@@ -321,7 +319,8 @@ impl Ambient for Pod {
                 return Err(AmbientError::Unavailable(format!("no token for `{audience}`")));
             }
             let token = match &mut self.given.lock().unwrap()["sa-token"]["token"] {
-                // As a projected volume: a list is read item by item, the last one for good.
+                // As in a projected volume that is renewed: each read takes the next item of a
+                // list, and the last item stays.
                 serde_json::Value::Array(tokens) if tokens.len() > 1 => tokens.remove(0),
                 serde_json::Value::Array(tokens) => tokens[0].clone(),
                 token => token.clone(),
@@ -354,7 +353,7 @@ impl Ambient for Pod {
     }
 }
 
-/// Everything together: the guests of the repository, loaded.
+/// The endpoint, the clock and the pod that loaded guests run with.
 pub struct World {
     pub endpoint: Arc<Endpoint>,
     pub clock: Arc<Frozen>,
@@ -370,7 +369,7 @@ impl World {
         }
     }
 
-    /// An entry of a grant that trusts the endpoint's authority.
+    /// An egress entry for `host` that trusts the endpoint's authority.
     pub fn entry(&self, host: &str) -> EgressEntry {
         EgressEntry {
             host: host.to_owned(),
@@ -379,13 +378,13 @@ impl World {
         }
     }
 
-    /// The guests of `folder`, each granted `hosts` and everything else its
-    /// manifest asks for. Gives what was found wrong.
+    /// Loads the guests of `folder`, each granted `hosts`, `audiences` and the imports its manifest
+    /// requests. Returns the findings too.
     pub fn load(&self, folder: &Path, hosts: &[EgressEntry], audiences: &[String]) -> (PluginSet, Vec<String>) {
         self.load_into(Allocation::OnDemand, folder, (hosts, audiences))
     }
 
-    /// The same, with instances that get their memory from `allocation`.
+    /// The same, with the memory of instances from `allocation`.
     pub fn load_into(
         &self,
         allocation: Allocation,
@@ -405,7 +404,7 @@ impl World {
         self.load_all(allocation, folder, grants)
     }
 
-    /// The guests of `folder`, with exactly these grants.
+    /// Loads the guests of `folder` with exactly these grants.
     pub fn load_granted(
         &self,
         folder: &Path,
@@ -439,7 +438,7 @@ impl World {
     }
 }
 
-/// Providers of a folder and the imports they ask for.
+/// The providers of a folder and the imports they request.
 fn manifests(folder: &Path) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -458,13 +457,13 @@ fn manifests(folder: &Path) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Compiled guests, shared by all worlds and runs: those of languages with a
+/// The folder of compiled guests, shared by all test runs, because guests of languages with a
 /// runtime take seconds to compile.
 fn cache() -> PathBuf {
     crate::checkout().join("target/tmp/compiled-guests")
 }
 
-/// The credential providers of the repository in a folder of their own.
+/// Copies built credential providers of the repository into a folder of their own.
 pub fn guests(names: &[&str]) -> tempfile::TempDir {
     let built = crate::checkout().join("target/guests");
     let folder = tempfile::tempdir().unwrap();

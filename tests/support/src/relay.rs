@@ -1,4 +1,4 @@
-//! What is between a store and its server, and what networks do to it.
+//! A TCP relay between a store and its database server, which simulates network failures.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,40 +8,40 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use url::Url;
 
-/// What becomes of bytes.
+/// What happens to bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They arrive.
     #[default]
     Pass,
-    /// Connections break, and new ones with them.
+    /// Open and new connections are closed.
     Cut,
-    /// They wait; once they pass again, what waited arrives.
+    /// They are held until the mode is [`Mode::Pass`] again.
     Stall,
-    /// They are lost, and nobody is told: as when a host vanishes. Connections of that
-    /// time never carry anything again.
+    /// They are lost silently, as when a host vanishes. Connections that exist meanwhile never
+    /// carry bytes again.
     Drop,
 }
 
-/// A relay to a server; it ends with the value.
+/// A relay to a server. It ends when the value is dropped.
 pub struct Relay {
     url: Url,
     state: watch::Sender<State>,
     task: JoinHandle<()>,
 }
 
-/// What connections follow.
+/// The state that connections watch.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     mode: Mode,
-    /// How often it was cut, and how often bytes were lost: each counts for all
-    /// connections of that time, however short it was.
+    /// How often [`Mode::Cut`] and [`Mode::Drop`] were set. Counters let a connection notice a
+    /// mode that lasted only a moment.
     cuts: u64,
     drops: u64,
 }
 
 impl Relay {
-    /// One to the server of a `postgres://` URL that has an address as its host.
+    /// Starts a relay to the server of a `postgres://` URL whose host is an IP address.
     pub async fn to(url: &str) -> Self {
         let mut url = Url::parse(url).unwrap();
         let host = url.host_str().unwrap().parse().unwrap();
@@ -57,12 +57,12 @@ impl Relay {
         Self { url, state, task }
     }
 
-    /// The URL through it.
+    /// The URL of the server through the relay.
     pub fn url(&self) -> String {
         self.url.to_string()
     }
 
-    /// From now on.
+    /// Sets the mode for open and new connections.
     pub fn set(&self, mode: Mode) {
         self.state.send_modify(|state| {
             state.mode = mode;
@@ -78,7 +78,7 @@ impl Drop for Relay {
     }
 }
 
-/// One connection, until it is cut or the relay is dropped.
+/// Carries one connection until one end closes it or it is cut.
 async fn carry(mut client: TcpStream, target: SocketAddr, states: watch::Receiver<State>) {
     let began = *states.borrow();
     let (mut passes, mut cut, mut lost) = (states.clone(), states.clone(), states.clone());
@@ -94,7 +94,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, states: watch::Receive
         };
         let server = server.insert(connected);
         let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
-        // Whoever closes first closes both.
+        // When one end closes, the other is closed too.
         tokio::select! {
             () = copy(from_client, to_server, states.clone()) => {}
             () = copy(from_server, to_client, states.clone()) => {}
@@ -107,12 +107,13 @@ async fn carry(mut client: TcpStream, target: SocketAddr, states: watch::Receive
         () = carried => false,
     };
     if is_lost {
-        // Both ends stay open, and hear nothing of each other.
+        // Both ends stay open, but no bytes pass between them.
         let _ = cut.wait_for(is_cut).await;
     }
 }
 
-/// Carries bytes one way while they pass, until one end is closed.
+/// Copies bytes in one direction until one end is closed. Waits while the mode is not
+/// [`Mode::Pass`].
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut states: watch::Receiver<State>) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {

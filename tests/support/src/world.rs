@@ -1,4 +1,4 @@
-//! A whole gateway over a temporary folder, serving on loopback.
+//! Runs a whole gateway in the test process, on loopback, with its files in a temporary folder.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use tollgate_policy::rego::Checker;
 
 use super::token;
 
-/// Key of the sessions every test world accepts.
+/// The key that signs the sessions of test gateways.
 pub const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
-/// Namespace of the control plane in test worlds.
+/// The default namespace of the control plane.
 pub const CONTROL_PLANE: &str = "argocd";
 
-/// What a test world is made of. `Default` is an installation with the account
-/// `alice`, who may do everything in project `shop`, and `bob`, who may nothing.
+/// Settings, objects and plugins of a test gateway. By default, the account `alice` may get
+/// Applications of the project `shop` and invoke every extension, and `bob` has no permissions.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// `data` of `argocd-cm`.
@@ -29,7 +29,7 @@ pub struct Setup {
     pub secrets: BTreeMap<String, String>,
     /// Further objects.
     pub objects: Vec<Value>,
-    /// Merged over the settings.
+    /// Settings that are merged over the default ones.
     pub settings: Value,
     /// Guests to load, by name.
     pub plugins: Vec<&'static str>,
@@ -55,7 +55,7 @@ impl Default for Setup {
     }
 }
 
-/// A running gateway and its folder.
+/// A running gateway and its temporary folder.
 #[derive(Debug)]
 pub struct World {
     /// The gateway.
@@ -69,7 +69,7 @@ impl Setup {
         Self::with_extension(&format!("{{services: [{{url: 'http://{backend}'}}]}}"))
     }
 
-    /// The default with one extension `echo` of this backend block.
+    /// The default with one extension `echo`, which has this `backend` configuration.
     pub fn with_extension(backend: &str) -> Self {
         let mut setup = Self::default();
         setup
@@ -78,12 +78,12 @@ impl Setup {
         setup
     }
 
-    /// Starts it.
+    /// Starts the gateway.
     pub async fn start(self) -> World {
         self.try_start().await.expect("the gateway starts")
     }
 
-    /// Starts it, or says why not.
+    /// Starts the gateway, or returns why it does not start.
     pub async fn try_start(self) -> anyhow::Result<World> {
         let folder = tempfile::tempdir()?;
         let root = folder.path();
@@ -140,7 +140,7 @@ impl World {
         self.running.address()
     }
 
-    /// A path in its folder.
+    /// A path in the gateway's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -150,7 +150,7 @@ impl World {
         format!("http://{}/api/v1/extensions/echo{rest}", self.address())
     }
 
-    /// Text of a page of the admin listener.
+    /// Gets a page of the admin listener as text.
     pub async fn admin(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.running.admin_address());
         reqwest::get(url)
@@ -161,7 +161,7 @@ impl World {
             .expect("a text")
     }
 
-    /// The record of the decision an answer names.
+    /// Gets the decision record of a response.
     pub async fn decision(&self, answer: &reqwest::Response) -> Value {
         let id = answer.headers()["tollgate-decision-id"]
             .to_str()
@@ -184,7 +184,7 @@ impl World {
             .header("Argocd-Project-Name", "shop")
     }
 
-    /// Asks `is_so` again until it holds, at most 20 s.
+    /// Polls `is_so` until it returns true, for at most 20 s.
     pub async fn until<F: Future<Output = bool>>(&self, what: &str, mut is_so: impl FnMut() -> F) {
         let waited = tokio::time::timeout(std::time::Duration::from_secs(20), async {
             while !is_so().await {
@@ -195,12 +195,12 @@ impl World {
     }
 }
 
-/// How the gateway under test checks policies: with its own binary.
+/// The policy checker of the gateway under test; it runs the program `tollgate`.
 pub fn checker() -> Checker {
     Checker::new(crate::tollgate())
 }
 
-/// The checkout.
+/// The root of the checkout.
 pub fn checkout() -> PathBuf {
     crate::checkout().to_owned()
 }
@@ -237,7 +237,7 @@ pub fn object(version: &str, kind: &str, name: &str, namespace: &str, body: Valu
     object
 }
 
-/// A map out of pairs.
+/// Makes a map from pairs.
 pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs
         .iter()
@@ -266,7 +266,7 @@ pub fn copy_guest(name: &str, to: &Path) {
     }
 }
 
-/// Copies a folder with everything in it.
+/// Copies a folder recursively.
 pub fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder to copy") {

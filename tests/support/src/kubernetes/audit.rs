@@ -1,4 +1,4 @@
-//! What the server says it was asked.
+//! Reads the audit log of a test cluster.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Events written so far: whole lines, in order.
+    /// The events written so far, in order.
     ///
-    /// The server writes an event after the response, so that one of a request
-    /// that was just answered may be missing; [`Self::find`] waits for it.
+    /// The server writes an event after the response, so the event of a request that it just
+    /// answered may be missing. [`Self::find`] waits for it.
     pub fn events(&self) -> Vec<Value> {
         self.events_with("")
     }
 
-    /// Those whose line has `word`: a namespace, say. The others are not even parsed,
-    /// which takes its time where many tests share a cluster.
+    /// The events whose line contains `word`, such as a namespace. Other lines are not parsed,
+    /// because parsing takes long where many tests share a cluster.
     pub fn events_with(&self, word: &str) -> Vec<Value> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         text.split_inclusive('\n')
@@ -31,20 +31,20 @@ impl Audit {
             .collect()
     }
 
-    /// The first event that is `wanted`.
+    /// Waits for the first event that is `wanted`.
     ///
     /// # Panics
-    /// None comes in time.
+    /// If there is none in time.
     pub async fn find(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         self.find_with("", wanted).await
     }
 
-    /// The first event that is `wanted` among those whose line has `word`.
+    /// Waits for the first event that is `wanted` among those whose line contains `word`.
     ///
     /// # Panics
-    /// None comes in time.
+    /// If there is none in time.
     pub async fn find_with(&self, word: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        eventually("the server records it", async || {
+        eventually("the server writes the audit event", async || {
             let mut events = self.events_with(word);
             let found = events.iter().position(&wanted)?;
             Some(events.swap_remove(found))
@@ -52,10 +52,10 @@ impl Audit {
         .await
     }
 
-    /// The event of the request with this `Audit-ID` header.
+    /// Waits for the event of the request with this `Audit-ID` header.
     ///
-    /// Source: a server takes the caller's `Audit-ID` over and answers with it
-    /// (`k8s.io/apiserver/pkg/endpoints/filters/with_auditid.go`).
+    /// A server uses the caller's `Audit-ID` and returns it. Source:
+    /// `k8s.io/apiserver/pkg/endpoints/filters/with_auditid.go`.
     pub async fn of(&self, id: &str) -> Value {
         self.find(|event| event["auditID"] == id).await
     }

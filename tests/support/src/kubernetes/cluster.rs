@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver, and who may ask them.
+//! Starts etcd and kube-apiserver, and makes clients and credentials for them.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,8 @@ use super::kubectl::{Credential, Kubectl};
 use super::node::Node;
 use crate::authority::{Authority, Pair};
 
-/// Everything but the server's talk with itself; no bodies, so no secrets.
+/// Records every request except those of the server to itself, without bodies and so without
+/// secrets.
 const AUDIT_POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -28,25 +29,23 @@ rules:
   - { level: Metadata }
 "#;
 
-/// What a cluster of one's own has that the shared one has not.
+/// How a cluster differs from the shared one.
 #[derive(Default)]
 pub struct Options {
-    /// The rest of an `AuthenticationConfiguration`: issuers of OIDC tokens
-    /// (`jwt`), and where somebody without a credential is let in (`anonymous`;
-    /// nowhere without it).
-    ///
-    /// Source: `apiserver.config.k8s.io/v1`.
+    /// Fields of an `AuthenticationConfiguration` (`apiserver.config.k8s.io/v1`): issuers of OIDC
+    /// tokens (`jwt`), and the paths that allow anonymous requests (`anonymous`; none without it).
     pub authentication: Map<String, Value>,
-    /// An audit policy, YAML, in place of metadata of all requests.
+    /// An audit policy, YAML. Without it, the server records metadata of all requests.
     pub audit_policy: Option<String>,
-    /// Further flags of kube-apiserver; of a flag given twice the last counts.
+    /// Further flags of kube-apiserver. If a flag occurs twice, the last one counts.
     pub flags: Vec<String>,
 }
 
-/// A control plane on loopback: RBAC and Node authorization, audit log,
-/// service account tokens, nobody anonymous. No controllers, so namespaces have
-/// no `default` service account, and pods are objects only unless
-/// [`Self::running_pod`] made them.
+/// A control plane on loopback, with RBAC and Node authorization, an audit log and service account
+/// tokens, and by default without anonymous access.
+///
+/// It runs no controllers. So namespaces have no `default` service account, and pods are only
+/// objects unless [`Self::running_pod`] made them.
 pub struct Cluster {
     url: String,
     server_authority: Authority,
@@ -56,44 +55,45 @@ pub struct Cluster {
     namespaces: AtomicU32,
     node: OnceCell<Node>,
     crds: OnceCell<()>,
-    // In order of their end.
+    // Fields drop in order of declaration: the API server ends before etcd.
     apiserver: Daemon,
     etcd: Daemon,
-    // Keeps the port: nobody else is given it while this lives.
+    // Reserves the port.
     _port: TcpSocket,
     root: TempDir,
 }
 
 impl Cluster {
-    /// The cluster all tests of this binary share: each keeps to namespaces and
-    /// names of its own.
+    /// The cluster that all tests of this binary share. Each test uses its own namespaces and
+    /// names.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         SHARED.get_or_init(Self::start).await
     }
 
-    /// A cluster of one's own.
+    /// Starts a cluster.
     pub async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
 
-    /// A cluster of one's own, made otherwise.
+    /// Starts a cluster with these options.
     ///
     /// # Panics
-    /// A program is missing, or it does not become ready; with its last words.
+    /// If a program is missing, or if it does not become ready. If a program ended, the text has
+    /// its last log lines.
     pub async fn start_with(options: Options) -> Self {
         let root = tempfile::Builder::new().prefix("kubernetes-").tempdir().unwrap();
         let etcd = start_etcd(root.path());
         let (port, url) = free_port();
         let server_authority = Authority::new("servers");
         let client_authority = Authority::new("clients");
-        // In etcd's folder, which is there by now and goes with etcd.
+        // In etcd's folder, which exists by now and is removed with etcd.
         let configuration = etcd.folder().join("configuration");
         write_files(&configuration, &server_authority, &client_authority, &options);
         let arguments = apiserver_arguments(&url, &configuration, &etcd.folder().join("client.sock"), options);
         let apiserver = Daemon::start("kube-apiserver", root.path(), &arguments);
         let administrator = client_authority.client("administrator", Some("system:masters"));
-        // What is shared is never dropped: its folders must go with the daemons.
+        // The shared cluster is never dropped, so only the folders of daemons are removed.
         let admin = Kubectl::new(
             &url,
             &server_authority.pem,
@@ -120,12 +120,12 @@ impl Cluster {
         cluster
     }
 
-    /// `https://127.0.0.1:PORT`; also the issuer of service account tokens.
+    /// `https://127.0.0.1:PORT`, which is also the issuer of service account tokens.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// PEM of the authority its certificate is from.
+    /// PEM of the authority that signed its certificate.
     pub fn authority(&self) -> &str {
         &self.server_authority.pem
     }
@@ -135,12 +135,12 @@ impl Cluster {
         self.client_authority.client(user, group)
     }
 
-    /// kubectl of `system:masters`, whom nothing is forbidden.
+    /// kubectl with the group `system:masters`, which may do everything.
     pub fn admin(&self) -> &Kubectl {
         &self.admin
     }
 
-    /// kubectl of somebody else.
+    /// kubectl with this credential.
     pub fn kubectl(&self, credential: Credential) -> Kubectl {
         Kubectl::new(&self.url, self.authority(), credential)
     }
@@ -150,7 +150,7 @@ impl Cluster {
         self.client_builder().build().unwrap()
     }
 
-    /// A client that shows a client certificate.
+    /// A client that presents a client certificate.
     pub fn client_with(&self, pair: &Pair) -> Client {
         let pem = format!("{}{}", pair.certificate, pair.key);
         let identity = Identity::from_pem(pem.as_bytes()).unwrap();
@@ -162,9 +162,9 @@ impl Cluster {
         &self.audit
     }
 
-    /// Makes a namespace nobody else has; gives its name.
+    /// Creates a namespace with a unique name, which it returns.
     ///
-    /// - `prefix`: lower case letters and digits.
+    /// - `prefix`: lowercase letters and digits.
     pub async fn namespace(&self, prefix: &str) -> String {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{prefix}-{number}");
@@ -172,9 +172,9 @@ impl Cluster {
         name
     }
 
-    /// Makes a service account and gives a token of it, by TokenRequest.
+    /// Creates a service account and returns a token for it, from the TokenRequest API.
     ///
-    /// Its user is `system:serviceaccount:NAMESPACE:NAME`.
+    /// The token's user is `system:serviceaccount:NAMESPACE:NAME`.
     pub async fn service_account(&self, namespace: &str, name: &str) -> String {
         let namespace = format!("--namespace={namespace}");
         self.admin
@@ -184,12 +184,11 @@ impl Cluster {
         token.trim().to_owned()
     }
 
-    /// Makes a pod that runs as far as anybody can tell: its one container, `main`,
-    /// is a folder in which commands of this machine are run, what it is attached
-    /// to repeats lines, its log grows by five lines a second, and its ports are
-    /// those of loopback.
+    /// Creates a pod that appears to run. Its container `main` is a folder of this machine: exec
+    /// runs commands of this machine there, attach echoes lines, the log grows by five lines a
+    /// second, and port-forward connects to loopback.
     ///
-    /// - `namespace`: one that is there.
+    /// - `namespace`: must exist.
     pub async fn running_pod(&self, namespace: &str, name: &str) {
         let node = self.node.get_or_init(|| {
             Node::start(
@@ -202,13 +201,13 @@ impl Cluster {
         node.await.run(&self.admin, namespace, name).await;
     }
 
-    /// Installs the definitions of Argo CD's and Tollgate's objects, once.
+    /// Installs the CustomResourceDefinitions of Argo CD and Tollgate, once.
     pub async fn with_crds(&self) -> &Self {
         self.crds.get_or_init(|| super::crds::install(self)).await;
         self
     }
 
-    /// Where all its files are while it lives.
+    /// The folder of all its files.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
@@ -218,7 +217,7 @@ impl Cluster {
         Client::builder().no_proxy().tls_certs_only([authority])
     }
 
-    /// Waits until it answers, its roles are there, and its first namespace.
+    /// Waits until it answers and has the default roles and the namespace `default`.
     async fn become_ready(&mut self, administrator: &Pair) {
         let client = self.client_with(administrator);
         for path in ["/readyz", "/api/v1/namespaces/default"] {
@@ -234,10 +233,10 @@ impl Cluster {
     }
 }
 
-/// Starts etcd on sockets in its own folder: nobody else can meet it.
+/// Starts etcd on Unix sockets in its own folder, so that it cannot collide with another one.
 fn start_etcd(root: &Path) -> Daemon {
     let folder = root.join("etcd");
-    // One member: nobody ever dials what it says of itself.
+    // Nothing dials the advertised URLs, because the etcd cluster has one member.
     let nowhere = "http://127.0.0.1:1";
     let arguments = [
         format!("--data-dir={}", folder.join("data").display()),
@@ -252,8 +251,8 @@ fn start_etcd(root: &Path) -> Daemon {
     Daemon::start("etcd", root, &arguments)
 }
 
-/// A port that stays ours between here and the server's own bind: it is bound
-/// and never listens, and the server, of the same user, may share it.
+/// Reserves a port until the server binds it: the socket is bound with `SO_REUSEPORT` and never
+/// listens, and a server of the same user may share the port.
 fn free_port() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseport(true).unwrap();
@@ -270,7 +269,7 @@ fn write_files(folder: &Path, servers: &Authority, clients: &Authority, options:
     write("server.crt", &server.certificate);
     write("server.key", &server.key);
     write("clients.crt", &clients.pem);
-    // What it is to the nodes, and who they are to it.
+    // The client certificate for kubelets, and the authority of their certificates.
     let client = clients.client("apiserver-to-kubelet", None);
     write("kubelet-client.crt", &client.certificate);
     write("kubelet-client.key", &client.key);
@@ -281,7 +280,7 @@ fn write_files(folder: &Path, servers: &Authority, clients: &Authority, options:
     write("authentication.json", &authentication(options.authentication.clone()));
 }
 
-/// The whole configuration; JSON is YAML.
+/// The whole configuration. It is JSON, which is valid YAML.
 fn authentication(mut configuration: Map<String, Value>) -> String {
     configuration.insert("apiVersion".to_owned(), json!("apiserver.config.k8s.io/v1"));
     configuration.insert("kind".to_owned(), json!("AuthenticationConfiguration"));
@@ -299,7 +298,8 @@ fn apiserver_arguments(url: &str, files: &Path, etcd: &Path, options: Options) -
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
         "--permit-port-sharing".to_owned(),
-        // The service `kubernetes` must not name loopback; nobody uses it here.
+        // Endpoints of the service `kubernetes` must not be loopback addresses, so nothing writes
+        // them. No test uses this service.
         "--advertise-address=127.0.0.1".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--tls-cert-file={}", file("server.crt")),
@@ -316,10 +316,10 @@ fn apiserver_arguments(url: &str, files: &Path, etcd: &Path, options: Options) -
         format!("--service-account-key-file={}", file("accounts.pub")),
         format!("--service-account-signing-key-file={}", file("accounts.key")),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        // It waits for accounts that a controller would make.
+        // This plugin needs the service accounts that a controller would make.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         format!("--audit-policy-file={}", file("audit.yaml")),
-        // In its own folder, where it runs.
+        // Relative to its own folder, in which it runs.
         "--audit-log-path=audit.log".to_owned(),
     ];
     arguments.extend(options.flags);

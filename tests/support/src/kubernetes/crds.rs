@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: Argo CD's, of the release the tests pin, and Tollgate's.
+//! The CustomResourceDefinitions of Tollgate, and of the Argo CD release that the tests pin.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use super::built;
 use super::cluster::Cluster;
 use crate::programs;
 
-/// Files of all definitions a gateway reads objects of.
+/// The files of all definitions whose objects a gateway reads.
 ///
 /// # Panics
-/// Argo CD's are not there; the text has the command that fetches them.
+/// If those of Argo CD are missing. The text has the command that fetches them.
 pub fn files() -> Vec<PathBuf> {
     let root = crate::checkout();
     let folder = programs::crds(root).unwrap();
@@ -28,15 +28,16 @@ pub fn files() -> Vec<PathBuf> {
     files
 }
 
-/// A kustomization lies beside Tollgate's own.
+/// Whether a file is a definition. Their folder also has a kustomization.
 fn is_definition(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.ends_with(".yaml") && name != "kustomization.yaml"
 }
 
-/// Installs all definitions and waits until their objects can be made.
+/// Installs all definitions and waits until they are established.
 ///
-/// Server-side: Argo CD's are longer than an annotation may be.
+/// It applies them on the server side, because those of Argo CD exceed the size limit of the
+/// annotation that client-side apply writes.
 pub async fn install(cluster: &Cluster) {
     let files: Vec<String> = files()
         .iter()
@@ -47,14 +48,14 @@ pub async fn install(cluster: &Cluster) {
     cluster.admin().succeed(&apply).await;
     let get = [&["get", "--output=json"][..], &files].concat();
     super::eventually("the definitions are established", async || {
-        let said = cluster.admin().run(&get).await.stdout;
-        let said: Value = serde_json::from_str(&said).ok()?;
+        let output = cluster.admin().run(&get).await.stdout;
+        let list: Value = serde_json::from_str(&output).ok()?;
         let established = |item: &Value| {
             let conditions = item["status"]["conditions"].as_array();
             let is = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
             conditions.is_some_and(|conditions| conditions.iter().any(is))
         };
-        said["items"].as_array()?.iter().all(established).then_some(())
+        list["items"].as_array()?.iter().all(established).then_some(())
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! A server process that cannot outlive the tests.
+//! A server process that ends with the tests, however they end.
 
 use std::fs;
 use std::io::Read as _;
@@ -6,10 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Becomes the program ("$@"), with a watcher beside it. The watcher's pipe
-/// closes when its other end is dropped or the tests' process ends, however that
-/// ends; then the program is killed and its folder ($0) removed, as is the
-/// folder around it once that is empty.
+/// Starts a watcher, then becomes the program (`"$@"`). The watcher waits until its pipe closes:
+/// when the [`Daemon`] is dropped or the process of the tests ends, however that happens. Then it
+/// kills the program and removes its folder (`$0`), and the parent folder if that is empty.
 const SCRIPT: &str = r#"
 exec 3<&0
 {
@@ -26,16 +25,16 @@ pub struct Daemon {
     name: &'static str,
     folder: PathBuf,
     child: Child,
-    leash: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
 }
 
 impl Daemon {
-    /// Starts a program of the cache with a new folder of its name below `parent`.
+    /// Starts a program of the cache, with a new folder of the same name below `parent`.
     pub fn start(name: &'static str, parent: &Path, arguments: &[String]) -> Self {
         Self::run(name, &super::programs().join(name), parent, arguments)
     }
 
-    /// Starts any program, with a new folder called `name` below `parent`.
+    /// Starts any program, with a new folder `name` below `parent`.
     pub fn run(name: &'static str, program: &Path, parent: &Path, arguments: &[String]) -> Self {
         let folder = parent.join(name);
         fs::create_dir(&folder).unwrap();
@@ -50,32 +49,32 @@ impl Daemon {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // A Ctrl-C reaches the tests, and the watcher through them.
+            // In its own process group, because Ctrl-C must not kill the watcher: it cleans up.
             .process_group(0)
             .spawn()
             .expect("`sh` can be run");
-        let leash = child.stdin.take();
+        let stdin = child.stdin.take();
         Self {
             name,
             folder,
             child,
-            leash,
+            stdin,
         }
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Ends the test when the program has ended.
+    /// Panics if the program has ended.
     pub fn check(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("{} ended with {status}:\n{}", self.name, self.log());
         }
     }
 
-    /// The last lines it wrote.
+    /// The last lines of its log.
     pub fn log(&self) -> String {
         let text = fs::read(self.folder.join("log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -86,9 +85,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        drop(self.leash.take());
-        // Only the watcher holds the other end of this pipe: its end means that
-        // it is done, or was killed itself. `kill` is for the second.
+        drop(self.stdin.take());
+        // Only the watcher holds the other end of this pipe. When the pipe closes, the watcher is
+        // done, or was itself killed; `kill` covers the second case.
         if let Some(mut watcher) = self.child.stdout.take() {
             let _ = watcher.read_to_end(&mut Vec::new());
         }

@@ -1,4 +1,4 @@
-//! The real gateway as a process.
+//! Runs the real gateway as a process.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use tokio::process::{Child, Command};
 use crate::authority::Authority;
 use crate::kubernetes::{PATIENCE, eventually};
 
-/// Key of the control plane's sessions.
+/// The key that signs the control plane's sessions.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
-/// A gateway that runs; it ends with the value.
+/// A running gateway. It ends when the value is dropped.
 pub struct Gateway {
     folder: TempDir,
     address: SocketAddr,
@@ -22,7 +22,7 @@ pub struct Gateway {
     process: Child,
 }
 
-/// The folder of a gateway that does not run yet.
+/// The folder, settings and arguments of a gateway that is not started yet.
 pub struct Layout {
     folder: TempDir,
     namespace: String,
@@ -32,7 +32,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Accounts of the control plane with their rights (`policy.csv`), and nothing else.
+    /// A control plane with these accounts, their permissions (`policy.csv`) and nothing else.
     pub fn new(accounts: &[&str], policy: &str) -> Self {
         Self::new_in("argocd", accounts, policy)
     }
@@ -72,12 +72,12 @@ impl Layout {
         layout
     }
 
-    /// Where it is.
+    /// The folder.
     pub fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Settings besides those every gateway has.
+    /// Adds top-level settings to the default ones.
     pub fn settings(&mut self, more: Value) {
         let Value::Object(more) = more else {
             panic!("not an object: {more}");
@@ -87,24 +87,24 @@ impl Layout {
 
     /// Replaces one setting.
     ///
-    /// - `pointer`: JSON pointer (RFC 6901); what is above its last name is there.
+    /// - `pointer`: JSON Pointer (RFC 6901). The parent of the setting must exist.
     pub fn setting(&mut self, pointer: &str, value: Value) {
         let (above, name) = pointer.rsplit_once('/').unwrap();
         self.settings.pointer_mut(above).unwrap()[name] = value;
     }
 
-    /// Flags of `tollgate serve` besides those every gateway has.
+    /// Adds flags of `tollgate serve`.
     pub fn arguments(&mut self, more: &[&str]) {
         self.arguments
             .extend(more.iter().map(|argument| (*argument).to_owned()));
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable of the gateway.
     pub fn variable(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// A second gateway of the same settings, in a folder of its own.
+    /// A second gateway with the same settings, in a folder of its own.
     pub fn replica(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
         copy(self.root(), folder.path());
@@ -117,26 +117,26 @@ impl Layout {
         }
     }
 
-    /// Every object of the state that was written so far.
+    /// The objects in the state folder so far.
     pub fn objects(&self) -> Vec<Value> {
         let entries = std::fs::read_dir(self.root().join("state")).unwrap();
         let read = |path: PathBuf| serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         entries.map(|entry| read(entry.unwrap().path())).collect()
     }
 
-    /// Plain HTTP after all.
+    /// Undoes [`Self::tls`].
     pub fn without_tls(&mut self) {
         self.settings.as_object_mut().unwrap().remove("tls");
         std::fs::remove_file(self.root().join("gateway-ca.pem")).unwrap();
     }
 
-    /// The shipped policies of a front.
+    /// Copies the shipped policies of a front.
     pub fn policies(&self, front: &str) {
         let shipped = crate::checkout().join("policies").join(front);
         copy(&shipped, &self.root().join("policies").join(front));
     }
 
-    /// A ConfigMap or Secret of the state.
+    /// Writes a ConfigMap or Secret to the state folder.
     pub fn object(&self, kind: &str, name: &str, labels: &Value, data: &Value) {
         let key = if kind == "Secret" { "stringData" } else { "data" };
         self.write(&json!({
@@ -146,20 +146,20 @@ impl Layout {
         }));
     }
 
-    /// A cluster the gateway knows.
+    /// Writes the Secret of a cluster to the state folder.
     ///
-    /// - `data`: `server`, `config` and what else its Secret has.
+    /// - `data`: `server`, `config` and whatever else the Secret has.
     pub fn cluster(&self, name: &str, data: &Value) {
         let labels = json!({"argocd.argoproj.io/secret-type": "cluster"});
         self.object("Secret", &format!("cluster-{name}"), &labels, data);
     }
 
-    /// Any object of the state.
+    /// Writes an object to the state folder.
     pub fn write(&self, object: &Value) {
         std::fs::write(self.root().join(file_of(object)), object.to_string()).unwrap();
     }
 
-    /// A certificate, without which kubectl sends no token.
+    /// Gives the gateway a certificate. kubectl sends tokens only over TLS.
     pub fn tls(&mut self) {
         let authority = Authority::new("gateway");
         let pair = authority.server(&["127.0.0.1", "localhost"]);
@@ -173,17 +173,19 @@ impl Layout {
         self.settings(json!({"tls": {"certificate": "gateway.pem", "key": "gateway.key"}}));
     }
 
-    /// Starts the real binary, which is to give up; what it says.
+    /// Starts the gateway, which must fail to start, and returns its log.
     pub async fn fail(self) -> String {
         let (mut process, log) = self.spawn();
         let end = tokio::time::timeout(PATIENCE, process.wait()).await;
-        let said = std::fs::read_to_string(log).unwrap();
-        let status = end.unwrap_or_else(|_| panic!("the gateway goes on: {said}")).unwrap();
-        assert!(!status.success(), "{said}");
-        said
+        let log = std::fs::read_to_string(log).unwrap();
+        let status = end
+            .unwrap_or_else(|_| panic!("the gateway does not end: {log}"))
+            .unwrap();
+        assert!(!status.success(), "{log}");
+        log
     }
 
-    /// Starts the real binary.
+    /// Starts the gateway and waits until it listens.
     pub async fn start(self) -> Gateway {
         let (mut process, log) = self.spawn();
         let fields = eventually("the gateway listens", async || {
@@ -227,12 +229,12 @@ impl Gateway {
         self.address
     }
 
-    /// A file or folder of it.
+    /// The path of a file or folder of the gateway.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// What `tollgate rbac manifest` prints by its settings, as objects.
+    /// The objects that `tollgate rbac manifest` prints for its settings.
     pub async fn rbac_manifest(&self, arguments: &[&str], more: &[&str]) -> Vec<Value> {
         let output = Command::new(crate::tollgate())
             .args(["rbac", "manifest"])
@@ -243,19 +245,19 @@ impl Gateway {
             .output()
             .await
             .unwrap();
-        let complaints = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{complaints}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{stderr}");
         let text = String::from_utf8(output.stdout).unwrap();
         let documents = text.split("\n---\n").skip(1);
         documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
     }
 
-    /// Ends it at once, as SIGKILL does, and waits until it is gone.
+    /// Kills the gateway with SIGKILL and waits until it has ended.
     pub async fn kill(&mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// What it logged so far, a JSON object a line.
+    /// The entries of its log so far.
     pub fn log(&self) -> Vec<Value> {
         lines(&self.path("log"))
     }
@@ -265,7 +267,7 @@ impl Gateway {
         lines(&self.path("decisions.jsonl"))
     }
 
-    /// Writes an object of its state folder anew, at once for who reads it.
+    /// Replaces an object of its state folder atomically.
     pub fn rewrite(&self, object: &Value) {
         let path = self.path(&file_of(object));
         let partial = path.with_extension("partial");
@@ -273,7 +275,7 @@ impl Gateway {
         std::fs::rename(partial, path).unwrap();
     }
 
-    /// The authority of its certificate, PEM; none without TLS.
+    /// PEM of the authority of its certificate; `None` without TLS.
     pub fn authority(&self) -> Option<String> {
         std::fs::read_to_string(self.path("gateway-ca.pem")).ok()
     }
@@ -284,12 +286,12 @@ impl Gateway {
         format!("{scheme}://{}", self.address)
     }
 
-    /// A JSON answer of its admin listener.
+    /// Gets a JSON response of its admin listener.
     pub async fn admin(&self, path: &str) -> Value {
         serde_json::from_str(&self.admin_text(path).await).unwrap()
     }
 
-    /// An answer of its admin listener.
+    /// Gets a response of its admin listener as text.
     pub async fn admin_text(&self, path: &str) -> String {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = client.get(format!("http://{}{path}", self.admin)).send().await.unwrap();
@@ -297,7 +299,7 @@ impl Gateway {
         answer.text().await.unwrap()
     }
 
-    /// The status of `/readyz`, and what it says.
+    /// The status and the text of `/readyz`.
     pub async fn readiness(&self) -> (u16, String) {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = client
@@ -308,12 +310,12 @@ impl Gateway {
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
-    /// A client that trusts it.
+    /// A client that trusts it and sends no credential.
     pub fn plain_client(&self) -> reqwest::Client {
         self.client_with(reqwest::header::HeaderMap::new())
     }
 
-    /// A client that trusts it, with the session of an account of the control plane.
+    /// A client that trusts it and sends a session token of an account of the control plane.
     pub fn client(&self, account: &str) -> reqwest::Client {
         let bearer = format!("Bearer {}", session(account)).parse().unwrap();
         self.client_with([(reqwest::header::AUTHORIZATION, bearer)].into_iter().collect())
@@ -346,20 +348,20 @@ pub fn kubeconfig(cluster: &Value, user: &Value) -> String {
     .to_string()
 }
 
-/// Where an object of the state is, below the gateway's folder.
+/// The file of an object of the state, relative to the gateway's folder.
 fn file_of(object: &Value) -> String {
     let (kind, metadata) = (&object["kind"], &object["metadata"]);
     format!("state/{kind}-{}-{}.yaml", metadata["namespace"], metadata["name"]).replace('"', "")
 }
 
-/// The whole lines of a file of JSON lines; none where there is no file yet.
+/// Parses the complete lines of a file of JSON lines. A missing file has none.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// A file's name and content below `from`, all the way down.
+/// Copies a folder recursively.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -373,13 +375,13 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Base64 of a text.
+/// Encodes a text as Base64.
 pub fn base64(text: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// A session token of the control plane's.
+/// A session token of an account of the control plane.
 pub fn session(user: &str) -> String {
     use jsonwebtoken::{EncodingKey, Header, encode};
 

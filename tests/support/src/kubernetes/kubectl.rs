@@ -1,4 +1,4 @@
-//! The real kubectl, with nothing of the user's.
+//! Runs the real kubectl, isolated from the configuration and environment of the user.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::PATIENCE;
 use crate::authority::Pair;
 
-/// What kubectl shows a server.
+/// The credential that kubectl sends.
 pub enum Credential {
     /// A client certificate.
     Certificate(Pair),
@@ -30,28 +30,28 @@ pub struct Kubectl {
     _owned: Option<TempDir>,
 }
 
-/// How streams of exec, attach and port-forward travel.
+/// The protocol of the streams of exec, attach and port-forward.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
-    /// What kubectl does unless told otherwise.
+    /// The default of kubectl.
     WebSocket,
-    /// What it did before, and does when WebSockets do not get through.
+    /// The default of older releases, and the fallback when WebSockets fail.
     Spdy,
 }
 
-/// What a run of kubectl left.
+/// The result of a run of kubectl.
 #[derive(Debug)]
 pub struct Run {
     /// How it ended.
     pub status: ExitStatus,
-    /// Its output.
+    /// Its standard output.
     pub stdout: String,
-    /// Its complaints.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl Kubectl {
-    /// One for the server at `url`, which must show a certificate of `authority`.
+    /// kubectl for the server at `url`, whose certificate must be of `authority`.
     pub fn new(url: &str, authority: &str, credential: Credential) -> Self {
         let user = match credential {
             Credential::Certificate(Pair { certificate, key }) => json!({
@@ -74,7 +74,7 @@ impl Kubectl {
         Self::with_kubeconfig(&kubeconfig.to_string())
     }
 
-    /// This one, at home in a folder that somebody else removes.
+    /// Moves it to the new home folder `home`, which it does not remove.
     pub fn settle(self, home: PathBuf) -> Self {
         fs::create_dir(&home).unwrap();
         fs::copy(self.kubeconfig(), home.join("kubeconfig")).unwrap();
@@ -86,10 +86,10 @@ impl Kubectl {
         }
     }
 
-    /// This one, with one protocol for its streams.
+    /// Sets the protocol of its streams.
     ///
-    /// It still falls back from WebSockets to SPDY: who asserts the first looks at
-    /// what arrived.
+    /// It still falls back from WebSockets to SPDY. A test of WebSockets must check which protocol
+    /// the server received.
     pub fn speak(mut self, protocol: Protocol) -> Self {
         let websockets = matches!(protocol, Protocol::WebSocket).to_string();
         for name in ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"] {
@@ -98,7 +98,7 @@ impl Kubectl {
         self
     }
 
-    /// One with a whole kubeconfig, YAML or JSON.
+    /// kubectl with this kubeconfig, YAML or JSON.
     pub fn with_kubeconfig(kubeconfig: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("kubeconfig"), kubeconfig).unwrap();
@@ -110,8 +110,8 @@ impl Kubectl {
         }
     }
 
-    /// Another program in this one's home, with its kubeconfig; for as long as this
-    /// one lives.
+    /// Another program with the same home and kubeconfig. It must not outlive this value, which
+    /// removes the home.
     pub fn beside(&self, program: PathBuf) -> Self {
         Self {
             program,
@@ -131,7 +131,7 @@ impl Kubectl {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let whole = async {
-            // A command that reads no input may be gone already.
+            // A command that reads no input may have ended already.
             let _ = stdin.write_all(input.as_bytes()).await;
             drop(stdin);
             child.wait_with_output().await.unwrap()
@@ -146,12 +146,12 @@ impl Kubectl {
         }
     }
 
-    /// A run that goes on beside the test.
+    /// Starts a run in the background.
     pub fn start(&self, arguments: &[&str]) -> Running {
         Running::new(self.command(arguments))
     }
 
-    /// A run at a terminal, of `script` (Debian's bsdutils).
+    /// Starts a run at a terminal of the program `script` (Debian's bsdutils).
     pub fn start_at_terminal(&self, arguments: &[&str]) -> Running {
         let mut line = self.program.display().to_string();
         for argument in arguments {
@@ -184,7 +184,7 @@ impl Kubectl {
         command
     }
 
-    /// Where it runs.
+    /// The folder it runs in.
     pub fn home(&self) -> &Path {
         &self.home
     }
@@ -194,14 +194,14 @@ impl Kubectl {
         self.run_with(arguments, "").await
     }
 
-    /// Runs what must succeed; gives the output.
+    /// Runs it, which must succeed, and returns the standard output.
     pub async fn succeed(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments).await;
         assert!(run.status.success(), "{} {arguments:?}: {}", self.name(), run.stderr);
         run.stdout
     }
 
-    /// Runs what must fail; gives the complaint.
+    /// Runs it, which must fail, and returns the standard error.
     pub async fn fail(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments).await;
         let name = self.name();
@@ -213,7 +213,7 @@ impl Kubectl {
         self.program.file_name().unwrap_or_default().to_string_lossy()
     }
 
-    /// Runs what must succeed with `--output=json`.
+    /// Runs it with `--output=json`, which must succeed.
     pub async fn json(&self, arguments: &[&str]) -> Value {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--output=json"]).collect();
         serde_json::from_str(&self.succeed(&arguments).await).unwrap()
@@ -226,7 +226,7 @@ impl Kubectl {
     }
 }
 
-/// A run that has not ended; dropped it is killed.
+/// A run in the background. It is killed when the value is dropped.
 pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -237,23 +237,24 @@ pub struct Running {
 impl Running {
     fn new(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
-        let mut complaints = child.stderr.take().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
         Self {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
             stderr: tokio::spawn(async move {
                 let mut text = Vec::new();
-                complaints.read_to_end(&mut text).await.unwrap();
+                stderr.read_to_end(&mut text).await.unwrap();
                 String::from_utf8_lossy(&text).into_owned()
             }),
             child,
         }
     }
 
-    /// The next line of its output that has `word`; none when the output ends before.
+    /// Reads up to the next line of its output that contains `word`; `None` if the output ends
+    /// first.
     ///
     /// # Panics
-    /// There is neither in time.
+    /// If neither happens in time.
     pub async fn line(&mut self, word: &str) -> Option<String> {
         let look = async {
             loop {
@@ -267,15 +268,15 @@ impl Running {
         };
         timeout(PATIENCE, look)
             .await
-            .unwrap_or_else(|_| panic!("neither `{word}` nor an end of the output"))
+            .unwrap_or_else(|_| panic!("the output has no `{word}` and does not end"))
     }
 
-    /// Types something.
+    /// Writes to its standard input.
     pub async fn say(&mut self, text: &str) {
         self.stdin.as_mut().unwrap().write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Closes its input.
+    /// Closes its standard input.
     pub fn hang_up(&mut self) {
         self.stdin = None;
     }
@@ -285,10 +286,10 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end; gives what output was not read, with the rest.
+    /// Waits until it ends. The result has only the output that was not read before.
     ///
     /// # Panics
-    /// It does not end in time.
+    /// If it does not end in time.
     pub async fn end(mut self) -> Run {
         let whole = async {
             let mut rest = Vec::new();

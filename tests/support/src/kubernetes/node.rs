@@ -1,4 +1,4 @@
-//! A node, whose pods are folders of this machine.
+//! A simulated node: a test kubelet whose pods are folders of this machine.
 
 use std::fs;
 use std::path::Path;
@@ -10,21 +10,21 @@ use super::kubectl::Kubectl;
 use super::{eventually, kubelet};
 use crate::authority::Authority;
 
-/// Its name.
+/// The name of the node.
 const NAME: &str = "node";
 
-/// What the API server believes to be a kubelet, and its Node object.
+/// A test kubelet that is registered as a Node.
 pub struct Node {
     _kubelet: Daemon,
 }
 
 impl Node {
-    /// Starts it below `root` and tells the API server where it is.
+    /// Starts the kubelet below `root` and registers it at the API server.
     ///
-    /// - `servers`: who signs its certificate.
-    /// - `clients`: whose clients it lets in.
+    /// - `servers`: signs its certificate.
+    /// - `clients`: the authority whose client certificates it accepts.
     pub async fn start(root: &Path, servers: &Authority, clients: &Authority, admin: &Kubectl) -> Self {
-        // Its own folder is only there once it runs.
+        // Its own folder exists only once it runs.
         let files = tempfile::tempdir().unwrap();
         let pair = servers.server(&["127.0.0.1"]);
         let mut arguments = Vec::new();
@@ -48,7 +48,7 @@ impl Node {
         Self { _kubelet: kubelet }
     }
 
-    /// Makes a pod of this node that runs.
+    /// Creates a pod of this node with the status of a running one.
     pub async fn run(&self, admin: &Kubectl, namespace: &str, name: &str) {
         let pod = json!({
             "apiVersion": "v1",
