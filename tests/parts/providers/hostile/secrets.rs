@@ -125,8 +125,8 @@ async fn nothing_turns_a_handle_into_text() {
                 json!({"attack": "reach-text", "text": "$"}),
                 r#"Err("not-granted") Ok("#,
             ),
-            // The guest may read numbers and times of values from outside, but not of its own text
-            // around a secret or of a copy of that.
+            // A guest may read the times of a JWT, but not of one that it composed around a secret,
+            // nor of a copy of that.
             observed(
                 json!({"attack": "reach-number", "name": "digits"}),
                 "[false, false, true]",
