@@ -164,7 +164,10 @@ fn ask(judge: &Judge, pairs: &[Pair]) -> Vec<Value> {
 ///
 /// # Panics
 /// If a difference has no named reason, or too few pairs are rendered.
-#[expect(clippy::print_stdout, reason = "`cargo xtask differential` reads the output of the test")]
+#[expect(
+    clippy::print_stdout,
+    reason = "`cargo xtask differential` reads the output of the test"
+)]
 fn run(kind: &'static str, share: u64, draw: fn(&mut Random) -> Pair) {
     let pairs = setting("TOLLGATE_DIFFERENTIAL_PAIRS").unwrap_or(PAIRS);
     let seed = setting("TOLLGATE_DIFFERENTIAL_SEED").unwrap_or(SEED);
@@ -217,7 +220,10 @@ fn work(pairs: u64, mut random: Random, draw: fn(&mut Random) -> Pair) -> Report
     report
 }
 
-#[expect(clippy::disallowed_methods, reason = "the task sets the number of pairs and the seed")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the task sets the number of pairs and the seed"
+)]
 fn setting(name: &str) -> Option<u64> {
     let given = std::env::var(name).ok()?;
     Some(
