@@ -35,20 +35,20 @@ const get = async (base, path, csrf) => {
     return { failed: String(error) };
   }
 };
-// What a command says, until the socket is closed.
+// The output of a command when the socket is closed.
 const exec = (base, path, csrf) => new Promise((resolve) => {
   const query = `gitlab-agent-id=${agent}&gitlab-csrf-token=${encodeURIComponent(csrf)}`;
   const socket = new WebSocket(`${base.replace('http', 'ws')}/k8s-proxy${path}&${query}`, 'v5.channel.k8s.io');
-  const said = { opened: false, stdout: '', error: '' };
+  const result = { opened: false, stdout: '', error: '' };
   socket.binaryType = 'arraybuffer';
-  socket.onopen = () => { said.opened = true; said.protocol = socket.protocol; };
+  socket.onopen = () => { result.opened = true; result.protocol = socket.protocol; };
   socket.onmessage = ({ data }) => {
     const [channel, ...bytes] = new Uint8Array(data);
     const text = String.fromCharCode(...bytes);
-    if (channel === 1) said.stdout += text;
-    if (channel === 3) said.error += text;
+    if (channel === 1) result.stdout += text;
+    if (channel === 3) result.error += text;
   };
-  socket.onclose = () => resolve(said);
+  socket.onclose = () => resolve(result);
 });
 "#;
 
@@ -123,10 +123,10 @@ async fn a_page_of_an_allowed_origin_can_send_requests_and_exec() {
         (&json!(200), &json!("1")),
         "{version}"
     );
-    let said = call(&mut page, "exec", &[&base, &exec_path(&fixture), csrf]).await;
-    assert_eq!(said["protocol"], "v5.channel.k8s.io", "{said}");
-    assert_eq!(said["stdout"], format!("{}/pod\n", fixture.home), "{said}");
-    assert!(said["error"].as_str().unwrap().contains("Success"), "{said}");
+    let result = call(&mut page, "exec", &[&base, &exec_path(&fixture), csrf]).await;
+    assert_eq!(result["protocol"], "v5.channel.k8s.io", "{result}");
+    assert_eq!(result["stdout"], format!("{}/pod\n", fixture.home), "{result}");
+    assert!(result["error"].as_str().unwrap().contains("Success"), "{result}");
     // Scripts cannot read the cookie.
     assert_eq!(page.evaluate("document.cookie").await, "");
 }
@@ -141,8 +141,8 @@ async fn a_page_without_the_csrf_token_is_refused_readably() {
     assert_eq!(refused["status"], 401, "{refused}");
     assert_eq!(refused["unauthorized"], "true", "{refused}");
     assert_eq!(refused["body"]["reason"], "Unauthorized", "{refused}");
-    let said = call(&mut page, "exec", &[&base, &exec_path(&fixture), "forged"]).await;
-    assert_eq!(said["opened"], false, "{said}");
+    let result = call(&mut page, "exec", &[&base, &exec_path(&fixture), "forged"]).await;
+    assert_eq!(result["opened"], false, "{result}");
     assert_eq!(arrived(&fixture), 0);
 }
 
@@ -159,8 +159,8 @@ async fn a_page_of_another_origin_can_neither_send_requests_nor_exec() {
     let mut other = chromium.open(&elsewhere).await;
     let refused = call(&mut other, "get", &[&base, "/version", csrf]).await;
     assert_eq!(refused["failed"], "TypeError: Failed to fetch", "{refused}");
-    let said = call(&mut other, "exec", &[&base, &exec_path(&fixture), csrf]).await;
-    assert_eq!(said["opened"], false, "{said}");
+    let result = call(&mut other, "exec", &[&base, &exec_path(&fixture), csrf]).await;
+    assert_eq!(result["opened"], false, "{result}");
     assert_eq!(arrived(&fixture), 0);
     // The same request from the allowed origin succeeds.
     let version = call(&mut page, "get", &[&base, "/version", csrf]).await;

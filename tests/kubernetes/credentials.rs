@@ -227,14 +227,17 @@ async fn tokens_rotate_without_errors_while_kubectl_watches() {
             };
             let (watched, _) = tokio::join!(watch, write);
             // The watch ends only because of its own timeout.
-            let said = &watched.stderr;
+            let stderr = &watched.stderr;
             assert!(
-                said.is_empty() || said.contains("Timeout") || said.contains("timeout") || said.contains("deadline"),
-                "round {round}: {said}"
+                stderr.is_empty()
+                    || stderr.contains("Timeout")
+                    || stderr.contains("timeout")
+                    || stderr.contains("deadline"),
+                "round {round}: {stderr}"
             );
             assert!(
                 watched.stdout.contains("configmap/"),
-                "round {round}: nothing seen: {said}"
+                "round {round}: nothing seen: {stderr}"
             );
         }
         assert!(started.elapsed() < Duration::from_secs(60), "tokens do not rotate");

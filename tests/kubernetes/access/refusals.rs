@@ -42,9 +42,9 @@ async fn a_read_only_agent_lets_nobody_write() {
         (&["exec", &here, "pod", "--", "true"], "create"),
         (&["port-forward", &here, "pod/pod", ":80"], "create"),
     ] {
-        let said = kubectl.fail(arguments).await;
+        let error = kubectl.fail(arguments).await;
         for word in ["orbidden", "the agent does not allow this verb", "Trace ID"] {
-            assert!(said.contains(word), "{arguments:?}, no {word}: {said}");
+            assert!(error.contains(word), "{arguments:?}, no {word}: {error}");
         }
         assert_eq!(arrived(&fixture, verb), 0, "{arguments:?}");
     }
@@ -67,10 +67,10 @@ async fn refused_credentials_are_indistinguishable() {
         format!("pat:9999:{secret}x"),
         "unknown".to_owned(),
     ] {
-        let said = fixture.kubectl(&bearer).fail(&["get", "pods"]).await;
+        let error = fixture.kubectl(&bearer).fail(&["get", "pods"]).await;
         assert!(
-            said.contains("Unauthorized") || said.contains("You must be logged in"),
-            "{said}"
+            error.contains("Unauthorized") || error.contains("You must be logged in"),
+            "{error}"
         );
         let url = format!("{}/k8s-proxy/version", fixture.gateway.url());
         let answer = fixture

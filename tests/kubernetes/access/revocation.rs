@@ -56,10 +56,10 @@ async fn ended(streams: Vec<(&'static str, Running)>, protocol: Protocol) {
 
 /// Asserts that the credential is refused, and that kubectl says so.
 async fn refused(kubectl: &Kubectl, here: &str) {
-    let said = kubectl.fail(&["get", "pods", here]).await;
+    let error = kubectl.fail(&["get", "pods", here]).await;
     assert!(
-        said.contains("Unauthorized") || said.contains("You must be logged in"),
-        "{said}"
+        error.contains("Unauthorized") || error.contains("You must be logged in"),
+        "{error}"
     );
 }
 

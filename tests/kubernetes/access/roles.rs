@@ -14,9 +14,9 @@ async fn the_constrained_roles_open_shells_and_tunnels() {
     let fixture = Fixture::start_in(cluster, |_| String::new(), |_| ()).await;
     let kubectl = fixture.kubectl(&fixture.token(AccessAs::User).await.bearer);
     let look = ["get", "pods", &format!("--namespace={}", fixture.home)];
-    let said = kubectl.fail(&look).await;
+    let error = kubectl.fail(&look).await;
     // kubectl starts with discovery, and does not show why that is refused.
-    assert!(said.contains("(Forbidden)"), "{said}");
+    assert!(error.contains("(Forbidden)"), "{error}");
 
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args([

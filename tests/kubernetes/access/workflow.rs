@@ -128,7 +128,7 @@ async fn discovery(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
 /// The cluster's own RBAC decides, and kubectl shows its message. Impersonation is refused.
 async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
     let there = format!("--namespace={}", fixture.other);
-    let said = kubectl.fail(&["get", "pods", &there]).await;
+    let error = kubectl.fail(&["get", "pods", &there]).await;
     let username = match agent {
         AccessAs::User => "gitlab:user:alice".to_owned(),
         AccessAs::Agent => fixture.account(agent),
@@ -137,7 +137,7 @@ async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
         r#"Error from server (Forbidden): pods is forbidden: User "{username}" cannot list resource "pods" in API group "" in the namespace "{}""#,
         fixture.other
     );
-    assert_eq!(said.trim_end(), text);
+    assert_eq!(error.trim_end(), text);
 
     let here = format!("--namespace={}", fixture.home);
     for flag in [
@@ -150,12 +150,12 @@ async fn refused(fixture: &Fixture, kubectl: &Kubectl, agent: AccessAs) {
         if !flag.starts_with("--as=") {
             arguments.push("--as=bob");
         }
-        let said = kubectl.fail(&arguments).await;
+        let error = kubectl.fail(&arguments).await;
         assert!(
-            said.contains("Impersonat") || said.contains("impersonat"),
-            "{flag}: {said}"
+            error.contains("Impersonat") || error.contains("impersonat"),
+            "{flag}: {error}"
         );
-        assert!(said.contains("BadRequest"), "{flag}: {said}");
+        assert!(error.contains("BadRequest"), "{flag}: {error}");
     }
 }
 

@@ -83,8 +83,8 @@ fn git(folder: &Path, arguments: &[&str]) {
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .output()
         .unwrap_or_else(|error| panic!("git is missing, `cargo xtask setup` installs it: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {stderr}");
 }
 
 /// Every file below a folder, by its path relative to the folder.

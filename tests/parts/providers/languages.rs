@@ -167,7 +167,7 @@ async fn a_good_configuration_passes_and_a_doubtful_one_warns() {
         let expected = warning
             .iter()
             .zip(&warnings)
-            .all(|(wanted, said)| said.starts_with(wanted));
+            .all(|(wanted, observed)| observed.starts_with(wanted));
         assert!(
             warnings.len() == warning.iter().len() && expected,
             "{name} {config}: {warnings:?}"

@@ -11,7 +11,7 @@ use test_support::providers::Reply;
 #[tokio::test]
 async fn the_status_decides_class_and_wait() {
     let fixture = Fixture::new(&BOTH).await;
-    let said = r#"{"message":"not now","error_description":"not now"}"#;
+    let body = r#"{"message":"not now","error_description":"not now"}"#;
     for name in BOTH {
         for (status, header, class, wait) in [
             (401, None, MintErrorClass::Denied, None),
@@ -41,7 +41,7 @@ async fn the_status_decides_class_and_wait() {
         ] {
             let mut headers = vec![("x-request-id", "r-1"), ("location", "https://other.example.com/")];
             headers.extend(header.map(|value| ("retry-after", value)));
-            let error = fixture.mint(name, answer(status, &headers, said)).await.unwrap_err();
+            let error = fixture.mint(name, answer(status, &headers, body)).await.unwrap_err();
             let what = format!("{name} {status} {header:?}: {error:?}");
             assert_eq!((error.class, error.code), (class, format!("http.{status}")), "{what}");
             assert_eq!(error.retry_after, wait.map(Duration::from_secs), "{what}");
@@ -111,7 +111,7 @@ async fn invalid_broker_responses_become_errors() {
 async fn lifetimes_are_read_as_the_broker_writes_them() {
     let fixture = Fixture::new(&BOTH).await;
     let long = "1".repeat(400);
-    for (name, said, end, cacheable, warning) in [
+    for (name, lifetime, end, cacheable, warning) in [
         (
             "token-broker",
             json!("2026-01-02T03:04:05.5Z"),
@@ -187,10 +187,10 @@ async fn lifetimes_are_read_as_the_broker_writes_them() {
         } else {
             "expires_in"
         };
-        body[member] = said.clone();
+        body[member] = lifetime.clone();
         let credential = fixture.mint(name, json_answer(200, &body)).await.unwrap();
         let observed = credential.expires_at.map(|end| end.to_string());
-        let what = format!("{name} {said}: {:?}", credential.warnings);
+        let what = format!("{name} {lifetime}: {:?}", credential.warnings);
         assert_eq!((observed.as_deref(), credential.cacheable), (end, cacheable), "{what}");
         assert_eq!(!credential.warnings.is_empty(), warning, "{what}");
     }
